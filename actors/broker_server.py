@@ -73,11 +73,13 @@ def start_broker(
     make_more: Callable[[Broker], Sequence[ChildSpec]] = lambda _: (),
     more_responders: Responders = (),
     pages: PageServer | None = None,
+    through: Callable[[Service], Service] = lambda service: service,
 ) -> RunningBroker:
     """Open the ports and the store, and start all actors.
 
     `make_more` adds children, and `more_responders` names those that serve requests. `pages`
-    answers health requests, if metrics use the same port. Raises PortTaken, StoreError or
+    answers health requests, if metrics use the same port. `through` may put an actor between the
+    ports for clients and the actors that serve them. Raises PortTaken, StoreError or
     StartFailed, each with a sentence for the operator, and leaves nothing open.
     """
     require_listened(config)
@@ -90,7 +92,11 @@ def start_broker(
         _close(opened, metrics)
         raise
     more = more_responders
-    services = (broker.service(more=more), broker.service(fast=True, more=more), Service({}))
+    services = (
+        through(broker.service(more=more)),
+        through(broker.service(fast=True, more=more)),
+        Service({}),
+    )
     listeners = [
         (Listener(name, sock.getsockname()[0], sock.getsockname()[1], service), sock)
         for name, sock, service in zip(PORT_NAMES, opened, services)  # noqa: B905  a slave has two

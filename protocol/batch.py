@@ -15,6 +15,7 @@ Source: common/message/MessageDecoder.java (encodeMessage, decodeMessage).
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
@@ -31,6 +32,18 @@ _HEAD = Struct(
 )
 _PROPERTIES_LENGTH = Struct(">h")
 assert _HEAD.size == 20
+
+_ALIKE_MIN = 8
+"""Minimum messages of a batch that are read with one layout."""
+_LAYOUTS_KEPT = 64
+
+try:
+    import __pypy__  # type: ignore[import-not-found]  # noqa: F401
+except ImportError:
+    _HAS_QUICK_LAYOUTS = True
+else:
+    _HAS_QUICK_LAYOUTS = False
+    """PyPy compiles the loop, which takes 0.1 µs a message; `iter_unpack` takes 0.3 µs there."""
 
 DECODED_MAX = 1 << 16
 """Maximum messages of a batch, 1 to 5 µs each. A batch of a 4.9.7 client has fewer: each of its
@@ -72,7 +85,9 @@ def decode_batch(body: bytes | memoryview) -> list[tuple[bytes, bytes, int]]:
     """
     if not isinstance(body, bytes):
         body = bytes(body)
-    messages: list[tuple[bytes, bytes, int]] = []
+    messages = _decode_alike(body) if _HAS_QUICK_LAYOUTS else []
+    if messages:
+        return messages
     add, unpack = messages.append, _HEAD.unpack_from
     position, end = 0, len(body)
     while position < end:
@@ -94,6 +109,36 @@ def decode_batch(body: bytes | memoryview) -> list[tuple[bytes, bytes, int]]:
             raise _broken()
         add((body[body_start:properties_at], body[properties_start:position], flag))
     return messages
+
+
+def _decode_alike(body: bytes) -> list[tuple[bytes, bytes, int]]:
+    """Return the messages of a batch whose bodies and properties have one length each.
+
+    The list is empty for other batches. CPython takes 0.2 µs a message instead of 0.5.
+    """
+    if len(body) < _HEAD.size:
+        return []
+    body_length = _HEAD.unpack_from(body)[2]
+    properties_at = _HEAD.size + body_length
+    properties_length = int.from_bytes(body[properties_at : properties_at + 2])
+    size = properties_at + 2 + properties_length
+    count, rest = divmod(len(body), size) if body_length >= 0 else (0, 0)
+    if rest or not _ALIKE_MIN <= count <= DECODED_MAX or properties_length > PROPERTIES_BYTES_MAX:
+        return []
+    messages = [
+        (content, properties, flag)
+        for flag, its_body_length, content, its_length, properties in _layout(
+            body_length, properties_length
+        ).iter_unpack(body)
+        if its_body_length == body_length and its_length == properties_length
+    ]
+    return messages if len(messages) == count else []
+
+
+@lru_cache(maxsize=_LAYOUTS_KEPT)
+def _layout(body_length: int, properties_length: int) -> Struct:
+    """Return the layout of a message with these lengths."""
+    return Struct(f">12xii{body_length}sH{properties_length}s")
 
 
 def _broken() -> RemoteError:

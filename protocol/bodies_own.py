@@ -57,7 +57,7 @@ class AclRefusal(Body):
 
 @dataclass(slots=True)
 class AclRefusals(Body):
-    """Refusals of all accounts: GET_ACL_REFUSALS."""
+    """Body of GET_ACL_REFUSALS: counts of refused requests, by account."""
 
     refusals: list[AclRefusal] = field(default_factory=list)
 

@@ -12,12 +12,12 @@ _31_BITS = 0x7FFFFFFF
 
 
 def body_crc(data: bytes | bytearray | memoryview) -> int:
-    """CRC-32 of a body as it is stored (compressed, if it is), 31 bits."""
+    """Return the CRC-32 of a stored body, compressed or not, without its highest bit."""
     return crc32(data) & _31_BITS
 
 
 def crc32c(data: bytes | bytearray | memoryview, previous: int = 0) -> int:
-    """CRC-32C of `data`, continuing from `previous`; 32 bits, unsigned."""
+    """Return the unsigned CRC-32C of `data`, continuing from `previous`."""
     return _castagnoli()(bytes(data), previous)
 
 

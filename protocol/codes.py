@@ -17,8 +17,6 @@ VERSION_5 = 412
 
 
 class RequestCode(IntEnum):
-    """Codes of requests."""
-
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
     QUERY_MESSAGE = 12
@@ -148,8 +146,6 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """Codes of responses."""
-
     SUCCESS = 0
     SYSTEM_ERROR = 1
     SYSTEM_BUSY = 2

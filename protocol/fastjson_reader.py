@@ -281,7 +281,6 @@ class _Resolver:
         """Number of references to the place being copied."""
 
     def copy(self, value: object, depth: int) -> object:
-        """Return `value` with its references resolved."""
         self._nodes_left -= NODES_A_CONTAINER
         if self._nodes_left < 0:
             raise FastjsonError("too many values")

@@ -1,8 +1,8 @@
 """Dataclasses as JSON bodies and back, with the names, order and leniency of fastjson.
 
-A field's wire name is its own in camelCase unless it names another. Written are all fields in
-alphabetical order of their wire names, None left out. When read, unknown keys are passed over,
-missing ones and nulls stay at the default, numbers may be strings.
+A field's wire name is its own in camelCase unless it names another. An encoded body has all fields
+but nulls, in alphabetical order of their wire names. A decoder skips unknown keys and keeps the
+default for missing fields and nulls. Numbers may be strings.
 
 Source: remoting/protocol/RemotingSerializable.java, and what fastjson 1.2.69 does with beans.
 """
@@ -64,7 +64,6 @@ class Body:
             raise _refused(str(error)) from None
 
     def encode(self) -> bytes:
-        """Return the encoded body."""
         return dumps(self.to_json())
 
     @classmethod

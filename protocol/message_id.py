@@ -75,7 +75,6 @@ class UniqueIds:
         self._next_month_ms = 0
 
     def next(self) -> str:
-        """Return a new id."""
         now_ms = self._now_ms()
         if now_ms >= self._next_month_ms:
             self._set_month(now_ms)

@@ -125,13 +125,14 @@ class ReceivedQueue(NamedTuple):
     kind: str
     queue_id: int
     offsets: Sequence[int]
+    """Queue offsets in the order of the messages in the body: clients match them by position."""
     tries: int = 0
     """Deliveries before this one, for messages received in order."""
 
 
 def format_start_offsets(queues: Iterable[ReceivedQueue]) -> str:
-    """Return `startOffsetInfo`: the first offset of each queue."""
-    return ";".join(f"{each.kind} {each.queue_id} {each.offsets[0]}" for each in queues)
+    """Return `startOffsetInfo`: the lowest offset of each queue."""
+    return ";".join(f"{each.kind} {each.queue_id} {min(each.offsets)}" for each in queues)
 
 
 def format_offsets(queues: Iterable[ReceivedQueue]) -> str:

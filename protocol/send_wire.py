@@ -124,7 +124,10 @@ _BORN_DIGITS = 13
 
 @lru_cache(maxsize=HEAD_BYTES_MAX)
 def _usual_layout(head_bytes: int) -> Struct:
-    """Return the layout of a usual header up to its properties, fields a to d of that length."""
+    """Return the byte layout of an ordinary header up to its properties.
+
+    `head_bytes` is the length of fields a to d.
+    """
     return Struct(f">{_PREFIX_BYTES}s iiii {head_bytes}s 8s 15s {_BORN_DIGITS}s 11s I")
 
 

@@ -25,12 +25,12 @@ a sealed request therefore begins with their values, whatever the fields are cal
 Source: acl/common/AclClientRPCHook.java, AclUtils.java, AclSigner.java.
 """
 
+from _operator import _compare_digest as compare_digest  # hmac's takes 5 µs on PyPy
 from binascii import b2a_base64
 from bisect import bisect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha1, sha256
-from hmac import compare_digest
 from json import JSONEncoder
 from re import compile as pattern
 from typing import TYPE_CHECKING
@@ -65,53 +65,41 @@ Buffer = bytes | bytearray | memoryview
 
 
 class SecretKey:
-    """Secret key, with the key already hashed for both HMACs."""
+    """Secret key, with its block for each of the two hashes of an HMAC.
+
+    Two hashes of joined bytes take 0.8 µs, as a copied hash does on CPython. On PyPy each call of a
+    method of a hash takes 0.5 µs; copies would take 4 µs.
+    """
 
     __slots__ = ("_inner", "_outer", "_seal_inner", "_seal_outer")
 
     def __init__(self, secret: str) -> None:
         key = secret.encode("utf-8", "replace")
-        self._inner, self._outer = _begun(sha1, key)
-        self._seal_inner, self._seal_outer = _begun(sha256, key)
+        self._inner, self._outer = _blocks(sha1, key)
+        self._seal_inner, self._seal_outer = _blocks(sha256, key)
 
     def is_as(self, other: "SecretKey") -> bool:
         """Return whether both secrets are equal, in constant time."""
-        return compare_digest(self._inner.digest(), other._inner.digest())
+        return compare_digest(self._inner, other._inner)
 
     def sign(self, values: bytes, body: Buffer | None) -> bytes:
         """Return the signature of this content, in Base64."""
-        inner = self._inner.copy()
-        inner.update(values)
-        if body:
-            inner.update(body)
-        outer = self._outer.copy()
-        outer.update(inner.digest())
+        content = self._inner + values + body if body else self._inner + values
+        inner = sha1(content, usedforsecurity=False).digest()
+        outer = sha1(self._outer + inner, usedforsecurity=False)
         return b2a_base64(outer.digest(), newline=False)
 
     def has_signed(self, signature: bytes, values: bytes, body: Buffer | None) -> bool:
-        """Return whether this secret made the signature, in constant time.
-
-        The code is that of `sign`, unrolled: 1.1 µs for a send of 128 bytes, where hmac.digest
-        alone takes 1.7.
-        """
-        inner = self._inner.copy()
-        inner.update(values)
-        if body:
-            inner.update(body)
-        outer = self._outer.copy()
-        outer.update(inner.digest())
-        return compare_digest(b2a_base64(outer.digest(), newline=False), signature)
+        """Return whether this secret made the signature, in constant time."""
+        return compare_digest(self.sign(values, body), signature)
 
     def seal(self, outline: bytes) -> bytes:
         """Return the seal of a request with this outline, in Base64.
 
-        Its hash differs from a signature's, so that neither replaces the other. `hmac.digest` takes
-        0.9 µs longer.
+        Its hash differs from a signature's, so that neither replaces the other.
         """
-        inner = self._seal_inner.copy()
-        inner.update(outline)
-        outer = self._seal_outer.copy()
-        outer.update(inner.digest())
+        inner = sha256(self._seal_inner + outline, usedforsecurity=False).digest()
+        outer = sha256(self._seal_outer + inner, usedforsecurity=False)
         return b2a_base64(outer.digest(), newline=False)
 
     def has_sealed(self, code: int, fields: Mapping[str, str], body: Buffer | None) -> bool:
@@ -122,13 +110,12 @@ class SecretKey:
         return compare_digest(self.seal(outline), fields.get(SEAL, "").encode("utf-8", "replace"))
 
 
-def _begun(new: Callable[..., "HASH"], key: bytes) -> tuple["HASH", "HASH"]:
-    """Return the two hashes of an HMAC after they have taken the key."""
+def _blocks(new: Callable[..., "HASH"], key: bytes) -> tuple[bytes, bytes]:
+    """Return the first block of the inner and of the outer hash of an HMAC with this key."""
     if len(key) > _BLOCK_BYTES:
         key = new(key, usedforsecurity=False).digest()
     block = key.ljust(_BLOCK_BYTES, b"\0")
-    inner, outer = bytes(byte ^ _INNER for byte in block), bytes(byte ^ _OUTER for byte in block)
-    return new(inner, usedforsecurity=False), new(outer, usedforsecurity=False)
+    return bytes(byte ^ _INNER for byte in block), bytes(byte ^ _OUTER for byte in block)
 
 
 def signed_values(fields: Mapping[str, str], *, without: str = "") -> bytes:
@@ -182,10 +169,6 @@ class Credentials:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_key", SecretKey(self.secret_key))
-
-    def __reduce__(self) -> tuple[type["Credentials"], tuple[str, str, str | None]]:
-        """Support pickling for Spark tasks, since a started hash cannot be pickled."""
-        return Credentials, (self.access_key, self.secret_key, self.security_token)
 
     def sign(self, command: RemotingCommand, now_ms: int) -> None:
         """Sign a request, replacing an earlier signature. Its body must be what is sent."""

@@ -29,7 +29,6 @@ PULL_LITE = 0x10
 
 
 def transaction_type(sys_flag: int) -> int:
-    """Return the transaction bits."""
     return sys_flag & TRANSACTION_MASK
 
 

@@ -107,7 +107,7 @@ def offset_fault(offset: int) -> str:
 
 
 def delay_offset_fault(level: int, offset: int) -> str:
-    """Return the fault of a delay level's offset."""
+    """Return why a delay level's offset is invalid, or ""."""
     if not 0 <= level <= INT_MAX:
         return f"the delay level is {level}: it has to be from 0 to {INT_MAX}"
     if not 0 <= offset <= LONG_MAX:

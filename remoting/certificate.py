@@ -56,7 +56,7 @@ def _not_after_s(der: bytes) -> float:
 
 
 def _head(der: bytes, at: int) -> tuple[int, int, int]:
-    """Return the tag, and the start and end of its content."""
+    """Return the tag of a DER value, and the start and end of its content."""
     tag, size = der[at], der[at + 1]
     at += 2
     if size >= _LONG:

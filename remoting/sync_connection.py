@@ -215,7 +215,7 @@ class SyncConnection:
         return True
 
     def _exchange(self, request: RemotingCommand, deadline_s: float) -> RemotingCommand:
-        """Send a request, and return its answer, or a one-way request itself."""
+        """Send a request and return its answer; return a one-way request itself."""
         request.opaque = next(self._opaques)
         if self._credentials is not None:
             self._credentials.sign(request, time_ns() // 1_000_000)

@@ -254,7 +254,7 @@ class TlsSocket:
         return bytes(scratch.given[:found])
 
     def _few(self, scratch: _Scratch, size: int) -> bytes:
-        """Decrypt bytes that begin with a record, nearly always all of them."""
+        """Decrypt bytes that begin with a record, usually all of them; return the plain bytes."""
         taken = scratch.bytes
         at = begun = 0
         while at < size and taken[at] != _HANDSHAKE:

@@ -45,7 +45,7 @@ _SESSION_MODULE = f"{MODULE}_session"
 
 
 def user_cache(environment: Mapping[str, str]) -> Path:
-    """Return the cache directory of this user."""
+    """Return this user's cache directory for class archives."""
     named = environment.get("XDG_CACHE_HOME")
     return (Path(named) if named else Path.home() / ".cache") / "troupemq"
 

@@ -45,14 +45,14 @@ def test_an_unoptimised_build_is_refused_unless_accepted(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_program_that_is_no_python_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_a_program_that_is_not_python_is_a_one_sentence_error(tmp_path: Path) -> None:
     for path in (str(tmp_path / "missing"), "/bin/false"):
         with pytest.raises(UnfitInterpreter, match=path):
             chosen([path], unoptimised=True)
 
 
 @pytest.mark.slow
-def test_this_python_answers_what_it_is_asked() -> None:
+def test_the_running_python_reports_its_build() -> None:
     assert sys.version.split()[0] in Interpreter.asked(sys.executable).name
 
 
@@ -61,7 +61,7 @@ def test_each_broker_goes_first_once_in_as_many_rounds() -> None:
     assert orders == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["a", "b", "c"]]
 
 
-def test_the_table_of_runtimes_marks_the_goals_that_ours_misses() -> None:
+def test_the_table_of_runtimes_marks_missed_goals() -> None:
     def rounds(rate: float, cpu_us: float, p99_ms: float) -> list[dict[str, float | None]]:
         figures = {"messages/s": rate, "broker_us": cpu_us, "p99_ms": p99_ms}
         return [{**figures, "anonymous_mib": rate / 10}]

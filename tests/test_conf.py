@@ -63,7 +63,7 @@ def defaults(configs: tuple[type[Any], ...]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_shows_every_setting_there_is_with_its_true_default(name: str) -> None:
+def test_a_sample_file_shows_every_setting_with_its_default(name: str) -> None:
     wanted = defaults(FILES[name])
     found = shown(name)
     assert found.keys() == wanted.keys()
@@ -73,14 +73,14 @@ def test_a_file_shows_every_setting_there_is_with_its_true_default(name: str) ->
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_depends_on_the_machine_is_said_in_words(name: str) -> None:
+def test_machine_dependent_defaults_are_described(name: str) -> None:
     for key in SET_IN_WORDS & shown(name).keys():
         comment = re.search(rf"((?:^# .*\n)+)(?:#\w.*\n)*#?{key} =", text(name), re.MULTILINE)
         assert comment is not None, key
         assert "Default:" in comment[1], key
 
 
-def test_the_files_are_taken_without_a_remark() -> None:
+def test_the_sample_files_are_parsed_without_a_warning() -> None:
     broker, store, findings = load_broker_config(str(ROOT / "conf" / "broker.conf"))
     assert findings.sentence() == ""
     assert (broker.broker_name, broker.listen_port) == ("broker-a", 10_911)
@@ -91,7 +91,7 @@ def test_the_files_are_taken_without_a_remark() -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("config", [BrokerConfig, StoreConfig, NamesrvConfig])
-def test_every_setting_is_read_by_somebody(config: type[Any]) -> None:
+def test_every_setting_is_read_by_some_module(config: type[Any]) -> None:
     """One that nobody reads must be no field: then the start names it as without effect."""
     read = attributes_read()
     assert [key for key, name in keys_of(config).items() if name not in read] == []

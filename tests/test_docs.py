@@ -26,7 +26,7 @@ FOLDERS = {
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_what_a_document_names_is_there(document: Path) -> None:
+def test_everything_that_a_document_names_exists(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     named = {ROOT / path for path in re.findall(r"`([.\w]+/[\w./-]*)`", text) if in_tree(path)}
     linked = {
@@ -42,7 +42,7 @@ def in_tree(path: str) -> bool:
     return path.partition("/")[0] in FOLDERS
 
 
-def test_the_documents_name_only_targets_that_make_has() -> None:
+def test_the_documents_name_only_existing_make_targets() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([\w-]+):", makefile, re.MULTILINE))
     named = {
@@ -54,7 +54,7 @@ def test_the_documents_name_only_targets_that_make_has() -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_examples_import_what_an_installed_wheel_has(document: Path) -> None:
+def test_examples_import_only_modules_of_the_wheel(document: Path) -> None:
     """There all our packages lie below `troupemq`; a clone has them beside it."""
     assert [
         f"{module}.{name}"
@@ -79,11 +79,13 @@ def is_in_wheel(module: str, name: str) -> bool:
     within = (
         ROOT.joinpath(*rest) if rest[:1] and rest[0] in FOLDERS else ROOT.joinpath(first, *rest)
     )
+    if (within / f"{name}.py").is_file():
+        return True
     source = within / "__init__.py" if within.is_dir() else within.with_suffix(".py")
     return source.is_file() and re.search(rf"\b{name}\b", source.read_text("utf-8")) is not None
 
 
-def test_the_documents_install_the_wheel_that_is_built_with_the_extras_that_it_has() -> None:
+def test_the_documents_install_the_built_wheel_with_its_extras() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     text = "".join(each.read_text(encoding="utf-8") for each in DOCUMENTS)
     wheels = set(re.findall(r"troupemq-[\d.]+-[\w-]+\.whl", text))
@@ -102,7 +104,7 @@ LOCKS = "locks"
 """Word of the table for what is no attempt by its name: tests/test_locks.py."""
 
 
-def test_each_attempt_of_the_table_has_a_test_of_its_number_where_the_table_says() -> None:
+def test_each_attempt_of_the_table_has_a_test_in_the_named_file() -> None:
     found = ATTEMPT.findall((ROOT / "docs" / "security.md").read_text(encoding="utf-8"))
     assert [int(number) for number, _ in found] == [*range(1, 58)]
     assert [
@@ -123,3 +125,19 @@ def are_of(word: str, attempt: int) -> Iterator[bool]:
     for path in [TLS_NEGOTIATOR] if word == "entrance" else in_security:
         for first, last in named.findall(path.read_text(encoding="utf-8")):
             yield int(first) <= number <= int(last or first)
+
+
+def test_the_page_of_log_lines_has_every_error() -> None:
+    """An operator looks up a line at level error or critical, and finds no line of the past."""
+    page = (ROOT / "docs" / "log-lines.md").read_text(encoding="utf-8")
+    first_cells = re.findall(r"^\| (`.+?`) \|", page, re.MULTILINE)
+    listed = {event for cell in first_cells for event in re.findall(r"`([^`]+)`", cell)}
+    sources = [
+        path.read_text(encoding="utf-8")
+        for package in ("remoting", "actors", "troupemq")
+        for path in (ROOT / package).rglob("*.py")
+    ]
+    error_call = re.compile(r'\blog\.(?:error|critical|exception)\(\s*"([^"]+)"')
+    errors = {event for source in sources for event in error_call.findall(source)}
+    assert sorted(errors - listed) == []
+    assert sorted(event for event in listed if not any(f'"{event}"' in s for s in sources)) == []

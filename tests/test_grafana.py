@@ -184,7 +184,7 @@ def rules() -> list[dict[str, Any]]:
     return found
 
 
-def test_there_are_three_boards_each_with_a_choice_of_its_source() -> None:
+def test_each_of_three_boards_has_a_data_source_choice() -> None:
     assert [path.stem for path in BOARDS] == ["actors", "groups", "overview"]
     assert len({board(path)["uid"] for path in BOARDS}) == 3
     for path in BOARDS:
@@ -202,13 +202,13 @@ def test_there_are_three_boards_each_with_a_choice_of_its_source() -> None:
 
 
 @pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)
-def test_what_a_board_asks_for_is_in_a_scrape(path: Path) -> None:
+def test_every_metric_of_a_board_is_in_a_scrape(path: Path) -> None:
     asked = [(each, names_in(each)) for each in expressions(path)]
     assert [each for each, names in asked if not names] == []
     assert {name for _, names in asked for name in names} - declared() == set()
 
 
-def test_what_the_rules_ask_for_is_in_a_scrape_and_explained() -> None:
+def test_every_metric_of_the_rules_is_in_a_scrape_and_documented() -> None:
     text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     anchors = {heading.lower() for heading in re.findall(r"^### (\w+)$", text, re.MULTILINE)}
     for rule in rules():
@@ -238,7 +238,7 @@ def run(*command: str) -> None:
 
 
 @pytest.mark.slow
-def test_prometheus_takes_rules_and_expressions(promtool: str, tmp_path: Path) -> None:
+def test_prometheus_accepts_rules_and_expressions(promtool: str, tmp_path: Path) -> None:
     run(promtool, "check", "rules", str(RULES))
     replaced = {"$__rate_interval": "5m", "$cluster": ".*", "$broker": ".*", "$topic": ".*"}
     replaced |= {"$group": ".*", "$actor": ".*"}
@@ -252,7 +252,7 @@ def test_prometheus_takes_rules_and_expressions(promtool: str, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_each_alert_is_there_when_it_should_be_and_only_then(promtool: str, tmp_path: Path) -> None:
+def test_each_alert_fires_exactly_when_it_should(promtool: str, tmp_path: Path) -> None:
     cases = [
         case(minutes, series, {name} | ALSO.get(name, set()))
         for name, (minutes, series) in FIRING.items()

@@ -54,7 +54,7 @@ def test_every_package_has_hashes_and_nothing_else_is_in_a_lock(name: str) -> No
     ("name", "extras"),
     [(LOCKS[0], ("spark", "java", "console")), (LOCKS[1], ("spark", "java", "console", "dev"))],
 )
-def test_a_lock_has_what_is_asked_for(name: str, extras: tuple[str, ...]) -> None:
+def test_a_lock_has_every_requested_package(name: str, extras: tuple[str, ...]) -> None:
     """After a change of pyproject.toml: `make lock`."""
     versions: dict[str, list[str]] = {}
     for package, version in locked(name):
@@ -70,7 +70,7 @@ def test_a_lock_has_what_is_asked_for(name: str, extras: tuple[str, ...]) -> Non
     assert missing == [], "make lock"
 
 
-def test_both_locks_name_the_same_versions() -> None:
+def test_the_two_locks_name_the_same_versions() -> None:
     assert set(locked(LOCKS[0])) <= set(locked(LOCKS[1]))
 
 

@@ -18,7 +18,7 @@ def make(tmp_path: Path, python: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_make_says_in_a_sentence_that_python_is_too_old(tmp_path: Path) -> None:
+def test_make_reports_a_too_old_python_in_one_sentence(tmp_path: Path) -> None:
     done = make(tmp_path, "exit 1")
     assert done.returncode != 0
     assert "TroupeMQ needs Python 3.11 or later" in done.stderr.splitlines()[0]
@@ -26,7 +26,7 @@ def test_make_says_in_a_sentence_that_python_is_too_old(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_make_says_in_a_sentence_that_venv_is_missing(tmp_path: Path) -> None:
+def test_make_reports_a_missing_venv_module_in_one_sentence(tmp_path: Path) -> None:
     done = make(tmp_path, 'case "$2" in *ensurepip*) exit 1 ;; esac')
     assert done.returncode != 0
     assert "lacks the module venv" in done.stderr.splitlines()[0]

@@ -36,7 +36,7 @@ def test_by_itself():
 """
 
 
-def test_no_module_asks_for_golden_data_while_it_is_imported(
+def test_no_module_reads_golden_data_at_import(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where the data is there, too: who has it would not notice that others cannot collect."""
@@ -46,7 +46,7 @@ def test_no_module_asks_for_golden_data_while_it_is_imported(
 
 
 @pytest.mark.slow
-def test_without_golden_data_one_line_says_what_was_skipped_and_where_it_is_looked_for(
+def test_without_golden_data_one_line_names_skipped_tests_and_searched_paths(
     tmp_path: Path,
 ) -> None:
     nowhere = tmp_path / "nowhere"
@@ -77,7 +77,7 @@ def test_without_golden_data_one_line_says_what_was_skipped_and_where_it_is_look
         ("echo > $TMPDIR/of-a-failure; exit 3", 3, "1 left behind"),
     ],
 )
-def test_what_is_left_in_the_temporary_folder_is_a_failure(
+def test_files_left_in_the_temporary_folder_are_a_failure(
     script: str, code: int, said: str
 ) -> None:
     done = subprocess.run(
@@ -118,7 +118,7 @@ def test_with_it(seed, tmp_path):
 
 
 @pytest.mark.slow
-def test_who_starts_a_process_and_is_not_marked_slow_fails(tmp_path: Path) -> None:
+def test_an_unmarked_test_that_starts_a_process_fails(tmp_path: Path) -> None:
     """Of what failed the folder stays, of what passed it does not."""
     said = suite(tmp_path)
     assert "3 failed, 1 passed" in said
@@ -128,7 +128,7 @@ def test_who_starts_a_process_and_is_not_marked_slow_fails(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_trials_and_what_is_heavy_are_slow_too(tmp_path: Path) -> None:
+def test_trials_and_heavy_tests_are_slow(tmp_path: Path) -> None:
     said = suite(tmp_path, "-m", "not slow")
     assert "1 failed, 3 deselected" in said
 

@@ -60,7 +60,7 @@ def script_over_tls(blocks: Blocks) -> str:
 
 
 @pytest.mark.slow(seconds=35)
-def test_the_walk_from_nothing_to_two_accounts_leads_where_it_says(tmp_path: Path) -> None:
+def test_the_walk_from_an_open_broker_to_two_accounts_works(tmp_path: Path) -> None:
     blocks, port, namesrv = chapter("## From nothing to two accounts"), free_port(), free_port()
     kinds = [language for language, _ in blocks]
     assert kinds == ["yaml", "properties", "properties", *["sh"] * 4, "python", "sh", "sh"]

@@ -28,9 +28,9 @@ class Copier:
     def __init__(
         self, rate: float, wait: Callable[[float], object], *, doubts_all: bool = False
     ) -> None:
-        """`rate`: messages a second. `wait`: sleeps for a number of seconds.
+        """Initialize the copier.
 
-        `doubts_all`: look up each copy before it is sent.
+        `rate`: messages a second. `wait`: sleeps for a number of seconds.
         """
         self._doubts_all = doubts_all
         self._pause_s = 1 / rate

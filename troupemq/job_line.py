@@ -26,7 +26,10 @@ class KnownRun(Protocol):
 
 
 def job_line(run: KnownRun) -> str:
-    """Return `running, writing: 3 of 80 tasks, 40,000 of 900,000 messages, about 2.0 min left`."""
+    """Return one line about a run: state, progress, messages and remaining time.
+
+    Example: `running, writing: 3 of 80 tasks, 40,000 of 900,000 messages, about 2.0 min left`.
+    """
     if run.state != "running" or not run.stage:
         return run.state
     parts = []

@@ -55,9 +55,9 @@ class Redrive:
         believes: bool = False,
         wait: Callable[[float], object],
     ) -> None:
-        """`rate`: messages a second. `wait`: sleeps for a number of seconds.
+        """Initialize the redrive.
 
-        `believes`: send dead letters without an existing original, too.
+        `rate`: messages a second. `wait`: sleeps for a number of seconds.
         """
         self.topic = DLQ_TOPIC_PREFIX + group
         self._namesrv = namesrv

@@ -62,7 +62,10 @@ class Restore:
         rate: float,
         wait: Callable[[float], object],
     ) -> None:
-        """`rate`: messages a second. `wait`: sleeps for a number of seconds."""
+        """Initialize the restore.
+
+        `rate`: messages a second. `wait`: sleeps for a number of seconds.
+        """
         self._archive = str(Path(archive).absolute())
         self._wanted = wanted
         self._to = to

@@ -28,7 +28,7 @@ Makers = Mapping[str, Mapping[str, ActorAddress]]
 
 
 class MetricsPort(Actor):
-    """Actor on the loop."""
+    """Receiver of scrapes, on the loop; it lets MetricsRenderer make each page once at a time."""
 
     def __init__(self, makers: Makers, read: Callable[[], object], waits: ClassCounts) -> None:
         """Create the actor.

@@ -22,7 +22,6 @@ class NamesrvMetrics:
         self._process = ProcessPage()
 
     def write(self, _: str, __: object) -> Packed:
-        """Return the page."""
         page, actors = MetricsPage({"node_type": "namesrv"}), self._system.actors()
         namesrv = actor_of(actors, "namesrv", Namesrv)
         topics, brokers, clusters = (0, 0, 0) if namesrv is None else namesrv.sizes()

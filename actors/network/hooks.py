@@ -80,8 +80,6 @@ class PullContext:
 
 
 class SendHook(Protocol):
-    """Hook that observes sends."""
-
     def before_send(self, context: SendContext) -> None:
         """Handle a send that has arrived, before its checks."""
 

@@ -50,9 +50,10 @@ class PullCorrection:
         starts_in_memory: Callable[[str, int], bool],
         put_message: ActorAddress,
     ) -> None:
-        """`offsets` are the current ones.
+        """Initialize the correction.
 
-        `starts_in_memory` returns whether the queue is young.
+        `starts_in_memory` returns whether the first message of a queue is still in memory. A new
+        group then starts there.
         """
         self._queues, self._broker_name = queues, broker_name
         self._consumers, self._offsets, self._old_places = consumers, offsets, old_places

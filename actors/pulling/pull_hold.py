@@ -63,7 +63,7 @@ class PullHold(Actor):
         max_offset: Callable[[bytes, int], int],
         table: HoldTable,
     ) -> None:
-        """No other component changes the table; PullMessage reads whether it has room."""
+        """Initialize the actor, the only one that changes the table."""
         super().__init__()
         self._pull_message = pull_message
         self._max_offset = max_offset

@@ -31,10 +31,10 @@ class Deadlines:
         else:
             self._by_tick.setdefault(self._tick_of(delivery), {})[delivery] = None
 
-    def leave(self, delivery: Delivery) -> None:
-        """Note that a message has left its delivery; forget an empty one."""
-        delivery.entries_left -= 1
-        if delivery.entries_left == 0:
+    def leave(self, delivery: Delivery, count: int = 1) -> None:
+        """Note that messages have left their delivery; forget an empty one."""
+        delivery.left -= count
+        if delivery.left == 0:
             self._remove(delivery)
 
     def _remove(self, delivery: Delivery) -> None:

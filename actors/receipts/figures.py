@@ -59,7 +59,7 @@ def in_flight_of(
     """Return the figures of all ledgers, at this monotonic and wall clock time."""
     grouped: dict[tuple[str, str], list[Ledger]] = {}
     for ledger in ledgers:
-        if ledger.entries:
+        if ledger.count:
             grouped.setdefault((ledger.group, ledger.topic), []).append(ledger)
     return {place: _figures(found, now_ms, wall_ms) for place, found in grouped.items()}
 
@@ -70,13 +70,15 @@ def _figures(ledgers: Iterable[Ledger], now_ms: float, wall_ms: int) -> InFlight
     clients: dict[str, int] = {}
     queues: dict[int, int] = {}
     for ledger in ledgers:
+        deliveries = [*ledger.held.values()]
         for entry in ledger.entries.values():
-            delivery = entry.delivery
-            if entry.state is State.KEPT or delivery is None:
+            if entry.delivery is None or entry.state is State.KEPT:
                 kept += 1
-                continue
+            else:
+                tries = max(tries, entry.tries)
+                deliveries.append(entry.delivery)
+        for delivery in deliveries:
             count += 1
-            tries = max(tries, entry.tries)
             bound += delivery.is_bound
             oldest_ms = min(oldest_ms, delivery.since_ms)
             clients[delivery.peer.remote] = clients.get(delivery.peer.remote, 0) + 1

@@ -50,13 +50,18 @@ class Haul:
     """Messages that a receive gets from one queue."""
 
     ledger: Ledger
+    offsets: list[int] = field(default_factory=list)
+    """Messages that need no entries."""
     entries: list[Entry] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
+    """Offsets of both in the order of the records."""
     views: list[memoryview] = field(default_factory=list)
     body_bytes: int = 0
 
     def add(self, entry: Entry, view: memoryview) -> None:
         entry.state = State.HELD
         self.entries.append(entry)
+        self.order.append(entry.offset)
         self.views.append(view)
         self.body_bytes += len(view)
 
@@ -136,7 +141,7 @@ class HandOut:
             read.queue(topic, queue_id)
         for queue_id in retries if taken.left else ():
             read.queue(retry, queue_id)
-        taken.found = [each for each in taken.found if each.entries]
+        taken.found = [each for each in taken.found if each.views]
         taken.rest = self._rest(group, topic, header.queue_id)
         return taken
 
@@ -152,7 +157,7 @@ class HandOut:
             if queue is None or self.is_pulled(group, name, each):
                 continue
             start = queue.min_offset if ledger is None else ledger.next
-            if ledger is not None and (ledger.entries if order else ledger.is_ordered):
+            if ledger is not None and (ledger.count if order else ledger.is_ordered):
                 continue
             if start < queue.max_offset or (ledger is not None and ledger.has_kept(topic)):
                 return True
@@ -171,7 +176,7 @@ class HandOut:
         for name in (topic, RETRY_TOPIC_PREFIX + group):
             for each in self._queues(name, queue_id if name == topic else ALL_QUEUES, 0):
                 queue = self.store.consume_queues.get(name, each)
-                ledger = self.ledgers.find(group, name, each)
+                ledger = self.ledgers.peek(group, name, each)
                 if queue is not None and ledger is not None and not ledger.is_ordered:
                     rest += max(0, queue.max_offset - ledger.next)
         return rest
@@ -206,7 +211,7 @@ class _Reading:
         ledger = owner.ledgers.open(header.consumer_group, topic, queue_id, header.init_mode)
         owner.ledgers.note_used(ledger)
         if header.order:
-            if ledger.entries and not (
+            if ledger.count and not (
                 ledger.is_ordered and header.attempt_id and header.attempt_id == ledger.attempt_id
             ):
                 return
@@ -221,16 +226,16 @@ class _Reading:
             taken.crowded.append(ledger)
             if ledger.is_full:
                 return
-        found = next((each for each in taken.found if each.ledger is ledger), None)
-        if found is None:  # retries may be asked twice, and clients expect each queue once
-            found = Haul(ledger)
-            taken.found.append(found)
+        haul = next((each for each in taken.found if each.ledger is ledger), None)
+        if haul is None:  # retries may be asked twice, and clients expect each queue once
+            haul = Haul(ledger)
+            taken.found.append(haul)
         if ledger.is_retry and topic != self._topic:
-            self._take_kept(queue, found)
-        self._take_next(queue, found)
+            self._take_kept(queue, haul)
+        self._take_next(queue, haul)
 
-    def _take_next(self, queue: ConsumeQueue, found: Haul) -> None:
-        ledger, taken = found.ledger, self._taken
+    def _take_next(self, queue: ConsumeQueue, haul: Haul) -> None:
+        ledger, taken = haul.ledger, self._taken
         is_others = ledger.is_retry and ledger.topic != self._topic
         for _ in range(READS_MAX):
             if not taken.left or ledger.next >= queue.max_offset:
@@ -241,13 +246,11 @@ class _Reading:
                 return
             self._owner.ledgers.note_changed(ledger)
             if result.status is GetStatus.FOUND:
-                self._add(result, found, is_others=is_others)
+                self._add(result, haul, is_others=is_others)
             elif result.status not in _SKIPPED or result.next_offset <= ledger.next:
                 return
             if result.status is GetStatus.OFFSET_TOO_SMALL:
-                for entry in [*ledger.entries.values()]:
-                    if entry.offset < result.next_offset and entry.origin is None:
-                        ledger.settle(entry)  # deleted with its file
+                ledger.drop_below(result.next_offset)
             ledger.advance(result.next_offset)
         taken.has_more |= ledger.next < queue.max_offset
 
@@ -280,29 +283,41 @@ class _Reading:
             return None
         return result
 
-    def _add(self, result: GetResult, found: Haul, *, is_others: bool) -> None:
-        """Split the records of a result; leave out those that are settled or in flight."""
-        ledger, taken = found.ledger, self._taken
-        records = [(record, *_PLACE.unpack_from(record)) for record in _records(result.views)]
-        passed = ledger.pass_over(offset for _, _, offset, _ in records)
-        for record, _, offset, physical_offset in records:
-            if offset in passed:
+    def _add(self, result: GetResult, haul: Haul, *, is_others: bool) -> None:
+        """Add the records of a result, without those that are settled or in flight."""
+        ledger, taken = haul.ledger, self._taken
+        if ledger.is_retry or ledger.ahead or self._header.order:
+            self._add_each(result, haul, is_others=is_others)
+            return
+        offsets: Sequence[int] = range(ledger.next, result.next_offset)
+        if len(offsets) != result.count:
+            offsets = [_PLACE.unpack_from(each)[1] for each in _records(result.views)]
+        haul.offsets += offsets
+        haul.order += offsets
+        haul.views += result.views
+        haul.body_bytes += result.body_bytes
+        taken.left -= result.count
+
+    def _add_each(self, result: GetResult, haul: Haul, *, is_others: bool) -> None:
+        ledger, taken = haul.ledger, self._taken
+        for record in _records(result.views):
+            _, offset, physical_offset = _PLACE.unpack_from(record)
+            if offset in ledger.ahead:
                 continue
-            tries = ledger.tries.get(offset, 0)
-            topic = self._topic
+            tries, topic = ledger.tries.get(offset, 0), self._topic
             if ledger.is_retry:
                 tries, origin = _retry_of(record)
                 topic = origin if is_others and origin else topic
-            entry = Entry(ledger, offset, physical_offset, None, tries)
+            entry = Entry(ledger, offset, physical_offset, State.KEPT, tries)
             if topic != self._topic:
                 ledger.keep(entry, topic)
                 continue
-            found.add(entry, record)
+            haul.add(entry, record)
             taken.left -= 1
 
-    def _take_kept(self, queue: ConsumeQueue, found: Haul) -> None:
+    def _take_kept(self, queue: ConsumeQueue, haul: Haul) -> None:
         """Take retries that receives of other topics have left."""
-        ledger = found.ledger
+        ledger = haul.ledger
         for entry in ledger.kept(self._topic):
             if not self._taken.left:
                 return
@@ -314,7 +329,7 @@ class _Reading:
                 ledger.settle(entry)  # deleted with its file
                 self._owner.ledgers.note_changed(ledger)
                 continue
-            found.add(entry, record)
+            haul.add(entry, record)
             self._taken.left -= 1
 
 

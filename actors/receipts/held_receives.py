@@ -130,8 +130,8 @@ class WaitTable:
 
     def places(self) -> Iterator[tuple[Place, Iterable[int]]]:
         """Yield each place with its awaited queues."""
-        for place, by_queue in [*self._waiting.items()]:
-            yield place, [*by_queue]
+        for place in [*self._waiting]:
+            yield place, [*self._waiting.get(place, ())]
 
     def due(self, now_ms: float, most: int) -> list[HeldReceive]:
         """Remove and return at most `most` receives past their deadline, the earliest first."""

@@ -8,15 +8,19 @@
 
 The ledger holds nothing that must survive: a new one begins at the consumer offset.
 
-A `Delivery` is what one receive got from one queue. Its messages share nonce and deadline; a
-message that gets another deadline gets a delivery of its own.
+A `Delivery` is what one receive got from one queue. Its messages share nonce and deadline, and
+most are acknowledged before anything else happens to them: the ledger notes no more than the
+delivery of each. A message gets an `Entry` when it is treated by itself, and a delivery of its own
+with another deadline.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from heapq import heappop, heappush
 from typing import ClassVar
+
+from storage.tables.offsets import offset_key
 
 ENTRIES_MAX = 4_096
 """Messages in flight of a queue, past which the lowest is stored again in the retry topic."""
@@ -27,6 +31,9 @@ AHEAD_MAX = 4_096
 
 _SPARSE = 4
 """Offsets for each message in flight of a retry topic before its messages are stored again."""
+
+UNKNOWN = -1
+"""Physical offset of a message that has not been looked up."""
 
 NEVER_MS = float("inf")
 """Deadline of messages that are held with their connection."""
@@ -39,19 +46,28 @@ class State(IntEnum):
     COPYING = 1
     KEPT = 2
     OVER = 3
-    """Its deadline has passed, and it waits for the rest of its batch received in order."""
+    """Past its deadline, it waits for the rest of its batch received in order."""
 
 
 class Delivery:
     """Messages of one queue that one receive got."""
 
-    __slots__ = ("deadline_ms", "entries_left", "ledger", "nonce", "offsets", "peer", "since_ms")
+    __slots__ = (
+        "cursor",
+        "deadline_ms",
+        "ledger",
+        "left",
+        "nonce",
+        "offsets",
+        "peer",
+        "since_ms",
+    )
 
     def __init__(
         self,
         ledger: "Ledger",
         nonce: int,
-        offsets: list[int],
+        offsets: Sequence[int],
         *,
         deadline_ms: float,
         peer: "Holder",
@@ -60,7 +76,10 @@ class Delivery:
         """`since_ms` is the monotonic time of the receive."""
         self.ledger, self.nonce, self.offsets = ledger, nonce, offsets
         self.deadline_ms, self.peer, self.since_ms = deadline_ms, peer, since_ms
-        self.entries_left = len(offsets)
+        self.left = len(offsets)
+        """Messages that have not left it."""
+        self.cursor = 0
+        """Index of the first offset that may still be held."""
 
     @property
     def is_bound(self) -> bool:
@@ -88,16 +107,12 @@ class Entry:
     __slots__ = ("delivery", "ledger", "offset", "origin", "physical_offset", "state", "tries")
 
     def __init__(
-        self,
-        ledger: "Ledger",
-        offset: int,
-        physical_offset: int,
-        delivery: Delivery | None,
-        tries: int,
+        self, ledger: "Ledger", offset: int, physical_offset: int, state: State, tries: int
     ) -> None:
         self.ledger, self.offset, self.physical_offset = ledger, offset, physical_offset
-        self.delivery, self.tries = delivery, tries
-        self.state = State.KEPT if delivery is None else State.HELD
+        self.state, self.tries = state, tries
+        self.delivery: Delivery | None = None
+        """None until it is handed out."""
         self.origin: tuple[Ledger, int] | None = None
         """Ledger and offset under which its handle names it, if it has been stored again."""
 
@@ -106,6 +121,7 @@ class Ledger:
     """In-flight messages of one group in one queue. One owner."""
 
     __slots__ = (
+        "_batches",
         "_goes_back",
         "_heap",
         "_kept",
@@ -116,8 +132,10 @@ class Ledger:
         "doubt",
         "entries",
         "group",
+        "held",
         "is_ordered",
         "is_retry",
+        "key",
         "moved",
         "next",
         "queue_id",
@@ -131,10 +149,14 @@ class Ledger:
     def __init__(self, group: str, topic: str, queue_id: int, *, is_retry: bool) -> None:
         """`is_retry`: the topic is the group's retry topic."""
         self.group, self.topic, self.queue_id, self.is_retry = group, topic, queue_id, is_retry
+        self.key = offset_key(topic, group)
+        """Key in the table of consumer offsets."""
         self.next = 0
+        self.held: dict[int, Delivery] = {}
+        """Messages that clients hold, without an entry."""
         self.entries: dict[int, Entry] = {}
         self.ahead: set[int] = set()
-        """Settled offsets at or above `next`."""
+        """Offsets at or above `next` that are settled or in flight: they are passed."""
         self.moved: dict[int, Entry] = {}
         """Messages stored again in the retry topic, by the offset in their handles."""
         self.is_ordered = False
@@ -146,7 +168,10 @@ class Ledger:
         """Deliveries of messages received in order."""
         self.doubt = self.verified = -1
         """Offset of a unit that the scrubber has been asked about, or has verified."""
+        self._batches: deque[Delivery] = deque()
+        """Deliveries of `held`, in the order of their offsets."""
         self._heap: list[int] = []
+        """Offsets of `entries`, and of former ones."""
         self._kept: dict[str, deque[int]] = {}
         self._told: deque[int | None] = deque()
         """Committed offsets that ConsumerOffsets may hold at present, the oldest first."""
@@ -159,13 +184,13 @@ class Ledger:
         for entry in self.entries.values():
             if entry.origin is not None:
                 entry.origin[0].moved.pop(entry.origin[1], None)
-        for offset, entry in [*self.moved.items()]:
-            if offset >= start:  # it is handed out again
-                entry.ledger.settle(entry)
+        again = [self.moved[offset] for offset in self.moved if offset >= start]
+        for entry in again:  # they are handed out again, where they came from
+            entry.ledger.settle(entry)
         self.next = start
-        self.entries, self.ahead = {}, set()
+        self.held, self.entries, self.ahead = {}, {}, set()
         self.is_ordered, self.batch, self.attempt_id, self.tries = False, [], "", {}
-        self._heap, self._kept = [], {}
+        self._batches, self._heap, self._kept = deque(), [], {}
         self._told = deque((stored,))
         self._goes_back = stored is not None and start < stored
 
@@ -195,10 +220,30 @@ class Ledger:
     @property
     def lowest(self) -> int:
         """The lowest offset that is not settled."""
-        heap, entries = self._heap, self.entries
+        low, heap, entries = self._lowest_held(), self._heap, self.entries
         while heap and heap[0] not in entries:
             heappop(heap)
-        return heap[0] if heap and heap[0] < self.next else self.next
+        return heap[0] if heap and heap[0] < low else low
+
+    def _lowest_held(self) -> int:
+        batches, held = self._batches, self.held
+        if not held:
+            batches.clear()
+        while batches:
+            first = batches[0]
+            offsets, cursor, end = first.offsets, first.cursor, len(first.offsets)
+            while cursor < end and held.get(offsets[cursor]) is not first:
+                cursor += 1
+            first.cursor = cursor
+            if cursor < end:
+                return offsets[cursor]
+            batches.popleft()
+        return self.next
+
+    @property
+    def count(self) -> int:
+        """Messages in flight, those kept for other topics included."""
+        return len(self.held) + len(self.entries)
 
     @property
     def is_crowded(self) -> bool:
@@ -213,7 +258,7 @@ class Ledger:
     def _exceeds(self, times: int) -> bool:
         if self.is_ordered:
             return False
-        count, span = len(self.entries), self.next - self.lowest
+        count, span = self.count, self.next - self.lowest
         if self.is_retry and span < _SPARSE * count:
             return False  # storing them again would add as many offsets to this very queue
         too_many = count > times * self.entries_max and not self.is_retry
@@ -223,12 +268,34 @@ class Ledger:
 
     def find(self, offset: int) -> Entry | None:
         """Return the message that a handle names by its offset."""
+        delivery = self.held.pop(offset, None)
+        if delivery is not None:
+            entry = Entry(self, offset, UNKNOWN, State.HELD, 0)
+            entry.delivery = delivery
+            self.take(entry)
+            return entry
         return self.entries.get(offset) or self.moved.get(offset)
+
+    def hand_out(self, delivery: Delivery) -> None:
+        """Note messages in flight that need no entries."""
+        self.held.update(dict.fromkeys(delivery.offsets, delivery))
+        self._batches.append(delivery)
+
+    def drop_below(self, offset: int) -> None:
+        """Forget messages that have been deleted with their file."""
+        for each in [each for each in self.held if each < offset]:
+            del self.held[each]
+        for entry in [*self.entries.values()]:
+            if entry.offset < offset:
+                self.settle(entry)
 
     def take(self, entry: Entry) -> None:
         """Note a message in flight."""
-        self.entries[entry.offset] = entry
-        heappush(self._heap, entry.offset)
+        offset = entry.offset
+        self.entries[offset] = entry
+        heappush(self._heap, offset)
+        if offset >= self.next:
+            self.ahead.add(offset)
 
     def keep(self, entry: Entry, topic: str) -> None:
         """Note a retry that waits for a receive of its topic."""
@@ -256,13 +323,6 @@ class Ledger:
             entry = self.entries.get(offset)
             if entry is not None and entry.state is State.KEPT:
                 yield entry
-
-    def pass_over(self, offsets: Iterable[int]) -> set[int]:
-        """Return those of the offsets that must not be handed out: settled, or in flight."""
-        entries, ahead = self.entries, self.ahead
-        if not entries and not ahead:
-            return set()
-        return {offset for offset in offsets if offset in entries or offset in ahead}
 
     def advance(self, next_offset: int) -> None:
         """Note that everything below `next_offset` has been looked at."""
@@ -299,9 +359,9 @@ class Ledger:
     def lowest_entries(self, count: int) -> list[Entry]:
         """Return the lowest messages in flight that can be stored again."""
         found: list[Entry] = []
-        for offset in sorted(self.entries)[: count * 2]:
-            entry = self.entries[offset]
-            if entry.state is not State.COPYING:
+        for offset in sorted((*self.held, *self.entries))[: count * 2]:
+            entry = self.find(offset)
+            if entry is not None and entry.state is not State.COPYING:
                 found.append(entry)
             if len(found) == count:
                 break

@@ -5,7 +5,7 @@ topic, a clone, a pull of the same group. The ledger then begins there. The tabl
 use, so that no other actor has to know about receives.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.receipts.ledger import Ledger
@@ -18,6 +18,9 @@ from storage.tables.offsets import offset_key
 
 IN_FLIGHT_MAX = 200_000
 """Messages in flight of all queues, some 70 MiB; past it receives get nothing."""
+
+
+_NONE: Mapping[int, int] = {}
 
 
 class Ledgers:
@@ -44,7 +47,7 @@ class Ledgers:
     @property
     def in_flight(self) -> int:
         """Messages in flight of all queues."""
-        return sum(len(each.entries) for each in self._ledgers.values())
+        return sum(each.count for each in self._ledgers.values())
 
     def stored(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the present consumer offset."""
@@ -52,14 +55,19 @@ class Ledgers:
 
     def find(self, group: str, topic: str, queue_id: int) -> Ledger | None:
         """Return the ledger of a queue; None if the group has never received from it."""
-        stored = self.stored(group, topic, queue_id)
         ledger = self._ledgers.get((group, topic, queue_id))
         if ledger is None:
+            stored = self.stored(group, topic, queue_id)
             return None if stored is None else self._begin(group, topic, queue_id, stored, stored)
+        stored = self._offsets.value.get(ledger.key, _NONE).get(queue_id)
         if not ledger.agrees(stored):
             ledger.begin(stored, self._start(topic, queue_id, ledger) if stored is None else stored)
             self._changed[ledger] = None
         return ledger
+
+    def peek(self, group: str, topic: str, queue_id: int) -> Ledger | None:
+        """Return the ledger of a queue, perhaps behind the table of consumer offsets."""
+        return self._ledgers.get((group, topic, queue_id))
 
     def open(self, group: str, topic: str, queue_id: int, init_mode: int = FROM_MIN) -> Ledger:
         """Return the ledger of a queue; a new group begins where `init_mode` says."""
@@ -126,7 +134,7 @@ class Ledgers:
 
     def _is_empty(self, ledger: Ledger) -> bool:
         return not (
-            ledger.entries
+            ledger.count
             or ledger.ahead
             or ledger.moved
             or ledger.tries

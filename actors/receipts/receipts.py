@@ -40,7 +40,7 @@ from actors.receipts.deadlines import GRACE_MS, TICK_MS, Deadlines
 from actors.receipts.figures import ReceiptFigures, in_flight_of
 from actors.receipts.hand_out import HandOut, Taken
 from actors.receipts.held_receives import HeldReceive, ReceiveHeader, WaitTable, interned
-from actors.receipts.ledger import NEVER_MS, Holder, Ledger
+from actors.receipts.ledger import NEVER_MS, UNKNOWN, Holder, Ledger
 from actors.receipts.ledgers import IN_FLIGHT_MAX, Ledgers
 from actors.receipts.messages import MemberLeft, ReceiveAgain
 from actors.receipts.neighbours import Neighbours
@@ -316,7 +316,7 @@ class Receipts(Responder):
     def _count(self, group: str, taken: Taken) -> None:
         stats = self._stats
         for found in taken.found:
-            count = len(found.entries)
+            count = len(found.offsets) + len(found.entries)
             self._received += count
             stats.get_count += count
             stats.get_bytes += found.body_bytes
@@ -367,9 +367,9 @@ class Receipts(Responder):
         for ack, topic, offsets in wanted:
             ledger = self._ledgers.find(ack.consumer_group, topic, ack.queue_id)
             low, high = self._rules.bounds(topic, ack.queue_id)
-            for offset in offsets:
-                if low <= offset < high:
-                    self._settled += self._settlement.acknowledge(ledger, offset, ack.pop_time_ms)
+            known = [offset for offset in offsets if low <= offset < high]
+            nonce = ack.pop_time_ms
+            self._settled += self._settlement.acknowledge_all(ledger, known, nonce)
         return command.answer()
 
     @serves(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
@@ -418,7 +418,11 @@ class Receipts(Responder):
         entry = copy.entry
         self._under_way += 1
         result = HeldReturned(entry, request, copy.is_move)
-        group, offset = entry.ledger.group, entry.physical_offset
+        ledger, offset = entry.ledger, entry.physical_offset
+        group = ledger.group
+        if offset == UNKNOWN:
+            found = self._rules.physical_offset(ledger.topic, ledger.queue_id, entry.offset)
+            offset = UNKNOWN if found is None else found
         message = ReturnHeld(group, offset, copy.delay_level, result, self.address)
         self._to["send_back"].tell(message)
 

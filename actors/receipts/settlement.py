@@ -15,7 +15,7 @@ Plain classes on the event loop. Copies are requested by the actor.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from actors.receipts.deadlines import TICK_MS, Deadlines
@@ -81,20 +81,19 @@ class Settlement:
 
     # --- from the receive to its end
 
-    def deliver(self, found: Haul, terms: Terms) -> ReceivedQueue:
+    def deliver(self, haul: Haul, terms: Terms) -> ReceivedQueue:
         """Note messages as in flight; return them for the answer."""
-        ledger, entries = found.ledger, found.entries
-        offsets = [each.offset for each in entries]
-        delivery = Delivery(
-            ledger,
-            terms.nonce,
-            offsets,
-            deadline_ms=terms.deadline_ms,
-            peer=terms.holder,
-            since_ms=terms.now_ms,
-        )
+        ledger, entries = haul.ledger, haul.entries
+        offsets = haul.order
+        if haul.offsets:
+            delivery = self._delivery(ledger, haul.offsets, terms)
+            ledger.hand_out(delivery)
+            self._deadlines.add(delivery)
+        if entries:
+            delivery = self._delivery(ledger, [each.offset for each in entries], terms)
+            self._deadlines.add(delivery)
         for entry in entries:
-            entry.delivery, entry.state = delivery, State.HELD
+            entry.delivery = delivery
             if entry.offset not in ledger.entries:
                 ledger.take(entry)
         tries = 0
@@ -103,15 +102,30 @@ class Settlement:
             tries = max(each.tries for each in entries)
             for entry in entries:
                 ledger.tries[entry.offset] = entry.tries + 1
-        self.in_flight += len(entries)
-        self._deadlines.add(delivery)
+        self.in_flight += len(offsets)
         self._ledgers.note_changed(ledger)
         return ReceivedQueue(kind_of(ledger.topic), ledger.queue_id, offsets, tries)
+
+    def _delivery(self, ledger: Ledger, offsets: list[int], terms: Terms) -> Delivery:
+        return Delivery(
+            ledger,
+            terms.nonce,
+            offsets,
+            deadline_ms=terms.deadline_ms,
+            peer=terms.holder,
+            since_ms=terms.now_ms,
+        )
 
     def acknowledge(self, ledger: Ledger | None, offset: int, nonce: int) -> bool:
         """Settle a message; return whether its handle is valid, or it is settled already."""
         if ledger is None:
             return False
+        if (delivery := ledger.held.get(offset)) is not None:
+            if delivery.nonce != nonce:
+                return False
+            del ledger.held[offset]
+            self._note_settled(ledger, delivery, 1)
+            return True
         entry = ledger.find(offset)
         if entry is None:
             if offset >= ledger.next:
@@ -124,6 +138,29 @@ class Settlement:
         self._settle(entry)
         return True
 
+    def acknowledge_all(self, ledger: Ledger | None, offsets: Sequence[int], nonce: int) -> int:
+        """Settle several messages of a queue; return how many were still in flight or are now."""
+        if ledger is None or ledger.is_ordered:
+            return sum(self.acknowledge(ledger, offset, nonce) for offset in offsets)
+        held, count = ledger.held, 0
+        left: dict[Delivery, int] = {}
+        for offset in offsets:
+            delivery = held.get(offset)
+            if delivery is None or delivery.nonce != nonce:
+                count += self.acknowledge(ledger, offset, nonce)
+            else:
+                del held[offset]
+                left[delivery] = left.get(delivery, 0) + 1
+        for delivery, number in left.items():
+            self._note_settled(ledger, delivery, number)
+            count += number
+        return count
+
+    def _note_settled(self, ledger: Ledger, delivery: Delivery, count: int) -> None:
+        self._deadlines.leave(delivery, count)
+        self.in_flight -= count
+        self._ledgers.note_changed(ledger)
+
     def change(self, ledger: Ledger | None, offset: int, nonce: int, terms: Terms) -> Entry | None:
         """Give a message another deadline and nonce; return None if its handle is not valid."""
         if ledger is None:
@@ -135,14 +172,8 @@ class Settlement:
             return None
         since_ms = terms.now_ms if entry.delivery is None else entry.delivery.since_ms
         self._leave(entry)
-        entry.delivery = Delivery(
-            ledger,
-            terms.nonce,
-            [offset],
-            deadline_ms=terms.deadline_ms,
-            peer=terms.holder,
-            since_ms=since_ms,
-        )
+        entry.delivery = self._delivery(ledger, [offset], terms)
+        entry.delivery.since_ms = since_ms
         entry.state = State.HELD
         self._deadlines.add(entry.delivery)
         return entry
@@ -169,7 +200,7 @@ class Settlement:
         physical_offset = self._physical_offset(ledger.topic, ledger.queue_id, offset)
         if physical_offset is None:
             return None
-        entry = Entry(ledger, offset, physical_offset, None, 0)
+        entry = Entry(ledger, offset, physical_offset, State.KEPT, 0)
         ledger.take(entry)
         self.in_flight += 1
         return entry

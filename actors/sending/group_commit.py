@@ -79,7 +79,7 @@ class GroupCommit(Actor):
         flusher: ActorAddress,
         put_message: ActorAddress,
     ) -> None:
-        """Without a `replica_wait`, sends do not wait for slaves."""
+        """Initialize the actor. Without a `replica_wait`, sends do not wait for slaves."""
         super().__init__()
         self._log = commit_log
         self._answers = answers

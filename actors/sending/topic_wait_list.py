@@ -17,7 +17,7 @@ class TopicWaitList(Generic[T]):
     """
 
     def __init__(self, topics: ActorAddress, count_max: int | None = None) -> None:
-        """At most `count_max` items may wait for one topic."""
+        """Initialize the list, in which at most `count_max` items wait for one topic."""
         self._topics = topics
         self._count_max = count_max
         self._waiting: dict[str, list[T]] = {}

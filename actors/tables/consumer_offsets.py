@@ -86,7 +86,7 @@ Offsets = Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class _SearchOn:
-    """The next round of the loop: continue a search."""
+    """Message to itself: search the next part of the table."""
 
 
 KEYS_PER_ROUND = 5_000

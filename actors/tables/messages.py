@@ -319,7 +319,7 @@ class AdvanceOffsets(Message):
 
 @dataclass(slots=True)
 class OffsetsAdvanced:
-    """These offsets are stored, unless others are."""
+    """Answer to AdvanceOffsets: its offsets are stored, unless the table has others."""
 
     commits: Sequence[AdvanceOffset]
 

@@ -69,13 +69,12 @@ class Batch:
     finishes: list[Finish] = field(default_factory=list)
 
     def all(self) -> list[Check | Finish]:
-        """Return the checks, then the finishes."""
         return [*self.checks, *self.finishes]
 
 
 @dataclass(slots=True)
 class Round:
-    """State of a round."""
+    """Progress of one round of checks over the open transactions."""
 
     candidates: Sequence[PendingTransaction]
     deadline_ms: float
@@ -88,7 +87,7 @@ class Round:
 
 
 class CheckBackPlanner:
-    """Planner of check-backs. One owner."""
+    """Planner of check-backs: reads open half messages and decides which producers to ask."""
 
     def __init__(
         self, store: MessageStore, config: BrokerConfig, probe: PageProbe, standings: Standings[End]

@@ -67,7 +67,7 @@ class TransactionFinisher:
         stats: TransactionStats,
         warn: Callable[..., None],
     ) -> None:
-        """`warn` is RateLimitedLog's."""
+        """Initialize the finisher; `warn` writes a rate-limited log line."""
         self._warn = warn
         self._log, self._config = commit_log, config
         self._standings = standings

@@ -9,8 +9,6 @@ import shutil
 import sys
 from pathlib import Path
 
-from sphinx.cmd.build import build_main
-
 from docs.site import reference
 
 HERE = Path(__file__).resolve().parent
@@ -27,6 +25,11 @@ AT_ROOT = (
 
 def main(arguments: list[str]) -> int:
     """Copy the documents, generate the reference pages and run Sphinx; return the exit code."""
+    try:
+        from sphinx.cmd.build import build_main
+    except ImportError as error:
+        print(f"{error}: run {sys.executable} -m pip install -e '.[docs]'", file=sys.stderr)
+        return 1
     folder = Path(arguments[0]).resolve()
     source = folder / "source"
     shutil.rmtree(source, ignore_errors=True)

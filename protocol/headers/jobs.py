@@ -23,7 +23,7 @@ class GetJobsHeader(Header):
 
 @dataclass(slots=True)
 class JobRunHeader(Header):
-    """One run: CANCEL_JOB."""
+    """Request about one run of a job: CANCEL_JOB."""
 
     run: str = wire("run")
 

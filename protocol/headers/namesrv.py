@@ -116,6 +116,4 @@ class DeleteTopicInNamesrvHeader(Header):
 
 @dataclass(slots=True)
 class GetTopicsByClusterHeader(Header):
-    """The topics of a cluster."""
-
     cluster: str = wire("cluster")

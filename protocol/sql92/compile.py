@@ -36,7 +36,6 @@ def compile_filter(expression: str) -> Filter:
 
 
 def is_compiled(expression: str) -> bool:
-    """Return whether the expression is cached."""
     return expression in _cache
 
 

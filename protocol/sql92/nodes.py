@@ -63,7 +63,6 @@ NULL: Final = _constant(None, "NULL", is_boolean=True)
 
 
 def string(value: str) -> Node:
-    """Return a string literal."""
     doubled = value.replace("'", "''")
     return _constant(value, f"'{doubled}'")
 

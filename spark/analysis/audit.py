@@ -67,7 +67,7 @@ class Named:
 
 
 def check_log_part(part: LogPart) -> tuple[Findings, ScrubCounts]:
-    """Check one part of the log, in a task."""
+    """Check one part of the log; runs in a task."""
     scrub = Scrub(
         ReadOnlyDisk(RealDisk()),
         part.config,

@@ -111,7 +111,6 @@ Measured: TypeAlias = dict[Key, Histogram]
 
 
 def measure_part(part: LatencyPart) -> Measured:
-    """Measure one part, in a task."""
     found: Measured = defaultdict(Histogram)
     for batch in part.scan.batches():
         topic = batch["topic"][0].as_py()

@@ -67,7 +67,7 @@ class StagingDisk(RealDisk):
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """Result of a rebuild."""
+    """Result of a rebuild: end of the log, number of records, damaged ranges."""
 
     log_end: int
     records: int

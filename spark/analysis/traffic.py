@@ -32,7 +32,6 @@ class Traffic:
 
 
 def count_part(part: ScanPart) -> Traffic:
-    """Count one part, in a task."""
     return merged([_counted(batch) for batch in part.batches()])
 
 

@@ -51,7 +51,7 @@ _HEADINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file to compact."""
+    """Small file that a compaction merges with others."""
 
     directory: str
     """Directory of its run."""

@@ -75,7 +75,7 @@ def decode(
     broker_name: str | None = None,
     plain: Plain | None = None,
 ) -> pa.RecordBatch:
-    """One batch; `plain` has what its compressed bodies are, for the column `body`."""
+    """Return one batch; `plain` has the decompressed bodies for the column `body`."""
     source = _Source(records, broker_name, plain)
     arrays = [source.column(name) for name in columns]
     schema = pa.schema([(name, COLUMNS[name]) for name in columns])
@@ -162,7 +162,7 @@ def _body_crc_ok(source: _Source) -> pa.Array:
 
 
 def stored_properties(records: Records) -> pa.Array:
-    """Property texts as they are stored."""
+    """Return the property texts as they are stored."""
     starts = records.topic_positions + 1 + records.topic_bytes + 2
     return slices(records.file.bytes, starts, records.properties_bytes)
 
@@ -188,7 +188,7 @@ def _store_host(source: _Source) -> pa.Array:
 
 
 def _hosts(records: Records, at: NumpyArray, field: str, v6_bit: int) -> pa.Array:
-    """Hosts as text. A batch has few different ones, so each is formatted once."""
+    """Return hosts as text. A batch has few different ones, so each is formatted once."""
     v6 = (records.heads["sys_flag"] & v6_bit) != 0
     if v6.any():
         packed = _packed_hosts(records, at, v6)
@@ -211,7 +211,7 @@ def _packed_hosts(records: Records, at: NumpyArray, v6: NumpyArray) -> list[byte
 
 
 def host_text(packed: bytes) -> str:
-    """address:port as people write it."""
+    """Return a host as `address:port`."""
     address, port = unpack_host(packed)
     return host_port(address, port)
 

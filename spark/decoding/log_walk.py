@@ -27,7 +27,7 @@ def walk(file: LogFile, start: int = 0, end: int | None = None) -> Iterator[Reco
 
 
 def run(data: mmap | bytes, start: int, limit: int) -> tuple[list[int], list[int]]:
-    """Positions and sizes of the records that begin at `start`, up to `limit`.
+    """Return positions and sizes of the records that begin at `start`, up to `limit`.
 
     As many as a batch has: at most 8192, and some 8 MiB. None where there is no record.
     """

@@ -21,7 +21,7 @@ class PropertyTexts:
     """Places of the pairs of a whole batch of property texts."""
 
     def __init__(self, texts: pa.Array) -> None:
-        """`texts`: a binary array without nulls, and not a slice of another one."""
+        """Initialize the texts: a binary array without nulls that is not a slice of another one."""
         _, offsets, data = texts.buffers()
         self._count = len(texts)
         self._data: NumpyArray = np.frombuffer(data or b"", np.uint8)
@@ -64,7 +64,7 @@ class PropertyTexts:
         return as_text(slices(self._data, value_starts, value_bytes, value_bytes > 0))
 
     def maps(self) -> pa.Array:
-        """All pairs of each text, as maps in the order of the text."""
+        """Return all pairs of each text, as maps in the order of the text."""
         at = self._name_ends()
         pairs = np.flatnonzero((at > self._starts) & (at + 1 < self._ends))
         starts, at, ends = self._starts[pairs], at[pairs], self._ends[pairs]
@@ -85,7 +85,7 @@ class PropertyTexts:
 
 
 def _has_repeats(names: pa.Array, edges: NumpyArray) -> bool:
-    """Whether a name stands twice in one of the maps."""
+    """Return whether a name occurs twice in one of the maps."""
     if not len(names):
         return False
     encoded = names.dictionary_encode()

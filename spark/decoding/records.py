@@ -170,7 +170,7 @@ class Queue:
         return None
 
     def has_unit(self, queue_offset: int) -> bool:
-        """Whether a unit is there that points into the log, right or wrong."""
+        """Return whether a unit exists that points into the log, correct or not."""
         files = self.store.queue(self.topic, self.queue_id)
         for _, units in files.chunks(queue_offset, queue_offset + 1):
             start, size, _ = units[0].tolist()
@@ -194,7 +194,7 @@ class Queue:
                 return
 
     def scan(self, first: int, end: int | None = None) -> Iterator[Scanned]:
-        """Every unit from queue offset `first` up to `end`, with what is whole of its records.
+        """Yield the units from queue offset `first` up to `end`, with their complete records.
 
         In batches as those of `records`. Raises StoreError if a file is deleted meanwhile.
         """
@@ -336,7 +336,7 @@ def _with_hosts(file: LogBytes, places: Places, heads: NumpyArray, topic: str | 
 
 
 def _with_texts(records: Records) -> Records:
-    """Leaves out those whose topic is another one, or whose lengths do not add up."""
+    """Omit records of another topic, or whose lengths contradict each other."""
     expected = None if records.topic is None else records.topic.encode()
     topic_bytes_min = len(expected or b"")
     body_at = HEAD_BYTES - 2 * HOST_V4_BYTES + records.born_host_bytes + records.store_host_bytes

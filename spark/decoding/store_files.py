@@ -66,7 +66,7 @@ class LogBytes:
         self.bytes: NumpyArray = np.frombuffer(data, np.uint8)
 
     def gather(self, positions: NumpyArray, layout: np.dtype[Any]) -> NumpyArray:
-        """One unaligned `layout` from each position; the caller has checked that they fit."""
+        """Return one unaligned `layout` from each position. The caller has checked their ends."""
         if not len(positions):
             return np.empty(0, layout)
         # As one opaque item each, which numpy copies at once: 0.11 → 0.01 µs for 88 bytes; an item
@@ -95,7 +95,10 @@ class LogFiles:
     """The commit log: which file holds an offset, mapped when it is first asked for."""
 
     def __init__(self, directories: str) -> None:
-        """`directories`: one, or several with commas between, as storePathCommitLog gives them."""
+        """Initialize the files.
+
+        `directories`: one, or several separated by commas, as in storePathCommitLog.
+        """
         found = [file for name in directories.split(",") for file in list_files(Path(name))]
         self._files = sorted(found, key=lambda file: file.first)
         self.firsts = np.array([file.first for file in self._files], np.int64)
@@ -112,7 +115,7 @@ class LogFiles:
         return self._files[-1].end if self._files else 0
 
     def file(self, index: int) -> LogFile:
-        """File number `index`. Raises StoreError if it is not there any more."""
+        """Return file number `index`. Raises StoreError if it no longer exists."""
         mapped = self._mapped.get(index)
         if mapped is None:
             mapped = self._mapped[index] = LogFile(self._files[index])
@@ -122,7 +125,7 @@ class LogFiles:
 
 
 class UnitFiles:
-    """The units of one queue."""
+    """Units of one queue in the files of a store."""
 
     def __init__(self, directory: Path) -> None:
         run: list[StoreFile] = []
@@ -138,7 +141,7 @@ class UnitFiles:
         return self._files[0].first // UNIT_BYTES if self._files else 0
 
     def max_offset(self, known: int = 0) -> int:
-        """Behind the last unit that is not zero; from `known` on, where there are such before.
+        """Return the offset after the last nonzero unit; search from `known` on if it is given.
 
         A file is made longer than it is filled; the zeros behind its units are looked for by
         halves, and a zero unit in the middle is told from them by what follows it.
@@ -153,7 +156,7 @@ class UnitFiles:
         return self.min_offset
 
     def chunks(self, first: int, end: int | None = None) -> Iterator[tuple[int, NumpyArray]]:
-        """(queue offset of the first unit, units) from `first` on, never across files."""
+        """Yield (queue offset of the first unit, units) from `first` on, never across files."""
         for file in self._files:
             file_end = file.end // UNIT_BYTES
             limit = file_end if end is None else min(end, file_end)
@@ -167,7 +170,7 @@ class UnitFiles:
 
 
 class Store:
-    """A store directory."""
+    """Read access to the files of a store."""
 
     def __init__(self, root: str, commit_log: str | None = None) -> None:
         """Open a store.
@@ -182,7 +185,7 @@ class Store:
         self.log = LogFiles(self._directories)
 
     def queue_names(self) -> list[tuple[str, int]]:
-        """Every (topic, queue id) that has a directory, in order."""
+        """Return every (topic, queue id) that has a directory, in order."""
         names = []
         for topic in list_names(self._queues):
             for queue_id in list_names(self._queues / topic):
@@ -195,7 +198,7 @@ class Store:
 
 
 def list_names(directory: Path) -> list[str]:
-    """Names in a directory; none if it is not there."""
+    """Return the names in a directory; none if it does not exist."""
     try:
         return sorted(os.listdir(directory))
     except (FileNotFoundError, NotADirectoryError):
@@ -218,7 +221,7 @@ def list_files(directory: Path) -> list[StoreFile]:
 
 
 def _filled(file: StoreFile, first: int, end: int) -> int:
-    """Behind the last unit of [first, end) that is not zero."""
+    """Return the index after the last nonzero unit of [first, end)."""
     low, high = first, end
     while high - low > UNITS_AT_ONCE:
         middle = (low + high) // 2

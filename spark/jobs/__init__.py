@@ -41,7 +41,6 @@ class Job:
 
 
 def job_names() -> list[str]:
-    """Return the names of all jobs."""
     return sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py"))
 
 

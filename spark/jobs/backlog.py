@@ -67,7 +67,7 @@ class Arguments(OfStore):
 
 @dataclass(slots=True)
 class QueueLag:
-    """One queue of one group."""
+    """Lag of one group in one queue."""
 
     queue_id: int
     offset: int

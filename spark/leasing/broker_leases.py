@@ -51,7 +51,7 @@ class BrokerLease:
         return self._ask(LeaseHeader(TAKE, self.name, self._job), body.encode())
 
     def renew(self) -> bool:
-        """Goes on with it; takes it again if the broker has forgotten it."""
+        """Renew the lease; acquire it again if the broker has dropped it."""
         return self._ask(LeaseHeader(RENEW, self.name))
 
     def release(self) -> None:

@@ -24,7 +24,7 @@ class StoreLease:
     """Lease of a store directory; without effect where none is possible."""
 
     def __init__(self, store: str, commit_log: str | None, job: str, offset: int = 0) -> None:
-        """`offset` of the log; 0 keeps all there is."""
+        """Initialize the lease from `offset` of the log on; 0 retains everything."""
         self._disk = RealDisk()
         self._store = store
         self._log_dirs = (commit_log or f"{store}/commitlog").split(",")

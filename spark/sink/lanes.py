@@ -69,7 +69,7 @@ class LaneSender:
             self._flush()
 
     def end(self) -> None:
-        """Everything is stored, and nothing else is. Raises StoreError."""
+        """Wait until every message is stored, and nothing else is. Raises StoreError."""
         if self._waiting:
             self._flush()
         if self._found.batch == self._batch and self._sequence < self._found.sequence:
@@ -120,7 +120,7 @@ class LaneSender:
 def open_lane(
     brokers: Brokers, options: SinkOptions, header: SinkLaneHeader, batch: int
 ) -> "LaneSender | PlainLane":
-    """Asks all brokers of the topic how far the lane is. Raises StoreError."""
+    """Ask all brokers of the topic for the progress of the lane. Raises StoreError."""
 
     def ask() -> LaneSender | PlainLane:
         targets = brokers.targets(header.topic)

@@ -33,8 +33,6 @@ _LONG_MAX = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Options of a sink."""
-
     name_servers: tuple[str, ...]
     topic: str | None = None
     """None: a column says it."""

@@ -31,7 +31,7 @@ class TaskDone:
 
 
 def send_task(name: TaskName, batches: Iterable[pa.RecordBatch], options: SinkOptions) -> TaskDone:
-    """All messages of a task. Raises StoreError; what was stored by then stays stored."""
+    """Send all messages of a task. Raises StoreError; messages stored until then stay stored."""
     messages = outgoing(batches, options.topic)
     brokers = Brokers(options)
     lanes: dict[str, LaneSender | PlainLane] = {}

@@ -59,10 +59,10 @@ class BatchSink(DataSourceArrowWriter):
         return SentByTask(done.sent, done.found)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing: what was sent is stored."""
+        """Do nothing: the sent messages are stored."""
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing: what was sent stays."""
+        """Do nothing: the sent messages stay."""
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -85,10 +85,10 @@ class StreamSink(DataSourceStreamArrowWriter):
         return SentByTask(done.sent, done.found)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing: what was sent is stored."""
+        """Do nothing: the sent messages are stored."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing: what was sent stays, and a repeat finds it."""
+        """Do nothing: the sent messages stay, and a repeat recognizes them."""
 
 
 def _check_topic(options: SinkOptions) -> None:

@@ -163,7 +163,7 @@ class Cluster:
         return wants_topic(topic, self._options)
 
     def _is_own(self, topic: str, route: TopicRouteData) -> bool:
-        """Whether it is a topic that brokers make for themselves, and was not asked for."""
+        """Return whether a topic is internal to brokers and not named in the options."""
         if self._options.include_system_topics or self._options.topic_pattern is not None:
             return False
         names = {each.broker_name for each in route.broker_datas}
@@ -205,7 +205,7 @@ class Cluster:
         return understood(OffsetResponseHeader.decode, answer.fields).offset
 
     def _time_from(self, name: QueueName, first: int, end: int) -> tuple[int, int] | None:
-        """(queue offset, store timestamp) of the first message of [first, end)."""
+        """Return (queue offset, store timestamp) of the first message of [first, end)."""
         part = QueueRange(name[0], name[1], first, end, broker=broker_of(name))
         while first < end:
             pulled = pull(self._line(name), part, first, 1)
@@ -221,7 +221,7 @@ class Cluster:
         return None
 
     def _line(self, name: QueueName) -> SyncConnection:
-        """To the broker of a queue, whose route may not have been asked for yet."""
+        """Return the connection to the broker of a queue; query an unknown route first."""
         broker = broker_of(name) or ""
         if broker not in self.addresses:
             self._route(name[0])

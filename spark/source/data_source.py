@@ -73,7 +73,7 @@ class TroupeMQ(DataSource):
     """Messages of a store directory, or over the network."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        """Nothing is looked at yet: Spark makes one to read as to write."""
+        """Keep the options unread: Spark creates the object for reads and for writes."""
         super().__init__(dict(options))
         self._given = dict(options)
 
@@ -197,7 +197,7 @@ class FilteringReader(StoreReader):
 
 
 def _filters_are_pushed() -> bool:
-    """Whether this process is the one in which Spark hands over filters.
+    """Return whether this process is the one in which Spark pushes filters down.
 
     With spark.sql.python.filterPushdown.enabled it plans in a module of its own. Should that be
     called otherwise one day, Spark applies all filters itself.

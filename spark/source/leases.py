@@ -44,7 +44,7 @@ def by_address(
 
 
 def of_store(needed: Mapping[QueueName, int]) -> Queues:
-    """Return what is needed of a store."""
+    """Return the first needed offset of each queue, without the broker's name."""
     return {(name[0], name[1]): first for name, first in needed.items()}
 
 
@@ -61,7 +61,10 @@ class PlannedRead:
             self._lease = StoreLease(options.store, options.commit_log, self._job)
 
     def hand_over(self, origin: Origin, wanted: Mapping[QueueName, Bounds]) -> None:
-        """Has what the plan needs kept when this process is gone. Raises nothing."""
+        """Start processes that hold the leases which the plan needs after this process ends.
+
+        Raises nothing.
+        """
         needed = {name: part.first for name, part in wanted.items() if part.first < part.end}
         told = {"timeout_ms": self._options.lease_timeout_ms}
         if not needed:
@@ -102,7 +105,7 @@ class PlannedRead:
 
 @contextmanager
 def planned_read(options: Options) -> Iterator[PlannedRead]:
-    """While a read is planned."""
+    """Hold a lease on the store while a read is planned."""
     plan = PlannedRead(options, is_wanted=in_spark())
     try:
         yield plan
@@ -114,7 +117,7 @@ class StreamLease:
     """The lease of a stream: from its first batch on, moved by each commit."""
 
     def __init__(self, options: Options, *, is_wanted: bool | None = None) -> None:
-        """`is_wanted`: by default in Spark's own processes only."""
+        """Initialize the lease; by default it is wanted in Spark's own processes only."""
         self._options = options
         self._is_wanted = in_spark() if is_wanted is None else is_wanted
         self._store: StoreLease | None = None

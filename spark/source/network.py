@@ -33,7 +33,7 @@ class NetworkReader:
     credentials: Credentials | None = field(default=None, repr=False)
 
     def read(self, ranges: Sequence[QueueRange]) -> Iterator[pa.RecordBatch]:
-        """Batches of some 8192 rows or some 8 MiB at the most.
+        """Yield batches of at most some 8192 rows or 8 MiB.
 
         Raises StoreError where messages are damaged or gone, unless their loss is accepted, and
         where a broker cannot be reached.

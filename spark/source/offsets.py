@@ -45,7 +45,7 @@ def open_queue(store: Store, name: QueueName, options: Options) -> Queue:
 
 
 def is_ordinary(topic: str) -> bool:
-    """Whether a topic is read without being asked for: no retries, dead letters, broker's own."""
+    """Return whether a topic is read by default: no retry, dead-letter or system topic."""
     return not is_system_topic(topic) and not topic.startswith(DLQ_TOPIC_PREFIX)
 
 
@@ -97,7 +97,10 @@ def bounds(queue: Queue) -> Bounds:
 
 
 def queue_end(queue: Queue, known_end: int = 0) -> int:
-    """Behind the last unit that has its record; 0 without one. `known_end` is an earlier answer."""
+    """Return the offset after the last unit that has its record; 0 without one.
+
+    `known_end` is an earlier result.
+    """
     files = queue.store.queue(queue.topic, queue.queue_id)
     end = files.max_offset(known_end)
     first = files.min_offset
@@ -117,7 +120,7 @@ def first_stored_at(queue: Queue, there: Bounds, timestamp_ms: int) -> int:
 
 
 def _time_from(queue: Queue, first: int, end: int) -> tuple[int, int] | None:
-    """(queue offset, store timestamp) of the first whole message from `first` on, if near."""
+    """Return (queue offset, store timestamp) of the first complete message near `first`."""
     for limit in (first + 1, min(end, first + _LOOK_AHEAD)):
         for part in queue.scan(first, limit):
             if part.records is not None:

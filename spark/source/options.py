@@ -95,7 +95,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of a reader."""
+    """Options of a read, parsed and checked."""
 
     given: Mapping[str, str]
     store: str
@@ -188,7 +188,7 @@ def parse_options(raw: Mapping[str, str]) -> Options:
 
 
 def _known(raw: Mapping[str, str]) -> dict[str, str]:
-    """Options by our spelling of their names; `path`, which load() gives, is the store."""
+    """Return the options by their documented spelling; `path` of load() is the store."""
     spelling = {name.lower(): name for name in NAMES}
     given: dict[str, str] = {}
     for name, value in raw.items():
@@ -278,7 +278,7 @@ def _pattern(given: Mapping[str, str]) -> Pattern[str] | None:
 
 
 def _position(given: Mapping[str, str], edge: str, refused: int | None) -> Position | None:
-    """`refused`: EARLIEST where a read cannot end there."""
+    """Parse a position; `refused` is EARLIEST where a read cannot end there."""
     name = f"{edge}Offsets"
     if name in given:
         text = given[name].strip()
@@ -300,7 +300,7 @@ def _position(given: Mapping[str, str], edge: str, refused: int | None) -> Posit
 
 
 def _by_queue(name: str, given: Mapping[str, str], least: int) -> dict[QueueName, int]:
-    """JSON of topic, broker where it is named, queue id, number."""
+    """Parse JSON of topic, optional broker, queue id and number."""
     broker_name = given.get("brokerName")
     over_network = "nameServer" in given
     right = f'{name} must be JSON {{"topic":{{"0":7,"1":9}}}} or {{"topic":{{"broker":{{"0":7}}}}}}'
@@ -362,7 +362,7 @@ def _at_least(value: object, least: int, name: str, right: str) -> int:
 
 
 def _check_order(starting: Position | None, ending: Position | None) -> None:
-    """Refuses an end before the start, as far as the options alone tell."""
+    """Raise StoreError if the end is before the start, as far as the options alone tell."""
     if starting is None or ending is None:
         return
     if starting.offset == LATEST:

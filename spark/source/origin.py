@@ -43,7 +43,7 @@ class Origin(Protocol):
         ...
 
     def check_topics(self, queues: Iterable[QueueName]) -> None:
-        """Refuses a topic that is named in the options and not there."""
+        """Raise StoreError if a topic of the options is missing."""
         ...
 
     def bounds(self, name: QueueName) -> Bounds:
@@ -59,7 +59,7 @@ class Origin(Protocol):
         ...
 
     def tasks(self, wanted: Mapping[QueueName, Bounds]) -> list[list[QueueRange]]:
-        """Ranges, put together for one task each."""
+        """Return ranges, grouped into one list a task."""
         ...
 
     def record_bytes(self, name: QueueName, part: Bounds) -> int:
@@ -94,7 +94,7 @@ def partitions(origin: Origin, wanted: Mapping[QueueName, Bounds]) -> list[Input
 
 
 class StoreOrigin:
-    """A store directory."""
+    """Messages read from the files of a store."""
 
     addresses: Mapping[str, str] = {}
     bulk: Collection[str] = ()

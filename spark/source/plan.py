@@ -84,7 +84,7 @@ def plan(
     published_offset: int | None = None,
     range_bytes: int = RANGE_BYTES,
 ) -> list[QueuePlan]:
-    """Every wanted queue up to its end, also those without a message to read.
+    """Return all wanted queues with their ranges, including those without a message to read.
 
     Raises StoreError if a file is deleted meanwhile.
     """
@@ -96,7 +96,7 @@ def plan(
 
 
 def plan_queue(queue: Queue, selection: Selection, range_bytes: int = RANGE_BYTES) -> QueuePlan:
-    """One queue up to its end, or to the selection's."""
+    """Return the range of one queue, up to its end or the end of the selection."""
     wanted = selection.starts.get((queue.topic, queue.queue_id), selection.first)
     first = queue.first_message(wanted)
     if first is None or (selection.end is not None and first >= selection.end):

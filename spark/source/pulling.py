@@ -43,7 +43,7 @@ class Pulled:
 
 
 def pull(line: SyncConnection, part: QueueRange, at: int, count: int = PULL_MESSAGES_MAX) -> Pulled:
-    """Messages from queue offset `at` on. Raises StoreError: refused, or no connection."""
+    """Return messages from queue offset `at` on. Raises StoreError: refused, or no connection."""
     header = PullMessageHeader(
         consumer_group=GROUP,
         topic=part.topic,
@@ -72,7 +72,7 @@ def pull(line: SyncConnection, part: QueueRange, at: int, count: int = PULL_MESS
 
 
 def scan(line: SyncConnection, part: QueueRange) -> Iterator[Scanned]:
-    """All of a range, with what is whole of its messages; up to 8192 rows or some 8 MiB at once."""
+    """Yield the complete messages of a range, up to 8192 rows or some 8 MiB at once."""
     first = at = part.first
     bodies: list[bytes] = []
     size = 0

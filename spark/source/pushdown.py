@@ -60,7 +60,7 @@ class Pushed:
 
 
 def narrow(pushed: Pushed, wanted: Filter) -> tuple[Pushed, bool]:
-    """`pushed` with one more filter, and whether Spark need not apply that itself."""
+    """Return `pushed` with one more filter, and whether Spark need not apply that itself."""
     if not isinstance(
         wanted, EqualTo | In | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual
     ):
@@ -91,7 +91,7 @@ def _both(have: Collection[Any] | None, value: object) -> set[Any]:
 
 
 def _limits(wanted: Filter, value: int) -> tuple[int | None, int | None]:
-    """[first, end) of whole numbers."""
+    """Return the range [first, end) of whole numbers that a filter allows."""
     match wanted:
         case GreaterThan():
             return value + 1, None

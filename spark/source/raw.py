@@ -31,7 +31,7 @@ class NotServed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Result of a read of a queue from an offset on."""
+    """Answer to a raw read: units of a queue, and the records they point at."""
 
     header: RawResponseHeader
     is_moved: bool
@@ -44,7 +44,7 @@ class Answer:
 
 
 def ask(line: SyncConnection, header: ReadUnitsHeader | ReadRecordsHeader) -> Answer:
-    """One answer. Raises NotServed; StoreError: refused, no connection, or it makes no sense."""
+    """Return one answer. Raises NotServed, or StoreError: refused, no connection or invalid."""
     is_records = isinstance(header, ReadRecordsHeader)
     code = RequestCode.READ_RECORDS if is_records else RequestCode.READ_UNITS
     try:
@@ -75,7 +75,7 @@ def ask(line: SyncConnection, header: ReadUnitsHeader | ReadRecordsHeader) -> An
 
 
 def units(line: SyncConnection, part: QueueRange) -> Iterator[tuple[int, NumpyArray]]:
-    """(queue offset of the first unit, units) of what is there of a range, as a store's files."""
+    """Yield (queue offset of the first unit, units) for what exists of a range."""
     at = part.first
     while at < part.end:
         end = min(part.end, at + UNITS_ALONE_MAX)
@@ -88,7 +88,7 @@ def units(line: SyncConnection, part: QueueRange) -> Iterator[tuple[int, NumpyAr
 
 
 def scan(line: SyncConnection, part: QueueRange, *, fail_on_data_loss: bool) -> Iterator[Scanned]:
-    """All of a range, with what is whole of its records, an answer at a time.
+    """Yield the complete records of a range, one answer at a time.
 
     Raises NotServed, before anything else; StoreError: see `ask`, and where messages are gone, if
     that is an error.

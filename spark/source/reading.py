@@ -19,7 +19,7 @@ from storage.errors import StoreError
 
 
 class RangesPartition(InputPartition):
-    """Ranges that one task reads."""
+    """Ranges of queues that one task reads."""
 
     def __init__(
         self,
@@ -27,7 +27,10 @@ class RangesPartition(InputPartition):
         addresses: Mapping[str, str] | None = None,
         bulk: Collection[str] = (),
     ) -> None:
-        """`addresses` of the brokers that the ranges name; `bulk`: those to be read in bulk."""
+        """Initialize the partition.
+
+        `addresses` are those of the brokers of the ranges, `bulk` those that serve raw reads.
+        """
         super().__init__(None)
         self.ranges = ranges
         self.addresses = addresses or {}
@@ -47,7 +50,7 @@ class RangeReader:
     fail_on_data_loss: bool
 
     def read(self, ranges: Sequence[QueueRange]) -> Iterator[pa.RecordBatch]:
-        """Batches of at most 8192 rows and some 8 MiB.
+        """Yield batches of at most 8192 rows and some 8 MiB.
 
         Raises StoreError where messages are damaged or gone, unless their loss is accepted.
         """
@@ -66,7 +69,7 @@ class RangeReader:
         return Store(self.store, self.commit_log)
 
     def _scan(self, store: Store, part: QueueRange) -> Iterator[Scanned]:
-        """All of a range; where losses are accepted, what a deleted file held is passed over."""
+        """Yield the records of a range; where losses are accepted, skip those of deleted files."""
         at, failed_at = part.first, -1
         while at < part.end:
             first = store.queue(part.topic, part.queue_id).min_offset

@@ -64,7 +64,7 @@ class RowFilter:
     """Tags of the filters that Spark passes."""
 
     def keep(self, records: Records) -> Records:
-        """Return the matching records."""
+        """Return the records that match the filter."""
         sets = [self.tags, None if self.expression is None else self.expression.tags]
         for tags in sets:
             if tags is not None and len(records):
@@ -95,7 +95,7 @@ def _with_properties(records: Records, sql: str) -> Records:
 
 
 def _compiled(sql: str) -> Callable[[Mapping[str, str]], bool]:
-    """Whether properties match; as in the broker, what cannot be told is no match.
+    """Return a test of properties; as in the broker, an unknown result does not match.
 
     Raises SqlError, a RemoteError.
     """

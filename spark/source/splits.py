@@ -25,7 +25,7 @@ def tasks(
     wanted: Mapping[QueueName, Bounds],
     options: Options,
 ) -> list[list[QueueRange]]:
-    """Ranges of queues, put together for one task each; `units` gives those of a part."""
+    """Return ranges of queues, one list a task; `units` returns the units of a range."""
     parts = {name: part for name, part in wanted.items() if part.first < part.end}
     bytes_max = options.max_bytes_per_partition
     if options.min_partitions is not None:
@@ -60,7 +60,7 @@ def tasks_by_rows(
 
 
 def at_least(together: list[list[QueueRange]], count: int) -> list[list[QueueRange]]:
-    """So many tasks, if there are as many messages: the largest ones are halved."""
+    """Return at least `count` tasks by halving the largest ones, if there are enough messages."""
     while len(together) < count:
         largest = max(range(len(together)), key=lambda place: _rows(together[place]), default=-1)
         if largest < 0 or _rows(together[largest]) < 2:
@@ -70,14 +70,14 @@ def at_least(together: list[list[QueueRange]], count: int) -> list[list[QueueRan
 
 
 def queue_bytes(units: Units) -> int:
-    """Record bytes of a part of a queue, as its units tell."""
+    """Return the total record bytes of some units."""
     return sum(int(sizes.sum()) for _, sizes in _sizes(units))
 
 
 def cut(
     name: QueueName, units: Units, part: Bounds, bytes_max: int, rows_max: int | None = None
 ) -> Iterator[QueueRange]:
-    """Ranges of at most so many bytes and rows each, but at least one message."""
+    """Yield ranges of at most `bytes_max` bytes and `rows_max` rows, with one message or more."""
     topic, queue_id, broker = name[0], name[1], broker_of(name)
     start, size = part.first, 0
     for first, sizes in _sizes(units):
@@ -110,7 +110,6 @@ def offset_at_bytes(units: Units, part: Bounds, bytes_max: int) -> int:
 
 
 def store_units(queue: Queue, part: Bounds) -> Units:
-    """Return the units of a part of a queue in a store."""
     return queue.store.queue(queue.topic, queue.queue_id).chunks(part.first, part.end)
 
 

@@ -129,7 +129,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _parts(
         self, origin: Origin, begun: Mapping[QueueName, int], ends: Mapping[QueueName, int]
     ) -> dict[QueueName, Bounds]:
-        """From where to where each queue is read, before any limit."""
+        """Return the range to read of each queue, before any limit."""
         parts = {name: Bounds(begun.get(name, 0), end) for name, end in ends.items()}
         for name, first in begun.items():
             end = ends.get(name, 0)
@@ -149,7 +149,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _within_bytes(
     origin: Origin, parts: Mapping[QueueName, Bounds], bytes_max: int
 ) -> dict[QueueName, Bounds]:
-    """Parts that have no more record bytes together, but at least one message."""
+    """Shorten ranges to a total of record bytes; keep at least one message."""
     sizes = {name: origin.record_bytes(name, part) for name, part in parts.items()}
     total = sum(sizes.values())
     if total <= bytes_max:
@@ -164,7 +164,7 @@ def _within_bytes(
 
 
 def within_rows(parts: Mapping[Name, Bounds], rows_max: int) -> dict[Name, Bounds]:
-    """Parts that have no more messages together: of each queue as large a share as it has of all.
+    """Shorten ranges to a total of messages, each queue in proportion to its messages.
 
     What rounding leaves goes to the queues in order, so that the limit is used up.
     """

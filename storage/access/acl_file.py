@@ -76,8 +76,6 @@ class AclFileError(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account and its permissions."""
-
     access_key: str
     secrets: tuple[SecretKey, ...] = field(repr=False)
     """The current secret key, then the previous one if it is still valid."""

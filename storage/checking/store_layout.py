@@ -71,7 +71,7 @@ def _size(disk: Disk, path: str) -> int:
 
 
 def _index_sizes(disk: Disk, config: StoreConfig) -> dict[str, int]:
-    """Return slots and entries of an index file if they differ from the settings."""
+    """Return slot and entry settings that fit the index files; {} if the given ones do."""
     usual = HEADER_BYTES + config.max_hash_slots * SLOT_BYTES
     usual += config.max_index_entries * ENTRY_BYTES
     for name in index_names(disk, config):

@@ -99,9 +99,9 @@ def marked_by(head: RecordHead) -> tuple[Lane, Progress] | None:
 
 
 class SinkTable:
-    """A follower of the log (dispatch.py). One owner.
+    """Progress of Spark's sink by lane: its last stored batch, taken from the dispatched records.
 
-    Another thread may `save` what `unsynced` returned.
+    One thread owns it. Another thread may `save` what `unsynced` returned.
     """
 
     name = "sink table"

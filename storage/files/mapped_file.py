@@ -87,7 +87,6 @@ class MappedFile:
         return zeroed
 
     def is_zero_from(self, position: int) -> bool:
-        """Return whether all bytes from `position` on are zeros."""
         while position < self.size_bytes:
             start = self.file.data_after(position)
             if start is None:

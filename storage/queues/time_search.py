@@ -63,7 +63,10 @@ def _by_halves(time_from: TimeFrom, timestamp: int, low: int, high: int) -> int:
 
 
 def _earlier(time_from: TimeFrom, timestamp: int, first: int, end: int) -> int | None:
-    """Return an earlier message stored at or after `timestamp`, stepping back ever further."""
+    """Return an earlier message stored at or after `timestamp`, or None.
+
+    The search looks 1, 2, 4, … messages back from `end`, for stored times may go back a little.
+    """
     step = 1
     while first < end:
         at = max(first, end - step)

@@ -44,7 +44,7 @@ def place_of(record: MessageRecord) -> RecordPlace:
 
 
 class UnitsOfRecords:
-    """Unit lookup in the queues of one store, on the event loop like the writer of the queues."""
+    """Lookup of the queue unit that belongs to a record. For the event loop only."""
 
     def __init__(self, queues: ConsumeQueues, dispatcher: Dispatcher, probe: PageProbe) -> None:
         self._queues, self._dispatcher, self._probe = queues, dispatcher, probe

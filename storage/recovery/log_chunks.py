@@ -110,7 +110,7 @@ class PartOrder:
 
 
 class ChunkSource(Protocol[P_co]):
-    """Source of chunks."""
+    """Interface of readers that yield the log in chunks, in process or by workers."""
 
     order: PartOrder
 
@@ -121,7 +121,7 @@ class ChunkSource(Protocol[P_co]):
         """
 
     def close(self) -> None:
-        """Release the source."""
+        """Release files and processes."""
 
 
 OpenParts = Callable[[PartOrder, LogReader], ChunkSource[ReadPart]]

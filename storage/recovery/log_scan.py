@@ -191,7 +191,7 @@ class LogScan:
             self._parts.close()
 
     def _border(self, offset: int) -> int:
-        """Return the end of the stretch at `offset`, from which chunks are available again."""
+        """Return the offset after `offset` at which prepared chunks are available again."""
         return 1 << 63 if self._parts is None else self._parts.order.border(offset)
 
     def _part_taken(self, offset: int, border: int) -> ReadPart | None:

@@ -101,7 +101,7 @@ class ReplicaLog:
             raise StoreError(_OTHER_SIZE % ("A log that begins", offset, file_bytes))
 
     def begin_at(self, file: MappedFile) -> None:
-        """Begin the empty log with this file."""
+        """Start an empty log with the file that begins at this offset."""
         assert self.is_empty, self.received_offset
         self._log.begin_at(file)
         self.received_offset = file.first_offset

@@ -408,7 +408,7 @@ class TransactionTable:
 def _copies_behind(
     half: MessageRecord, files: TransactionFiles, in_memory: Sequence[bytes]
 ) -> Iterator[TransactionUnit]:
-    """Units that may be later copies of `half`, newest first; their states may be old.
+    """Yield units that may be later copies of `half`, newest first; their states may be old.
 
     Every check-back appends the half message to the log again. All copies share birth time and
     producer group, and the length except for the properties that count checks. The log is not read.

@@ -207,7 +207,6 @@ class TransactionFiles:
         return bytes(self._files.view(self._path(first))[start : start + count * UNIT_BYTES])
 
     def read_all(self) -> bytes:
-        """Return all units from `first` on."""
         return b"".join(
             self.read(max(first, self.first), self.file_units) for first in self._firsts
         )

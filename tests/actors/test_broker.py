@@ -67,7 +67,7 @@ def test_the_fast_port_serves_all_but_pulls() -> None:
     assert main.sends_to is fast.sends_to is made.system.address("put_message")
 
 
-def test_tables_come_before_the_log_and_the_log_before_its_readers() -> None:
+def test_tables_start_before_the_log_and_the_log_before_its_readers() -> None:
     """Tables stop last: held pulls are answered while the log can still be read."""
     made = SimulatedBroker(1)
     names = [spec.name for spec in made.broker.children()]
@@ -96,7 +96,7 @@ def test_a_clean_stop_leaves_nothing_to_recover() -> None:
     assert (made.send(queue_id=1).fields or {})["queueOffset"] == "50"
 
 
-def test_sends_of_the_last_moment_are_answered_before_the_stop() -> None:
+def test_sends_pending_at_a_stop_are_answered() -> None:
     made = SimulatedBroker(1)
     made.make_topic()
     answers = [made.start_send(b"%d" % number) for number in range(30)]
@@ -149,7 +149,7 @@ def test_a_second_broker_on_the_same_store_is_refused_and_leaves_no_port_open(
     assert running.stop(STOP_S)
 
 
-def test_a_start_that_fails_gives_the_store_back(tmp_path: Path, real_system: ActorSystem) -> None:
+def test_a_failed_start_releases_the_store(tmp_path: Path, real_system: ActorSystem) -> None:
     def never(_: System) -> PutMessage:
         raise StoreError("one more actor cannot start: this is a test.")
 

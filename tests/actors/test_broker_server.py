@@ -81,7 +81,7 @@ def test_port_0_gives_three_free_ports(tmp_path: Path) -> None:
     ("bind_address", "acl_enable", "warned"),
     [("0.0.0.0", False, True), (HOST, False, False), ("0.0.0.0", True, False)],
 )
-def test_who_listens_beyond_this_machine_without_access_control_says_so_once(
+def test_listening_beyond_localhost_without_access_control_logs_one_warning(
     bind_address: str, acl_enable: bool, warned: bool, system: ActorSystem, tmp_path: Path
 ) -> None:
     common: dict[str, Any] = {"listen_port": 0, "bind_address": bind_address}
@@ -163,12 +163,12 @@ def test_replication_listens_at_an_address_of_its_own() -> None:
     assert found == [(HOST, ports.main), (HOST, ports.fast), ("127.0.0.2", ports.ha)]
 
 
-def test_an_address_of_replication_that_is_not_here_is_told() -> None:
+def test_a_foreign_replication_address_is_reported() -> None:
     with pytest.raises(PortTaken, match="write an address of this machine as haBindAddress"):
         open_ports(config(ha_bind_address="192.0.2.1"))
 
 
-def test_a_slave_leaves_the_ha_port_alone() -> None:
+def test_a_slave_does_not_open_the_ha_port() -> None:
     sockets, ports = open_ports(config(broker_role="SLAVE", broker_id=1))
     for sock in sockets:
         sock.close()
@@ -196,7 +196,7 @@ def test_free_ports_are_searched_until_all_three_are_free(monkeypatch: pytest.Mo
     assert asked.count("listenPort - 2") >= 2  # others on this machine may have had one, too
 
 
-def test_without_free_ports_the_operator_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_free_ports_the_start_fails_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def listen(host: str, port: int, name: str) -> socket:
         if name != "listenPort":
@@ -215,7 +215,7 @@ def test_without_free_ports_the_operator_is_told(monkeypatch: pytest.MonkeyPatch
     [(0, "listenPort"), (2, "listenPort - 2"), (-1, "listenPort + 1")],
     ids=["main", "fast", "HA"],
 )
-def test_a_taken_port_is_told_and_nothing_is_left_open(
+def test_a_port_in_use_is_reported_and_nothing_is_left_open(
     system: ActorSystem, tmp_path: Path, below: int, name: str
 ) -> None:
     port = free_port() - below  # its neighbours are free
@@ -231,7 +231,7 @@ def test_a_taken_port_is_told_and_nothing_is_left_open(
     assert not (tmp_path / "store").exists()
 
 
-def test_a_taken_port_of_a_name_server_is_told(system: ActorSystem, tmp_path: Path) -> None:
+def test_a_name_servers_port_in_use_is_reported(system: ActorSystem, tmp_path: Path) -> None:
     with create_server((HOST, 0)) as taken, nothing_left_open(system):
         port = taken.getsockname()[1]
         settings = NamesrvConfig(
@@ -256,7 +256,7 @@ def test_two_brokers_cannot_have_one_store(system: ActorSystem, tmp_path: Path) 
         assert (tmp_path / "abort").exists()
 
 
-def test_a_store_that_cannot_be_made_is_told_and_nothing_is_left_open(
+def test_a_store_that_cannot_be_created_is_reported_and_nothing_is_left_open(
     system: ActorSystem, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("no folder")
@@ -296,7 +296,7 @@ def test_a_name_server_that_does_not_start_leaves_nothing_open(
 # --- starting and stopping
 
 
-def test_a_broker_can_be_started_again_on_what_it_stored(tmp_path: Path) -> None:
+def test_a_broker_can_be_restarted_on_its_store(tmp_path: Path) -> None:
     for life in range(3):
         with serving_broker(tmp_path) as running, Line.to(running.ports.main) as line:
             assert running.broker.recovery.clean
@@ -306,7 +306,7 @@ def test_a_broker_can_be_started_again_on_what_it_stored(tmp_path: Path) -> None
         assert not (tmp_path / "abort").exists()
 
 
-def test_after_a_stop_no_port_is_open_and_a_second_stop_returns_the_same(tmp_path: Path) -> None:
+def test_a_stop_closes_all_ports_and_a_second_stop_returns_the_same(tmp_path: Path) -> None:
     with serving_broker(tmp_path) as running:
         assert running.stop(WAIT_S)
         assert running.stop(WAIT_S)
@@ -315,7 +315,7 @@ def test_after_a_stop_no_port_is_open_and_a_second_stop_returns_the_same(tmp_pat
                 create_connection((HOST, port))
 
 
-def test_a_broker_serves_more_than_it_was_born_with(system: ActorSystem, tmp_path: Path) -> None:
+def test_a_broker_serves_handlers_registered_later(system: ActorSystem, tmp_path: Path) -> None:
     made: list[str] = []
 
     def more(_: object) -> list[ChildSpec]:

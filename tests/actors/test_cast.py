@@ -40,7 +40,7 @@ def cast() -> set[type[Actor]]:
     return set(heirs(Actor))
 
 
-def test_every_actor_is_in_the_cast_where_it_runs_and_lies(cast: set[type[Actor]]) -> None:
+def test_the_cast_lists_every_actor_with_place_and_file(cast: set[type[Actor]]) -> None:
     table = (ACTORS / "__init__.py").read_text(encoding="utf-8")
     told = set(re.findall(r"^    (\w+) +\S.* (loop|thread) +([\w/]+\.py)$", table, re.MULTILINE))
     there = {
@@ -55,7 +55,7 @@ def learns_of_its_end(kind: type) -> bool:
     return issubclass(kind, Message) and kind.on_undelivered is not Message.on_undelivered
 
 
-def test_who_asked_is_answered_by_whatever_carries_the_request(cast: set[type[Actor]]) -> None:
+def test_every_message_with_a_request_answers_it_on_undelivered(cast: set[type[Actor]]) -> None:
     """A message that is left in the mail of an actor that died is refused."""
     carriers = {
         kind

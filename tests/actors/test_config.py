@@ -83,7 +83,7 @@ def test_defaults_are_as_in_4_9_7(monkeypatch: pytest.MonkeyPatch) -> None:
     assert store == StoreConfig()
 
 
-def test_the_recorded_settings_of_the_original_hold_no_unknown_key() -> None:
+def test_the_originals_recorded_settings_have_no_unknown_key() -> None:
     bodies = {
         code: next(
             frame["body"].decode()
@@ -107,7 +107,7 @@ def test_every_key_of_4_9_7_is_accepted_and_keys_without_effect_are_named() -> N
     assert findings.unknown == ()
 
 
-def test_settings_that_have_no_counterpart_are_taken_and_named_in_one_line() -> None:
+def test_settings_without_counterpart_are_accepted_and_named_in_one_line() -> None:
     names = (
         "destroyMapedFileIntervalForcibly",
         "redeleteHangedFileInterval",
@@ -118,7 +118,7 @@ def test_settings_that_have_no_counterpart_are_taken_and_named_in_one_line() -> 
     assert findings.sentence() == "without effect here: " + ", ".join(names)
 
 
-def test_the_disk_ratios_of_the_system_properties_are_taken_from_the_file() -> None:
+def test_disk_ratios_of_javas_system_properties_are_read_from_the_file() -> None:
     _, store, findings = parse_broker_config(
         "rocketmq.broker.diskSpaceCleanForciblyRatio=0.8\n"
         "rocketmq.broker.diskSpaceWarningLevelRatio=0.95\n"
@@ -217,7 +217,7 @@ def test_a_wrong_value_is_one_sentence_with_key_and_value(text: str, sentence: s
     assert str(raised.value) == sentence
 
 
-def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+def test_an_unreadable_settings_file_is_a_one_sentence_error(tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     with pytest.raises(ConfigError, match=f"the settings file {path} cannot be read"):
         load_broker_config(str(path))
@@ -225,7 +225,7 @@ def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
     assert load_broker_config(str(path))[0].broker_name == "b"
 
 
-def test_the_command_line_goes_over_the_file() -> None:
+def test_the_command_line_overrides_the_file() -> None:
     broker, _, _ = parse_broker_config(
         "namesrvAddr=a:1\n", overrides={"namesrvAddr": "b:2; c:3;", "listenPort": "0"}
     )
@@ -233,7 +233,7 @@ def test_the_command_line_goes_over_the_file() -> None:
     assert broker.listen_port == 0
 
 
-def test_without_a_setting_the_environment_names_the_name_servers(
+def test_name_servers_default_to_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", "n:9876")
@@ -242,7 +242,7 @@ def test_without_a_setting_the_environment_names_the_name_servers(
 
 
 @pytest.mark.parametrize(("given", "used"), [(1, 10_000), (30_000, 30_000), (10**6, 60_000)])
-def test_the_period_of_registration_is_kept_within_bounds(given: int, used: int) -> None:
+def test_the_registration_period_is_clamped(given: int, used: int) -> None:
     assert BrokerConfig(register_period_ms=given).register_period_ms == used
 
 
@@ -278,7 +278,7 @@ def test_a_name_server_has_its_own_settings() -> None:
         (["192.168.0.5", "192.168.1.5"], "192.168.1.5"),
     ],
 )
-def test_the_address_told_to_others_is_chosen_as_in_4_9_7(
+def test_the_advertised_address_is_chosen_as_in_4_9_7(
     addresses: list[str], chosen: str | None
 ) -> None:
     assert preferred(addresses) == chosen
@@ -288,9 +288,7 @@ def test_the_address_told_to_others_is_chosen_as_in_4_9_7(
     ("given", "address"),
     [("10.1.2.3", "10.1.2.3"), ("::1", "::1"), ("localhost", "127.0.0.1")],
 )
-def test_records_have_the_address_of_a_broker_that_is_told_by_its_name(
-    given: str, address: str
-) -> None:
+def test_records_of_a_broker_named_by_host_name_have_its_address(given: str, address: str) -> None:
     config, _, _ = parse_broker_config(f"brokerIP1={given}")
     assert config.store_address() == address
     assert config.broker_ip1 == given, "clients are told the name"
@@ -311,12 +309,12 @@ def test_an_unknown_host_name_is_reported_in_one_sentence() -> None:
         ("expectConsumerNumUseFilter", "10001"),
     ],
 )
-def test_bit_maps_that_cannot_be_made_are_refused(setting: str, wrong: str) -> None:
+def test_impossible_bit_map_settings_are_refused(setting: str, wrong: str) -> None:
     with pytest.raises(ConfigError, match=f"{setting} is {wrong}: it must be"):
         parse_broker_config(f"{setting}={wrong}")
 
 
-def test_rounds_of_checks_need_time_between_them() -> None:
+def test_the_check_back_interval_must_be_positive() -> None:
     with pytest.raises(ConfigError, match="transactionCheckInterval is 0: it must be greater"):
         parse_broker_config("transactionCheckInterval=0")
 

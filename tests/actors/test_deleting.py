@@ -55,7 +55,7 @@ def offsets(made: SimulatedBroker) -> set[str]:
     return set(ConsumerOffsetTable.decode(answer.body).offset_table)
 
 
-def test_a_deleted_topic_loses_its_queues_and_starts_again_at_0() -> None:
+def test_a_deleted_topic_loses_its_queues_and_restarts_at_0() -> None:
     with broker() as made:
         for topic in ("Topic", "Other"):
             for _ in range(3):
@@ -85,7 +85,7 @@ def test_a_deleted_topic_stays_deleted_after_a_crash() -> None:
     assert "Other" in made.broker.tables.topics.value
 
 
-def test_a_topic_that_is_not_there_is_deleted_all_the_same() -> None:
+def test_deleting_a_missing_topic_succeeds() -> None:
     with broker() as made:
         assert delete_topic(made, "nobody").code == 0
 
@@ -120,7 +120,7 @@ def test_system_topics_are_as_in_4_9_7() -> None:
 
 
 @pytest.mark.parametrize("with_offsets", [False, True])
-def test_a_deleted_group_is_gone_and_its_offsets_if_wanted(with_offsets: bool) -> None:
+def test_a_deleted_group_loses_its_offsets_on_request(with_offsets: bool) -> None:
     with broker() as made:
         made.make_group("G", retry_max_times=3)
         for group in ("G", "XG"):
@@ -139,7 +139,7 @@ def test_a_deleted_group_is_gone_and_its_offsets_if_wanted(with_offsets: bool) -
     assert offsets(made) == (others if with_offsets else others | own)
 
 
-def test_a_slave_refuses_both() -> None:
+def test_a_slave_refuses_deletions() -> None:
     made = SimulatedBroker(1, config=replace(BROKER, broker_role="SLAVE", broker_id=1))
     for answer in (delete_topic(made), delete_group(made, "G", offsets=True)):
         assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, SLAVE)
@@ -186,7 +186,7 @@ def test_a_group_may_have_255_characters_as_in_4_9_7_and_no_more() -> None:
 
 
 @pytest.mark.trial(short=11, long=2_000)
-def test_what_is_acknowledged_after_the_deletion_can_be_pulled(seed: int) -> None:
+def test_messages_acknowledged_after_the_deletion_can_be_pulled(seed: int) -> None:
     """Sends go on meanwhile, and make the topic again."""
     random = Random(seed)
     with broker(seed) as made:
@@ -222,7 +222,7 @@ def test_what_is_acknowledged_after_the_deletion_can_be_pulled(seed: int) -> Non
 
 
 @pytest.mark.parametrize("wait_ms", [0, 200, 3000, 70_000])
-def test_a_topic_that_is_made_again_has_its_messages_after_a_crash(wait_ms: float) -> None:
+def test_a_recreated_topic_has_its_messages_after_a_crash(wait_ms: float) -> None:
     """Recovery meets those of the deleted topic in the log, with the same numbers."""
     made = SimulatedBroker(1)
     assert isinstance(made.disk, FakeDisk)

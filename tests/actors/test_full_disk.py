@@ -113,7 +113,7 @@ class Filling:
 
 
 @pytest.mark.trial(short=4, long=400)
-def test_a_disk_that_fills_up_costs_refusals_and_nothing_else(seed: int) -> None:
+def test_a_full_disk_only_refuses_sends(seed: int) -> None:
     filling = Filling(seed)
     with capture_logs() as lines:
         for _ in range(3):
@@ -130,7 +130,7 @@ def test_a_disk_that_fills_up_costs_refusals_and_nothing_else(seed: int) -> None
 
 
 @pytest.mark.heavy
-def test_the_disk_is_full_for_every_actor_at_some_time() -> None:
+def test_the_trial_fills_the_disk_for_every_actor() -> None:
     said: set[str] = set()
     for seed in range(12):
         filling = Filling(seed)
@@ -166,7 +166,7 @@ def test_a_broker_can_be_stopped_and_started_while_its_disk_is_full(seed: int) -
 @pytest.mark.parametrize(
     "operation", ["allocate", "pwrite", "set_size", "rename", "sync_directory"]
 )
-def test_one_refusal_at_any_operation_is_got_over(operation: str) -> None:
+def test_one_disk_refusal_at_any_operation_is_survived(operation: str) -> None:
     filling = Filling(1)
     for times in (1, 2, 5):
         filling.disk.fail_next(operation, NO_SPACE, times=times)

@@ -84,7 +84,7 @@ def test_a_failed_append_answers_all_sends_and_later_sends_succeed(
     assert made.system.address("put_message").incarnation == 2
 
 
-def test_a_send_in_hand_is_answered_once_and_its_bytes_are_released(
+def test_a_pending_send_is_answered_once_and_its_bytes_are_released(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made, peer = broker(), FramesPeer()
@@ -98,7 +98,7 @@ def test_a_send_in_hand_is_answered_once_and_its_bytes_are_released(
     assert peer.released_bytes == 200
 
 
-def test_a_failure_while_a_send_is_taken_answers_all_that_came_with_it(
+def test_a_failure_while_accepting_a_send_answers_the_whole_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made, peer = broker(), FramesPeer()
@@ -122,7 +122,7 @@ def poisoned(original: Callable[..., Any]) -> Any:
     return put_of
 
 
-def test_sends_that_come_while_it_restarts_are_kept_for_the_next(
+def test_sends_during_a_restart_reach_the_restarted_actor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = broker()
@@ -138,7 +138,7 @@ def test_sends_that_come_while_it_restarts_are_kept_for_the_next(
     assert no_gap_and_no_duplicate(made) == [b"%d" % number for number in range(5)]
 
 
-def test_sends_that_waited_for_the_disk_are_flushed_and_answered(
+def test_sends_waiting_for_the_disk_are_flushed_and_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = broker(flush="SYNC_FLUSH")
@@ -166,7 +166,7 @@ class SlowWriter(ConfigWriter):
         pass
 
 
-def test_parked_sends_are_refused_when_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parked_sends_are_refused_when_put_message_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     made = SimulatedBroker(1, instead={"config_writer": lambda _: SlowWriter()})
     monkeypatch.setattr(Appender, "append", failing(Appender.append))
     parked = made.start_send(topic="New")
@@ -177,7 +177,7 @@ def test_parked_sends_are_refused_when_it_fails(monkeypatch: pytest.MonkeyPatch)
     assert failed[0].code == parked[0].code == ResponseCode.SYSTEM_ERROR
 
 
-def test_more_than_five_failures_in_ten_seconds_are_too_many(
+def test_more_than_five_failures_in_ten_seconds_stop_the_broker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = broker()
@@ -190,7 +190,7 @@ def test_more_than_five_failures_in_ten_seconds_are_too_many(
     made.crash()
 
 
-def test_failures_far_apart_are_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_far_apart_do_not_stop_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     made = broker()
     original = Appender.append
     for _ in range(10):
@@ -233,7 +233,7 @@ def test_a_failed_dispatch_is_caught_up_from_the_log(
     assert made.system.address("reput").incarnation == 2
 
 
-def test_queue_units_that_find_no_room_stop_the_sends_until_there_is_some() -> None:
+def test_a_full_disk_for_queue_units_refuses_sends_until_there_is_space() -> None:
     made = broker()
     disk = made.disk
     assert isinstance(disk, FakeDisk)
@@ -255,7 +255,7 @@ def test_queue_units_that_find_no_room_stop_the_sends_until_there_is_some() -> N
 # --- the disk
 
 
-def test_a_full_disk_refuses_the_send_with_its_figures_and_takes_the_next() -> None:
+def test_a_full_disk_refuses_a_send_with_figures_and_accepts_the_next() -> None:
     made = broker()
     disk = made.disk
     assert isinstance(disk, FakeDisk)

@@ -43,7 +43,7 @@ def offsets(made: SimulatedBroker) -> bytes:
 
 
 @pytest.mark.parametrize("name", [*ODD, TOO_LONG])
-def test_a_topic_is_a_directory(name: str) -> None:
+def test_a_topic_name_must_be_a_directory_name(name: str) -> None:
     with broker() as made:
         before = set(made.broker.tables.topics.value)
         assert made.ask(create(name)).code == 1
@@ -53,7 +53,7 @@ def test_a_topic_is_a_directory(name: str) -> None:
         assert made.ask(delete).code == 1
 
 
-def test_no_topic_is_a_blank_one() -> None:
+def test_a_blank_topic_name_is_refused() -> None:
     with broker() as made:
         fields = create("x").fields or {}
         for code in (Code.UPDATE_AND_CREATE_TOPIC, Code.DELETE_TOPIC_IN_BROKER):
@@ -65,7 +65,7 @@ def test_no_topic_is_a_blank_one() -> None:
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_an_offset_under_a_name_that_cannot_be_is_refused(name: str) -> None:
+def test_an_offset_for_an_invalid_name_is_refused(name: str) -> None:
     with broker() as made:
         before = offsets(made)
         assert made.ask(commit(name, "consumers")).code == 1
@@ -76,7 +76,7 @@ def test_an_offset_under_a_name_that_cannot_be_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", *ODD, "g" * 256])
-def test_offsets_are_not_cloned_to_a_name_that_cannot_be(name: str) -> None:
+def test_offsets_are_not_cloned_to_an_invalid_name(name: str) -> None:
     with broker() as made:
         made.ask(commit("Topic", "consumers"))
         before = offsets(made)
@@ -85,7 +85,7 @@ def test_offsets_are_not_cloned_to_a_name_that_cannot_be(name: str) -> None:
         assert offsets(made) == before
 
 
-def test_a_topic_has_so_many_queues_that_they_can_be_counted() -> None:
+def test_the_number_of_a_topics_queues_is_limited() -> None:
     """4.9.7 accepts 2,147,483,647; a request for their offsets then fills its memory."""
     with broker() as made:
         answer = made.ask(create("Wide", 65_537))
@@ -101,7 +101,7 @@ def test_a_topic_has_so_many_queues_that_they_can_be_counted() -> None:
         ('"brokerId":1e30', "com.alibaba.fastjson.JSONException"),
     ],
 )
-def test_a_group_has_numbers_that_java_can_read(number: str, said: str) -> None:
+def test_group_numbers_out_of_javas_range_are_refused(number: str, said: str) -> None:
     """One of them in subscriptionGroup.json, and a slave of 4.9.7 takes no group at all."""
     with broker() as made:
         answer = made.ask(group(f'{{"groupName":"g",{number}}}'))

@@ -104,7 +104,7 @@ class Asking:
 
 @pytest.mark.parametrize("where", ["loop", "thread"])
 @pytest.mark.parametrize("code", [READ_CODE, TOLD_CODE])
-def test_failure_before_a_change_is_answered_and_the_actor_goes_on(
+def test_a_failure_before_a_change_is_answered_without_a_restart(
     any_system: ActorSystem, where: Any, code: int
 ) -> None:
     asking = Asking(any_system)
@@ -140,7 +140,9 @@ def test_failures_of_peers_restart_the_actor_but_never_end_the_process(
     assert asking.peer.failures == 4 * FAILURES_MAX
 
 
-def test_failures_of_our_own_still_end_the_process(simulated_system: SimulatedSystem) -> None:
+def test_repeated_internal_failures_still_end_the_process(
+    simulated_system: SimulatedSystem,
+) -> None:
     simulated_system.start(ChildSpec("a", lambda _: Recorder(Diary())))
 
     def boom(_: Any) -> None:
@@ -192,7 +194,7 @@ class Listening(Actor):
         raise AssertionError("never asked for")
 
 
-def test_what_a_peer_sends_to_a_socket_does_not_end_the_process(
+def test_no_bytes_from_a_peer_end_the_process(
     simulated_system: SimulatedSystem,
 ) -> None:
     near, far = socketpair()
@@ -262,7 +264,7 @@ def begins_change(responder: type[Responder], method: Callable[..., Any], depth:
 @pytest.mark.parametrize(
     ("code", "responder", "method"), SERVED, ids=[code.name for code, *_ in SERVED]
 )
-def test_every_handler_says_where_it_begins_to_change_its_actor(
+def test_every_handler_marks_where_it_begins_to_change_state(
     code: RequestCode, responder: type[Responder], method: Callable[..., Any]
 ) -> None:
     assert begins_change(responder, method) is (code.name not in READS)
@@ -271,7 +273,7 @@ def test_every_handler_says_where_it_begins_to_change_its_actor(
 # --- real servers
 
 
-def test_requests_that_find_a_bug_end_neither_broker_nor_other_connections(
+def test_requests_that_hit_a_bug_end_neither_broker_nor_other_connections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
@@ -314,7 +316,7 @@ def test_broken_registrations_do_not_restart_a_name_server(
         assert starts["namesrv"] == 1
 
 
-def test_connection_that_fails_seldom_stays_open(
+def test_a_connection_that_rarely_fails_stays_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fails(*_: object) -> None:

@@ -91,23 +91,23 @@ def test_an_account_consumes_in_order_and_locks_its_queues(client: Agent) -> Non
 
 
 @each_client
-def test_an_account_has_transactions_and_is_asked_about_them(client: Agent) -> None:
+def test_an_account_sends_transactions_and_answers_check_backs(client: Agent) -> None:
     has_transactions(client)
 
 
 @each_client
-def test_an_account_asks_and_is_answered(client: Agent) -> None:
+def test_an_account_sends_requests_and_gets_replies(client: Agent) -> None:
     asks_and_is_answered(client)
 
 
 @each_client
-def test_traces_are_written_by_who_may_send_and_read_by_who_may_read_them(client: Agent) -> None:
+def test_traces_are_written_by_senders_and_read_with_permission(client: Agent) -> None:
     """An account needs no permission to write them."""
     writes_traces(client, Credentials(*ADMINISTRATOR))
 
 
 @each_client
-def test_a_consumer_s_traces_too_and_an_auditor_s_account_reads_them(client: Agent) -> None:
+def test_a_consumers_traces_are_read_by_an_auditors_account(client: Agent) -> None:
     reads_traces(client, AUDITOR)
 
 
@@ -126,7 +126,7 @@ ONLY_TLS = (SHOP_OVER_TLS, "accessKey=shop-over-tls is only allowed over TLS")
     [each if each != "go" else pytest.param(each, marks=pytest.mark.whole) for each in CASES],
     indirect=True,
 )
-def test_others_are_told_why_as_by_the_original(client: Agent) -> None:
+def test_other_accounts_are_refused_with_the_originals_texts(client: Agent) -> None:
     """What the name server refuses the clients report as a route that is not there; of the broker's
     own words: test_acl_denied.py. The Go client tries for half a minute."""
     said = {}
@@ -149,7 +149,7 @@ def test_others_are_told_why_as_by_the_original(client: Agent) -> None:
 
 
 @each_client
-def test_a_denied_consumer_is_silent_and_the_operator_sees_why(client: Agent) -> None:
+def test_a_denied_consumer_gets_nothing_and_the_operator_sees_the_reason(client: Agent) -> None:
     client.account = READER
     group, topic = f"not-for-readers-{client.name}", f"Sent-{client.name}"
     client.join("denied", group, topic)

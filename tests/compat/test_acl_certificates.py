@@ -106,7 +106,7 @@ def test_an_account_with_a_certificate_has_transactions(client: Agent) -> None:
 
 
 @each_client
-def test_an_account_with_a_certificate_asks_and_is_answered(client: Agent) -> None:
+def test_an_account_with_a_certificate_sends_requests_and_gets_replies(client: Agent) -> None:
     asks_and_is_answered(client)
 
 
@@ -119,14 +119,14 @@ def test_an_account_with_a_certificate_writes_traces_and_another_reads_them(
 
 
 @each_client
-def test_a_certificate_is_no_permission(client: Agent) -> None:
+def test_a_certificate_without_permission_is_refused(client: Agent) -> None:
     client.account = READER
     said = client.refused("sync", f"Sent-{client.name}", numbered(1), group="denied")
     assert f"AclException: No default permission for topic:Sent-{client.name}" in said
 
 
 @pytest.mark.parametrize("name", ["java-5", pytest.param("go-tls", marks=pytest.mark.whole)])
-def test_an_account_is_no_certificate(
+def test_an_account_without_certificate_is_refused(
     name: str, request: pytest.FixtureRequest, strict: Broker, tmp_path: Path
 ) -> None:
     """A client that shows none is turned away before anybody asks for its account."""

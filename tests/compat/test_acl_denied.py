@@ -67,7 +67,7 @@ each_client = pytest.mark.parametrize("client", CASES, indirect=True)
 
 
 @each_client
-def test_a_denied_consumer_gets_nothing_and_writes_why_into_its_log(client: Agent) -> None:
+def test_a_denied_consumer_gets_nothing_and_logs_the_reason(client: Agent) -> None:
     """Before others do, so that nothing but its own heartbeat is refused in these words."""
     topic = f"Sent-{client.name}"
     client.account = SHOP_OVER_TLS if client.name.endswith("tls") else SHOP
@@ -89,7 +89,7 @@ def test_a_denied_consumer_gets_nothing_and_writes_why_into_its_log(client: Agen
 
 
 @each_client
-def test_what_it_may_not_send_is_refused_however_it_is_sent(client: Agent) -> None:
+def test_a_denied_send_is_refused_in_every_form(client: Agent) -> None:
     """Who waits for the reply to a request only hears that there is none: the Java clients forget
     the reason before they have it, more often than not; the Go client waits for its time."""
     client.account = READER
@@ -108,7 +108,7 @@ def test_what_it_may_not_send_is_refused_however_it_is_sent(client: Agent) -> No
 
 
 @each_client
-def test_strangers_are_told_why(client: Agent) -> None:
+def test_unknown_accounts_are_refused_with_a_reason(client: Agent) -> None:
     topic = f"Sent-{client.name}"
     strangers = STRANGERS if client.name.endswith("tls") else [*STRANGERS, ONLY_TLS]
     for number, (account, text) in enumerate(strangers):

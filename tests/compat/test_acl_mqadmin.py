@@ -88,7 +88,7 @@ def unguarded_shapes(
 @pytest.mark.whole
 @pytest.mark.skipif(SERVER_KIND == "official", reason="asks ours")
 @pytest.mark.parametrize("way", ["plain", "tls"])
-def test_every_other_command_goes_for_an_administrator_as_without_access_control(
+def test_every_other_command_works_for_an_administrator(
     way: str,
     java_tools: Java,
     make_broker: MakeBroker,
@@ -123,7 +123,7 @@ def test_every_other_command_goes_for_an_administrator_as_without_access_control
 
 
 @pytest.mark.whole
-def test_mqadmin_of_an_account_that_is_no_administrator_is_told_so(
+def test_mqadmin_without_an_administrators_account_is_refused(
     java_tools: Java, scratch: Path, guarded: Broker
 ) -> None:
     folder = scratch / "readers-tools"

@@ -35,7 +35,7 @@ def guarded_name_server(folder: Path, make_name_server: MakeNameServer) -> NameS
 
 
 @pytest.mark.whole
-def test_an_official_broker_comes_in_by_its_white_address_and_is_sent_to_and_consumed_from(
+def test_an_allowlisted_official_broker_registers_and_serves_clients(
     request: pytest.FixtureRequest,
     scratch: Path,
     make_name_server: MakeNameServer,

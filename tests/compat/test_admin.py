@@ -140,7 +140,7 @@ def test_groups(run: Run, served: Broker, sent: list[SendResult]) -> None:
     assert run("startMonitoring", "-r", "1") == []
 
 
-def test_members_say_of_themselves(run: Run, served: Broker, sent: list[SendResult]) -> None:
+def test_members_report_their_state(run: Run, served: Broker, sent: list[SendResult]) -> None:
     client = only(only(run("consumerConnection", "-g", GROUP))["members"])["client"]
     assert only(run("consumerStatus", "-g", GROUP))["queues"] == 5  # its retry queue too
     assert only(run("consumerStatus", "-g", GROUP, "-i", client))["subscriptionSet"]
@@ -181,7 +181,7 @@ def test_messages(run: Run, served: Broker, sent: list[SendResult]) -> None:
     assert run("checkMsgSendRT", "-t", TOPIC, "-a", "4")[-1]["sent"] == 4
 
 
-def test_offsets_of_a_group_that_is_not_there(run: Run, sent: list[SendResult]) -> None:
+def test_offsets_of_a_missing_group_are_an_error(run: Run, sent: list[SendResult]) -> None:
     other = f"{GROUP}-offline"
     run("cloneGroupOffset", "-s", GROUP, "-d", other, "-t", TOPIC, "-o", "true")
     reset = run("resetOffsetByTime", "-g", other, "-t", TOPIC, "-s", "0")
@@ -191,14 +191,16 @@ def test_offsets_of_a_group_that_is_not_there(run: Run, sent: list[SendResult]) 
     assert sum(row["offset"] for row in skipped) >= MESSAGE_COUNT
 
 
-def test_how_old_what_a_queue_holds_is(run: Run, sent: list[SendResult]) -> None:
+def test_the_age_of_a_queues_messages_is_shown(run: Run, sent: list[SendResult]) -> None:
     rows = run("queues", "-t", TOPIC, "--time", "-g", GROUP)
     assert len(rows) == 4
     assert all(0 < row["first_stored_ms"] <= row["last_stored_ms"] for row in rows)
     assert {row["group_offset_kept"] for row in rows} == {True}
 
 
-def test_what_only_our_brokers_know(run: Run, served: Broker, sent: list[SendResult]) -> None:
+def test_figures_of_our_brokers_only_are_shown(
+    run: Run, served: Broker, sent: list[SendResult]
+) -> None:
     if isinstance(served, OurBroker):
         joined = run("rebalances", GROUP)
         assert joined[0]["what"] == "joined"
@@ -222,7 +224,7 @@ def test_export_and_import(
     assert unchanged["topics"] == unchanged["groups"] == []
 
 
-def test_what_goes_wrong_is_said_in_one_sentence(served: Broker) -> None:
+def test_errors_are_one_sentence(served: Broker) -> None:
     done = invoke(served, "topicRoute", "-t", "IT-nowhere", "--json")
     assert done.exit_code == 1
     assert done.stdout == ""

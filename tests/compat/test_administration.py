@@ -57,7 +57,7 @@ def test_topics_are_listed_by_cluster_and_deleted(run: Shell, broker: Broker) ->
     )
 
 
-def test_a_group_is_made_and_deleted(run: Shell, broker: Broker) -> None:
+def test_a_group_is_created_and_deleted(run: Shell, broker: Broker) -> None:
     assert "success" in run("updateSubGroup", "-b", broker.address, "-g", "AD-group", "-r", "5")
     assert "AD-group" in run("getConsumerConfig", "-g", "AD-group")
     printed = run("deleteSubGroup", "-b", broker.address, "-g", "AD-group", "-r", "true")
@@ -163,7 +163,9 @@ def test_units_of_a_queue_are_shown(run: Shell, broker: Broker) -> None:
     assert "9@AD-cq is not exist!" in run("queryCq", *options[:4], "-q", "9", *options[6:])
 
 
-def test_what_access_control_would_answer_is_refused_in_words(run: Shell, broker: Broker) -> None:
+def test_account_commands_without_access_control_are_refused_with_an_explanation(
+    run: Shell, broker: Broker
+) -> None:
     assert "CODE: 210" in run("deleteAccessConfig", "-b", broker.address, "-a", "nobody")
     assert "aclEnable is false" in run("clusterAclConfigVersion", "-b", broker.address)
 

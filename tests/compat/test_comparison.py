@@ -81,14 +81,14 @@ SENT = [one_send(number) for number in range(3)]
 GOT = [one_event(number) for number in range(3)]
 
 
-def test_what_came_as_it_was_sent_has_no_differences(broker: Broker) -> None:
+def test_equal_messages_have_no_differences(broker: Broker) -> None:
     assert differences(SENT, GOT, broker) == []
     assert gaps(GOT) == []
     assert order_differences(GOT) == []
 
 
 @pytest.mark.parametrize("name", sorted(set(GOT[0]) - {"member", "properties"}))
-def test_another_value_in_any_field_is_seen(name: str, broker: Broker) -> None:
+def test_a_changed_value_in_any_field_is_found(name: str, broker: Broker) -> None:
     got = deepcopy(GOT)
     value = got[1][name]
     got[1][name] = value + 1 if isinstance(value, int) else f"{value[:-4]}AAAA"
@@ -98,30 +98,30 @@ def test_another_value_in_any_field_is_seen(name: str, broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("name", ["colour", "TAGS", "KEYS", "CLUSTER", "UNIQ_KEY", "MAX_OFFSET"])
-def test_a_missing_property_is_seen(name: str, broker: Broker) -> None:
+def test_a_missing_property_is_found(name: str, broker: Broker) -> None:
     got = deepcopy(GOT)
     del got[1]["properties"][name]
     assert differences(SENT, got, broker)
 
 
-def test_a_property_that_nobody_set_is_seen(broker: Broker) -> None:
+def test_an_extra_property_is_found(broker: Broker) -> None:
     got = deepcopy(GOT)
     got[1]["properties"]["WAIT"] = "true"
     assert "m-1 (sync): WAIT is 'true', not None" in differences(SENT, got, broker)
 
 
-def test_a_lost_a_foreign_and_a_repeated_message_are_seen(broker: Broker) -> None:
+def test_lost_foreign_and_repeated_messages_are_found(broker: Broker) -> None:
     assert "lost: m-1" in differences(SENT, [GOT[0], GOT[2]], broker)
     assert "foreign: m-2" in differences(SENT[:2], GOT, broker)
     assert "m-0 came 2 times" in differences(SENT, [*GOT, GOT[0]], broker)
 
 
-def test_a_hole_and_a_wrong_order_are_seen() -> None:
+def test_a_gap_and_a_wrong_order_are_found() -> None:
     assert gaps([GOT[0], GOT[2]]) == ["queue 2 holds the offsets [0, 2]"]
     assert order_differences([GOT[1], GOT[0]]) == ["queue 2: 0 came after 1"]
 
 
-def test_a_store_time_that_goes_back_in_the_log_is_seen(broker: Broker) -> None:
+def test_a_store_time_that_goes_back_is_found(broker: Broker) -> None:
     got = deepcopy(GOT)
     got[0]["storeTimestamp"] = NOW_MS + 3
     assert "storeTimestamp goes back at 4097" in differences(SENT, got, broker)

@@ -86,7 +86,7 @@ def place_of(result: SendResult) -> dict[str, object]:
     }
 
 
-def test_every_page_answers_and_says_what_official_brokers_do_not_know(
+def test_every_page_answers_and_marks_what_official_brokers_lack(
     visit: Visit, official_life: Life, official_pair: tuple[Broker, Broker]
 ) -> None:
     queries: dict[str, dict[str, object]] = {
@@ -152,7 +152,7 @@ def test_brokers_are_those_that_mqadmin_lists(
     assert {row["setting"]: row["value"] for row in shown_settings} == settings
 
 
-def test_queues_and_lags_are_those_of_mqadmin(visit: Visit, official_run: Shell) -> None:
+def test_queues_and_lags_equal_those_of_mqadmin(visit: Visit, official_run: Shell) -> None:
     topic = visit.json("/topic", name=TOPIC)
     shown = {(row["queue_id"], row["messages"]) for row in topic["queues"]}
     rows = [line.split() for line in official_run("topicStatus", "-t", TOPIC).splitlines()[1:]]
@@ -217,7 +217,7 @@ def test_a_message_is_found_by_id_key_and_time_as_by_mqadmin(
     assert between <= set(MSG_ID.findall(told)), "mqadmin begins a queue with the one before"
 
 
-def test_a_topic_is_made_as_mqadmin_sees_it(visit: Visit, official_run: Shell) -> None:
+def test_a_created_topic_is_visible_to_mqadmin(visit: Visit, official_run: Shell) -> None:
     topic = f"{TOPIC}-made"
     given = {"cluster": CLUSTER, "topic": topic, "permission": "6"}
     given |= {"read_queues": "3", "write_queues": "2"}

@@ -109,7 +109,7 @@ def dead_letters(agent: Agent, group: str, count: int) -> list[Event]:
     return dead
 
 
-def test_what_fails_comes_again_and_in_the_end_is_dead(agents: Agents) -> None:
+def test_failed_messages_are_retried_and_become_dead_letters(agents: Agents) -> None:
     each_kind(agents, _failing)
 
 
@@ -142,7 +142,7 @@ def _failing(agents: Agents, kind: str) -> None:
     assert len(got) == 9 and len(dead) == 3
 
 
-def test_of_a_batch_only_what_failed_comes_again(agents: Agents) -> None:
+def test_only_the_failed_messages_of_a_batch_are_retried(agents: Agents) -> None:
     each_kind(agents, _partly_failing, ("java", "java-5"))
 
 
@@ -158,7 +158,7 @@ def _partly_failing(agents: Agents, kind: str) -> None:
     assert [event["reconsumeTimes"] for event in got] == [0] * 8 + [1] * 3
 
 
-def test_a_consumer_may_give_a_message_up_at_once(agents: Agents) -> None:
+def test_a_consumer_can_make_a_message_a_dead_letter_at_once(agents: Agents) -> None:
     each_kind(agents, _given_up, ("java", "java-5"))
 
 
@@ -177,7 +177,7 @@ def _given_up(agents: Agents, kind: str) -> None:
 # --- time
 
 
-def test_delayed_messages_come_at_their_time_and_those_of_a_level_in_order(agents: Agents) -> None:
+def test_delayed_messages_arrive_when_due_and_in_order_within_a_level(agents: Agents) -> None:
     each_kind(agents, _delayed)
 
 

@@ -48,7 +48,7 @@ def topic_of(java: Agent, topic: str) -> str:
     return topic
 
 
-def test_delayed_messages_arrive_at_their_time(java: Agent) -> None:
+def test_delayed_messages_arrive_when_due(java: Agent) -> None:
     topic = topic_of(java, "IT-delayed")
     java.join("delayed", "group-of-delayed", topic)
     messages = [
@@ -75,7 +75,7 @@ def test_delayed_messages_arrive_at_their_time(java: Agent) -> None:
         assert of_level == sorted(of_level)
 
 
-def test_a_failing_listener_gets_its_message_again_and_in_the_end_it_is_dead(java: Agent) -> None:
+def test_a_failing_listener_gets_retries_until_a_dead_letter(java: Agent) -> None:
     topic, group = topic_of(java, "IT-failing"), "group-of-failing"
     java.send("sync", topic, [Outgoing("1", b"body", tags="t", keys="k")])
     java.join("failing", group, topic, fails=True, maxReconsumeTimes=2)

@@ -70,7 +70,7 @@ def test_a_run_is_in_the_table(found: dict[str, Any]) -> None:
     assert "does not know the format iceberg: name its jars" in found["unknown"]
 
 
-def test_a_kill_between_the_tables_commit_and_the_manifest_puts_nothing_there_twice(
+def test_a_kill_between_table_commit_and_manifest_causes_no_duplicates(
     found: dict[str, Any],
 ) -> None:
     assert found["killed behind the commit"] == "killed"
@@ -84,7 +84,7 @@ def test_a_kill_between_the_tables_commit_and_the_manifest_puts_nothing_there_tw
     assert found["count went on"] == messages(260)
 
 
-def test_a_transaction_that_comes_again_is_nothing(found: dict[str, Any]) -> None:
+def test_a_repeated_transaction_changes_nothing(found: dict[str, Any]) -> None:
     assert found["killed before the commit"] == "killed"
     assert found["count before"] == messages(260), "decided, and not in the table"
     assert found["twice"] == messages(400), "run 4 was finished, then run 5 appended twice"

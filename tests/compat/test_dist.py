@@ -51,7 +51,7 @@ def installed(dist: Path, folder: Path, extra: str = "") -> Path:
 
 
 @pytest.mark.slow(seconds=30)
-def test_the_sdist_has_what_a_build_and_an_operator_need(dist: Path) -> None:
+def test_the_sdist_has_all_files_for_a_build_and_an_operator(dist: Path) -> None:
     (path,) = dist.glob("troupemq-*.tar.gz")
     with tarfile.open(path) as packed:
         names = {name.partition("/")[2] for name in packed.getnames()}
@@ -62,9 +62,7 @@ def test_the_sdist_has_what_a_build_and_an_operator_need(dist: Path) -> None:
 
 
 @pytest.mark.slow(seconds=60)
-def test_without_extras_the_tour_runs_and_says_what_it_leaves_out(
-    dist: Path, tmp_path: Path
-) -> None:
+def test_without_extras_the_tour_runs_and_names_what_it_omits(dist: Path, tmp_path: Path) -> None:
     programs = installed(dist, tmp_path)
     ports = ("--namesrv-port", "0", "--broker-port", "0")
     said = run(programs / "troupemq", "run", "--once", *ports, cwd=tmp_path)
@@ -86,7 +84,7 @@ def test_each_extra_installs_alone(dist: Path, tmp_path: Path, extra: str) -> No
 
 @pytest.mark.slow(seconds=200)
 @pytest.mark.whole
-def test_with_spark_and_java_the_tour_is_whole(dist: Path, tmp_path: Path) -> None:
+def test_with_spark_and_java_the_tour_is_complete(dist: Path, tmp_path: Path) -> None:
     programs = installed(dist, tmp_path, "spark,java")
     ports = ("--namesrv-port", "0", "--broker-port", "0")
     said = run(programs / "troupemq", "run", "--once", *ports, cwd=tmp_path)

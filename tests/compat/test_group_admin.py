@@ -70,7 +70,7 @@ def client_id(run: Mqadmin) -> str:
     return rows(run("consumerConnection", "-g", GROUP))[1][0]
 
 
-def test_who_consumes_and_what(run: Mqadmin, client: Agent) -> None:
+def test_consumers_and_their_subscriptions_are_listed(run: Mqadmin, client: Agent) -> None:
     lines = rows(run("consumerConnection", "-g", GROUP))
     assert lines[0] == ["#ClientId", "#ClientAddr", "#Language", "#Version"]
     member, address, language, version = lines[1]
@@ -87,7 +87,7 @@ def test_who_consumes_and_what(run: Mqadmin, client: Agent) -> None:
     assert "CODE: 17  DESC: No topic route info in name server" in done.stderr
 
 
-def test_who_produces(run: Mqadmin, client: Agent, broker: Broker) -> None:
+def test_producers_are_listed(run: Mqadmin, client: Agent, broker: Broker) -> None:
     (row,) = rows(run("producerConnection", "-g", PRODUCER, "-t", TOPIC))
     assert row[0] == "0001" and row[3:] == ["JAVA", "V4_9_7"]
     text = printed(run("producer", "-b", broker.address))
@@ -98,7 +98,7 @@ def test_who_produces(run: Mqadmin, client: Agent, broker: Broker) -> None:
     assert re.search(pattern, text), text
 
 
-def test_how_a_consumer_runs(run: Mqadmin, client: Agent) -> None:
+def test_the_state_of_a_consumer_is_shown(run: Mqadmin, client: Agent) -> None:
     text = printed(run("consumerStatus", "-g", GROUP))
     head, row = [line.split() for line in text.splitlines()[:2]]
     assert head == ["#Index", "#ClientId", "#Version", "#ConsumerRunningInfoFile"]
@@ -111,7 +111,7 @@ def test_how_a_consumer_runs(run: Mqadmin, client: Agent) -> None:
     assert "#Consumer jstack#" in text
 
 
-def test_how_far_a_group_is(run: Mqadmin, client: Agent, broker: Broker) -> None:
+def test_the_progress_of_a_group_is_shown(run: Mqadmin, client: Agent, broker: Broker) -> None:
     queues, lines = progress(run)
     assert sorted(queues) == [*range(QUEUES)]
     assert all(high == offset for high, offset in queues.values())

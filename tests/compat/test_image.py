@@ -51,7 +51,7 @@ def pinned() -> dict[str, str]:
     return dict(re.findall(r"^([\w.-]+)==(\S+) --hash=sha256:[0-9a-f]{64}", text, re.MULTILINE))
 
 
-def test_what_the_wheel_its_console_and_its_metrics_depend_on_is_pinned_by_hash() -> None:
+def test_the_dependencies_of_wheel_console_and_metrics_are_pinned_by_hash() -> None:
     """Up to the last of what those depend on, in the versions of requirements-dev.lock."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
@@ -114,7 +114,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
 
 
 @pytest.mark.slow(seconds=60)
-def test_it_is_small_and_all_of_it_is_named_by_its_hash(image: Image) -> None:
+def test_the_image_is_small_and_its_parts_are_named_by_hash(image: Image) -> None:
     assert image.archive.stat().st_size < IMAGE_BYTES_MAX
     assert sum(each.size for each in image.entries.values()) < IMAGE_BYTES_MAX
     assert image.config["rootfs"]["diff_ids"] == [
@@ -125,7 +125,7 @@ def test_it_is_small_and_all_of_it_is_named_by_its_hash(image: Image) -> None:
 
 
 @pytest.mark.slow
-def test_it_runs_as_nobody_special_and_nobody_special_owns_its_files(image: Image) -> None:
+def test_the_image_runs_as_an_unprivileged_user_that_owns_no_files(image: Image) -> None:
     config = image.config["config"]
     assert config["User"] == f"{USER_ID}:{USER_ID}"
     assert config["Entrypoint"] == ["/usr/bin/troupemq"] and config["Cmd"][0] == "broker"

@@ -83,7 +83,7 @@ def run(java_tools: Java, ours: Broker) -> Iterator[Shell]:
         yield shell
 
 
-def test_the_exporters_values_are_those_of_the_requests_that_it_makes(
+def test_the_exporters_values_equal_those_of_its_requests(
     both: tuple[Broker, Broker],
 ) -> None:
     ours, official = both
@@ -106,7 +106,7 @@ def test_the_exporters_values_are_those_of_the_requests_that_it_makes(
     assert value(page(), "rocketmq_producer_offset", topic=TOPIC, **cluster) == COUNT
 
 
-def test_runtime_figures_are_those_of_an_official_broker(
+def test_runtime_figures_have_the_keys_of_an_official_broker(
     both: tuple[Broker, Broker],
 ) -> None:
     """Whatever the same traffic determines."""
@@ -143,7 +143,7 @@ def test_runtime_figures_are_those_of_broker_status(ours: Broker, run: Shell) ->
     wait_until(lambda: differences() == {}, f"the figures of one moment: {differences()}", 20.0)
 
 
-def test_offsets_lags_and_rates_are_those_of_mqadmin(ours: Broker, run: Shell) -> None:
+def test_offsets_lags_and_rates_equal_those_of_mqadmin(ours: Broker, run: Shell) -> None:
     rows = [line.split() for line in run("topicStatus", "-t", TOPIC).splitlines()[1:]]
     old, native = scraped(ours, "/metrics/exporter"), scraped(ours, "/metrics")
     assert value(old, "rocketmq_producer_offset", topic=TOPIC) == sum(int(row[3]) for row in rows)

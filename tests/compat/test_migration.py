@@ -129,7 +129,7 @@ def clients(broker: Broker, story: Story) -> Iterator[tuple[Producer, Transactio
 
 
 @pytest.mark.parametrize("count", [10_000, pytest.param(100_000, marks=pytest.mark.whole)])
-def test_nothing_is_lost_on_the_way_to_ours_and_back(
+def test_a_migration_to_our_broker_and_back_loses_nothing(
     count: int,
     phase: Callable[..., AbstractContextManager[Broker]],
     java_tools: Java,

@@ -115,7 +115,7 @@ def test_update_topic_is_refused_for_a_system_topic(run: Mqadmin, broker: Broker
     assert "CODE: 1  DESC: The topic[TBW102] is conflict with system topic." in done.stderr
 
 
-def test_topic_route_says_that_a_topic_is_unknown(run: Mqadmin) -> None:
+def test_topicroute_reports_an_unknown_topic(run: Mqadmin) -> None:
     done = run("topicRoute", "-t", "IT-nobody-made-this")
     assert (
         "CODE: 17  DESC: No topic route info in name server for the topic: IT-nobody-made-this"
@@ -198,7 +198,7 @@ def test_messages_are_found_by_key_by_id_and_by_unique_key(run: Mqadmin, broker:
         assert f"UNIQ_KEY={unique}" in shown["Properties"]
 
 
-def test_what_is_not_there_is_not_found(run: Mqadmin, broker: Broker) -> None:
+def test_missing_messages_are_not_found(run: Mqadmin, broker: Broker) -> None:
     topic = "IT-admin-query-nothing"
     printed(run("updateTopic", "-b", broker.address, "-t", topic, "-r", "4", "-w", "4"))
     wait_for_route(broker, topic)

@@ -16,7 +16,7 @@ OFFICIAL_NAMES = pytest.param("official", "ours", marks=pytest.mark.whole)
 
 
 @pytest.mark.parametrize(("name_kind", "broker_kind"), [("ours", "official"), OFFICIAL_NAMES])
-def test_a_name_server_that_restarts_knows_all_topics_though_one_of_them_comes_first(
+def test_a_restarted_name_server_gets_all_topics_although_one_arrives_first(
     name_kind: str,
     broker_kind: str,
     make_name_server: MakeNameServer,

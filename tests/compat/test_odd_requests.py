@@ -206,7 +206,7 @@ def brokers(
 
 
 @pytest.mark.parametrize("server", ["name server", "broker"])
-def test_ours_answers_as_the_original_does(server: str, brokers: list[Broker]) -> None:
+def test_our_broker_answers_as_the_original(server: str, brokers: list[Broker]) -> None:
     is_broker = server == "broker"
     cases = list(to_brokers() if is_broker else to_name_servers())
     theirs, ours = (

@@ -204,3 +204,31 @@ def test_members_that_come_go_die_and_sleep_miss_nothing(trial: Trial) -> None:
         f"POP at {trial.kind}: {COUNT} messages, {len(trial.missing())} missing,"
         f" {trial.repeated()} repeated, {dead} dead letters; {took:.0f} s after the last send"
     )
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("trial", ["ours"], indirect=True)
+def test_members_that_pull_and_members_that_pop_share_a_topic(
+    trial: Trial, java_tools: Java
+) -> None:
+    """A 4.9.7 client divides the queues among all members, and leaves some to those that pop."""
+    prepare(trial, TOPIC, QUEUES, GROUP, 16)
+    pulls = java_agent("pulls", java_tools, trial.scratch, trial.broker, *SOON_BALANCED)
+    trial.agents["producer"] = trial.stack.enter_context(closing(pulls))
+    pulls.join("pulls", GROUP, TOPIC)
+    wait_until(lambda: len(pulls.assigned("pulls")) == QUEUES, "all queues at the puller")
+    trial.send(COUNT // 10)
+    pops = trial.join("pops")
+    wait_until(lambda: len(pulls.assigned("pulls")) == QUEUES // 2, "half of the queues")
+    for _ in range(4):
+        trial.send(COUNT // 10)
+    wait_until(lambda: not trial.missing(), "all messages", DEADLINE_S)
+    assert pops.received("pops") and pulls.received("pulls")
+    pops.kill()
+    del trial.agents["pops"]
+    wait_until(lambda: len(pulls.assigned("pulls")) == QUEUES, "all queues again")
+    trial.agents["pops"] = pops
+    trial.send(COUNT // 10)
+    wait_until(lambda: not trial.missing(), "what came after", DEADLINE_S)
+    wait_until(trial.is_settled, "offsets at the end", DEADLINE_S)
+    print(f"mixed group: {len(trial.sent)} messages, 0 missing, {trial.repeated()} repeated")

@@ -91,13 +91,13 @@ def consume(client: Agent, topic: str, broker: Broker, group: str = "") -> None:
         pytest.param("java-5", marks=pytest.mark.whole),
     ],
 )
-def test_a_group_gets_only_what_its_expression_matches(
+def test_a_group_gets_only_messages_that_its_expression_matches(
     kind: str, client_of: ClientOf, new_topic: MakeTopic, broker: Broker
 ) -> None:
     consume(client_of(kind), new_topic(f"sql-{kind}"), broker)
 
 
-def test_an_expression_that_cannot_be_read_is_refused_when_the_consumer_starts(
+def test_an_invalid_expression_is_refused_when_the_consumer_starts(
     client_of: ClientOf, new_topic: MakeTopic
 ) -> None:
     topic = new_topic("sql-wrong")
@@ -105,7 +105,7 @@ def test_an_expression_that_cannot_be_read_is_refused_when_the_consumer_starts(
         client_of("java").join(topic, f"group-of-{topic}", topic, "a >> 1", "SQL92")
 
 
-def test_the_bits_beside_the_queue_leave_nothing_out(
+def test_bit_maps_hide_no_message(
     java_tools: Java,
     scratch: Path,
     make_name_server: MakeNameServer,

@@ -46,7 +46,7 @@ def questions() -> list[dict[str, Any]]:
     return asked
 
 
-def test_every_allocation_is_the_official_one(java_tools: Java) -> None:
+def test_every_allocation_equals_the_official_one(java_tools: Java) -> None:
     asked = questions()
     command = [java_tools.executable, *SMALL_JVM, "-cp", java_tools.class_path]
     done = subprocess.run(

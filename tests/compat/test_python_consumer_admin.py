@@ -90,7 +90,7 @@ def stage(
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_a_reset_while_it_runs_brings_everything_again(stage: Stage, orderly: bool) -> None:
+def test_a_reset_of_a_running_consumer_redelivers_everything(stage: Stage, orderly: bool) -> None:
     topic, got = stage.topic(f"reset-{orderly}"), Got()
     with stage.member(topic, got, orderly=orderly) as consumer:
         got.wait(COUNT)
@@ -106,7 +106,7 @@ def test_a_reset_while_it_runs_brings_everything_again(stage: Stage, orderly: bo
         wait_until(lambda: stage.status(consumer)[key] == COUNT // QUEUES, "its own word", 10)
 
 
-def test_its_status_is_shown(stage: Stage) -> None:
+def test_the_status_of_a_python_consumer_is_shown(stage: Stage) -> None:
     topic, got = stage.topic("status"), Got()
     with stage.member(topic, got) as consumer:
         got.wait(COUNT)
@@ -120,7 +120,7 @@ def test_its_status_is_shown(stage: Stage) -> None:
     assert "troupemq-pull" in text  # what its threads do
 
 
-def test_it_consumes_a_message_when_told_to(stage: Stage) -> None:
+def test_a_python_consumer_consumes_a_message_on_request(stage: Stage) -> None:
     topic = stage.topic("directly")
     got = Got(lambda view: got_directly)
     got_directly = False

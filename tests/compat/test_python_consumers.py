@@ -203,7 +203,7 @@ def test_orderly_members_hand_queues_over_in_order(
     assert_in_order(got.bodies())
 
 
-def test_failed_messages_come_again_and_are_dead_in_the_end(
+def test_failed_messages_are_retried_and_become_dead_letters(
     java: Agent, producer: Producer, topic: str
 ) -> None:
     group = f"group-of-{topic}"
@@ -233,7 +233,7 @@ def dead_letters(java: Agent, group: str) -> list[MessageView]:
         return got.wait(1)
 
 
-def test_an_orderly_queue_waits_for_its_message_and_gives_it_up(
+def test_an_orderly_queue_waits_for_its_message_and_then_discards_it(
     java: Agent, producer: Producer, topic: str
 ) -> None:
     group = f"group-of-{topic}"
@@ -344,7 +344,7 @@ def test_no_message_is_lost_when_consumers_are_killed_under_load(
         )
 
 
-def test_a_pull_consumer_polls_seeks_and_goes_on_where_it_was(
+def test_a_pull_consumer_polls_seeks_and_continues_at_its_offset(
     java: Agent, producer: Producer, topic: str
 ) -> None:
     queue = MessageQueue(topic, "broker-a", 3)

@@ -70,7 +70,7 @@ def send(producer: Producer, way: str, messages: list[Message]) -> list[SendResu
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_java_and_python_consumers_get_what_the_python_producer_sent(
+def test_java_and_python_consumers_get_the_python_producers_messages(
     any_broker: Broker, java_beside: Agent, way: str
 ) -> None:
     topic = new_topic(any_broker, f"PY-{way}")
@@ -141,7 +141,7 @@ def under_load(acknowledged: set[str]) -> None:
 
 @pytest.mark.whole
 @pytest.mark.parametrize("kind", ["official", "ours"])
-def test_what_was_acknowledged_is_there_after_the_broker_was_killed(
+def test_acknowledged_messages_survive_a_kill_of_the_broker(
     kind: str,
     tmp_path_factory: pytest.TempPathFactory,
     make_name_server: MakeNameServer,
@@ -199,7 +199,7 @@ def test_what_was_acknowledged_is_there_after_the_broker_was_killed(
             broker.stop()
 
 
-def test_errors_are_those_of_the_broker(any_broker: Broker) -> None:
+def test_errors_carry_the_brokers_code_and_text(any_broker: Broker) -> None:
     """A queue that is not there: 4.9.7 answers code 1, which is tried again elsewhere first."""
     topic = new_topic(any_broker, "PY-errors", 2)
     with Producer("python-errors", any_broker.name_server.address, settings=PATIENT) as producer:

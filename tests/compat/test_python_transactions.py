@@ -40,7 +40,7 @@ OUTCOMES = {
 }
 
 
-def test_transactions_come_out_as_the_application_says(
+def test_transactions_end_as_the_application_decides(
     any_broker: Broker, java_beside: Agent
 ) -> None:
     topic = new_topic(any_broker, "PY-transactions")
@@ -88,7 +88,7 @@ def test_transactions_come_out_as_the_application_says(
     assert set(asked) == {o for o, (state, _) in OUTCOMES.items() if state in (UNKNOWN, None)}
 
 
-def test_another_producer_of_the_group_is_asked_when_the_first_is_gone(
+def test_another_producer_of_the_group_answers_the_check_back(
     any_broker: Broker, java_beside: Agent
 ) -> None:
     topic, group = new_topic(any_broker, "PY-heir"), "python-heirs"

@@ -87,7 +87,7 @@ def test_a_promoted_slave_that_began_empty_gives_an_idle_topics_group_30_of_30(
 
 
 @pytest.mark.whole
-def test_a_consumer_goes_on_when_its_topic_is_deleted_and_made_again(
+def test_a_consumer_continues_after_its_topic_is_recreated(
     java_tools: Java, tmp_path: Path, make_name_server: MakeNameServer, make_broker: MakeBroker
 ) -> None:
     with (

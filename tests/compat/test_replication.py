@@ -76,7 +76,7 @@ def until_followed(client: Agent, topic: str) -> int:
 
 
 @pytest.mark.parametrize("first, second, role", CASES)
-def test_a_slave_has_its_masters_log_and_tables_and_serves_when_it_is_gone(
+def test_a_slave_has_its_masters_log_and_tables_and_serves_without_it(
     first: str,
     second: str,
     role: str,

@@ -28,7 +28,7 @@ PULL_WITH_SUBSCRIPTION = 4
 QUESTIONS = (b"a question", "sch\u00f6n \u6f22\u5b57".encode(), b"compressible " * 2000, b"")
 
 
-def test_every_client_answers_every_other(agents: Agents) -> None:
+def test_every_client_answers_requests_of_every_other(agents: Agents) -> None:
     for kind in KINDS:
         topic = new_topic(agents, f"CS-requests-{kind}", 2)
         agents[kind].join(f"replier-{kind}", f"repliers-{kind}", topic, replies=True)
@@ -85,7 +85,7 @@ def _check_reply(agent: Agent, message: Outgoing, told: Event) -> None:
 # --- what lies in the store
 
 
-def test_compressed_and_large_messages_arrive_as_they_were_and_lie_as_they_came(
+def test_compressed_and_large_messages_arrive_unchanged_and_are_stored_as_received(
     agents: Agents,
 ) -> None:
     each_kind(agents, _large)
@@ -139,7 +139,7 @@ def stored(agent: Agent, topic: str, offset: int) -> MessageRecord:
 # --- broadcasting, traces, namespaces
 
 
-def test_in_a_broadcast_group_everybody_gets_everything(agents: Agents) -> None:
+def test_every_member_of_a_broadcast_group_gets_every_message(agents: Agents) -> None:
     each_kind(agents, _broadcast)
 
 
@@ -161,7 +161,7 @@ def _broadcast(agents: Agents, kind: str) -> None:
             assert order_differences(got) == []
 
 
-def test_traces_tell_what_became_of_each_message(agents: Agents) -> None:
+def test_traces_report_the_outcome_of_each_message(agents: Agents) -> None:
     each_kind(agents, _traced)
 
 
@@ -226,7 +226,7 @@ def _traced(agents: Agents, kind: str) -> None:
             assert (line[2], line[4]) == (requests[line[1]][5], "true")
 
 
-def test_a_namespace_is_a_part_of_the_name(agents: Agents) -> None:
+def test_a_namespace_is_part_of_the_topic_name(agents: Agents) -> None:
     each_kind(agents, _namespaced)
 
 

@@ -18,7 +18,7 @@ ClientOf = Callable[[str], Agent]
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", CLIENTS)
-def test_a_client_gets_back_what_it_sent(
+def test_a_client_receives_its_messages_unchanged(
     kind: str, way: str, client_of: ClientOf, new_topic: MakeTopic, broker: Broker
 ) -> None:
     client = client_of(kind)
@@ -71,7 +71,7 @@ def test_a_topic_is_created_by_the_first_message_to_it(
     assert {event["queueId"] for event in got} == {0, 1, 2, 3}
 
 
-def test_a_group_goes_on_where_it_stopped(
+def test_a_group_continues_at_its_last_offset(
     client_of: ClientOf, new_topic: MakeTopic, broker: Broker
 ) -> None:
     java = client_of("java")
@@ -91,7 +91,7 @@ def test_a_group_goes_on_where_it_stopped(
 
 
 @pytest.mark.parametrize("kind", CLIENTS)
-def test_a_group_gets_only_the_tags_it_asked_for(
+def test_a_group_gets_only_its_subscribed_tags(
     kind: str, client_of: ClientOf, new_topic: MakeTopic, broker: Broker
 ) -> None:
     client = client_of(kind)

@@ -89,7 +89,7 @@ def namesrv() -> Iterator[str]:
 
 
 @pytest.mark.slow(seconds=10)
-def test_ready_when_it_serves_started_again_when_it_is_stuck_stopped_in_order(
+def test_systemd_starts_a_unit_restarts_it_when_stuck_and_stops_it_in_order(
     namesrv: str, tmp_path: Path
 ) -> None:
     port = free_port()

@@ -78,7 +78,7 @@ def exit_code_is_good(broker: Broker, code: int | None) -> bool:
 
 
 @pytest.mark.parametrize("first, second", PAIRS)
-def test_a_store_that_is_held_is_refused_to_a_second_broker(
+def test_a_store_in_use_is_refused_to_a_second_broker(
     first: str, second: str, ground: Ground
 ) -> None:
     with (
@@ -101,7 +101,7 @@ def test_a_store_that_is_held_is_refused_to_a_second_broker(
 
 
 @pytest.mark.parametrize("first, second", PAIRS)
-def test_a_broker_goes_on_with_the_store_that_another_left(
+def test_a_broker_continues_with_another_brokers_store(
     first: str, second: str, ground: Ground
 ) -> None:
     with ground.serving(first, "left") as (_, left):
@@ -131,7 +131,7 @@ def test_a_broker_goes_on_with_the_store_that_another_left(
 
 
 @pytest.mark.parametrize("first, second", PAIRS)
-def test_a_broker_recovers_the_store_in_which_another_was_killed(
+def test_a_broker_recovers_the_store_of_another_killed_broker(
     first: str, second: str, ground: Ground
 ) -> None:
     with ground.serving(first, "killed") as (_, killed):
@@ -166,7 +166,7 @@ def test_a_broker_recovers_the_store_in_which_another_was_killed(
 
 
 @pytest.mark.parametrize("first, second", PAIRS)
-def test_a_broker_starts_on_what_was_copied_while_another_was_running(
+def test_a_broker_starts_on_a_copy_of_another_running_brokers_store(
     first: str, second: str, ground: Ground
 ) -> None:
     copy, restored = ground.folder / "copy", ground.folder / "restored"

@@ -142,7 +142,7 @@ def test_a_client_with_a_certificate_has_transactions(client: Agent) -> None:
 
 
 @each_client
-def test_a_client_with_a_certificate_asks_and_is_answered(client: Agent) -> None:
+def test_a_client_with_a_certificate_sends_requests_and_gets_replies(client: Agent) -> None:
     asks_and_is_answered(client)
 
 
@@ -153,7 +153,7 @@ def test_a_client_with_a_certificate_writes_traces_and_reads_them(client: Agent,
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_client_without_tls_or_without_a_certificate_is_turned_away(
+def test_a_client_without_tls_or_certificate_is_refused(
     name: str, request: pytest.FixtureRequest, encrypted: Broker, tmp_path: Path
 ) -> None:
     for number, options in enumerate(((), ("-Dtls.enable=true",))):
@@ -171,7 +171,7 @@ def is_turned_away(client: Agent) -> None:
 
 
 @pytest.mark.whole
-def test_a_go_client_later_than_its_newest_release_comes_with_tls_without_a_certificate(
+def test_an_unreleased_go_client_connects_with_tls_without_a_certificate(
     request: pytest.FixtureRequest,
     make_broker: MakeBroker,
     made: Certificates,

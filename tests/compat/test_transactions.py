@@ -152,7 +152,7 @@ def shapes(events: list[Event]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_every_outcome_is_that_of_the_official_broker(
+def test_every_outcome_equals_that_of_the_official_broker(
     client: str,
     tmp_path: Path,
     start: StartClient,
@@ -184,7 +184,7 @@ def test_every_outcome_is_that_of_the_official_broker(
 
 
 @pytest.mark.parametrize("first, second", PAIRS)
-def test_a_broker_ends_the_transactions_that_another_left(
+def test_a_broker_settles_transactions_that_another_left_open(
     first: str,
     second: str,
     tmp_path: Path,

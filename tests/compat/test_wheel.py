@@ -172,7 +172,7 @@ def test_a_wheel_works_beside_packages_of_the_same_names(stranger: Stranger) -> 
 
 
 @pytest.mark.slow
-def test_what_settings_mean_is_known_to_who_installed_a_wheel(stranger: Stranger) -> None:
+def test_a_wheel_has_the_settings_reference(stranger: Stranger) -> None:
     program = (
         "from troupemq.setting_meanings import broker_settings as known\n"
         "print(len(known()['masters'].words))"

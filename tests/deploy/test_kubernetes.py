@@ -45,7 +45,7 @@ def test_a_manifest_is_valid(document: dict[str, Any], version: str, schemas: An
 
 
 @pytest.mark.slow(seconds=0.1)
-def test_a_key_that_there_is_not_is_found(schemas: Any) -> None:
+def test_an_unknown_manifest_key_is_found(schemas: Any) -> None:
     broken = {**SETS[0], "spec": {**SETS[0]["spec"], "replica": 1}}
     with pytest.raises(schemas.ValidationError):
         schemas.validate(broken, VERSIONS[-1], strict=True)
@@ -73,7 +73,7 @@ def test_a_set_has_its_headless_service_budget_and_probes(each: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("each", SETS, ids=lambda each: each["metadata"]["name"])
-def test_the_command_line_is_one_that_the_image_takes(each: dict[str, Any]) -> None:
+def test_the_manifests_command_line_is_valid_for_the_image(each: dict[str, Any]) -> None:
     (container,) = each["spec"]["template"]["spec"]["containers"]
     values = {"POD_INDEX": "1", "POD_NAME": "pod-1", "POD_NAMESPACE": "mq"}
     words = [str(word) for word in container["args"]]

@@ -25,7 +25,7 @@ def of_units(key: str) -> set[str]:
     return {found for text in UNITS.values() for found in re.findall(rf"^{key}=(.+)$", text, re.M)}
 
 
-def test_the_lines_for_kubernetes_name_all_manifests_and_a_set_that_there_is() -> None:
+def test_the_kubernetes_readme_names_all_manifests_and_an_existing_set() -> None:
     apply, wait = lines_of("kubernetes")
     manifests = {path.name: path for path in (DEPLOY / "kubernetes").glob("*.yaml")}
     assert apply[:2] == ["kubectl", "apply"] and apply[2::2] == ["-f"] * len(manifests)
@@ -41,7 +41,7 @@ def test_the_lines_for_kubernetes_name_all_manifests_and_a_set_that_there_is() -
     assert name in found
 
 
-def test_the_lines_for_systemd_make_what_the_units_use() -> None:
+def test_the_systemd_readme_creates_what_the_units_use() -> None:
     user, environment, settings, units, start = lines_of("systemd")
     assert user[0] == "useradd" and of_units("User") == {user[-1]}
     (store,) = of_units("StateDirectory")
@@ -60,7 +60,7 @@ def test_the_lines_for_systemd_make_what_the_units_use() -> None:
     assert start[3:6] == ["systemctl", "enable", "--now"] and sorted(start[6:]) == sorted(UNITS)
 
 
-def test_the_lines_for_the_image_name_the_archive_that_make_writes() -> None:
+def test_the_image_readme_names_the_archive_that_make_writes() -> None:
     make, copy = lines_of("container")
     makefile = (ROOT / "Makefile").read_text("utf-8")
     (written,) = re.findall(r"container/build\.py --output (\S+)", makefile)

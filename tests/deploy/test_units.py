@@ -22,7 +22,7 @@ def settings(unit: Path) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines)
 
 
-def test_there_is_one_for_each_server() -> None:
+def test_each_server_has_a_unit() -> None:
     assert [unit.name for unit in UNITS] == ["troupemq-broker.service", "troupemq-namesrv.service"]
 
 

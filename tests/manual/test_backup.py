@@ -40,7 +40,7 @@ def bodies_in(store: Path) -> set[str]:
 
 
 @pytest.mark.heavy
-def test_its_commands_do_what_it_says(
+def test_the_commands_of_the_page_do_what_it_describes(
     servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "find_java", lambda *_, **__: "/opt/java")  # which it starts

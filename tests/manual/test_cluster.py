@@ -46,7 +46,9 @@ def broker_of(stack: ExitStack, words: list[str], namesrv: str) -> Servers:
     return servers
 
 
-def test_its_commands_do_what_it_says(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_of_the_page_do_what_it_describes(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = started(stack)
     names.start_namesrv(parse_namesrv_config("", {"listenPort": "0", "bindAddress": HOST})[0])
     namesrv = f"{HOST}:{names.ports['namesrv']}"

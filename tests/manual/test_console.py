@@ -57,7 +57,7 @@ def asked(client: TestClient, words: list[str], token: str, *, do: bool = False)
     return client.post(path, content=body, headers=headers)
 
 
-def test_a_program_asks_and_changes_with_a_token(console: Console, servers: Servers) -> None:
+def test_a_program_reads_and_changes_with_a_token(console: Console, servers: Servers) -> None:
     (block,) = (each for each in blocks(PAGE) if "curl" in each)
     groups, topic = commands(block)
     token = console.accounts.new_token("ci", "admin")
@@ -82,13 +82,13 @@ def shown(kind: str) -> str:
     return str(found)
 
 
-def test_the_account_of_the_page_is_one_that_a_broker_takes() -> None:
+def test_the_account_of_the_page_is_valid_for_a_broker() -> None:
     text = "accounts:\n" + "".join(f"  {line}\n" for line in shown("yaml").splitlines())
     (account,) = parse_acl_file("plain_acl.yml", text.encode()).accounts
     assert account.admin
 
 
-def test_the_alerts_of_the_page_are_read(tmp_path: Path) -> None:
+def test_the_alerts_of_the_page_are_parsed(tmp_path: Path) -> None:
     (tmp_path / "alerts.json").write_text(shown("json"), encoding="utf-8")
     found = load_alert_settings(tmp_path / "alerts.json")
     assert found.webhook == "https://chat.example/hook" and found.mail_to == "ops@example.com"

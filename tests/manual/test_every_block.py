@@ -39,19 +39,22 @@ class Alike:
 DRAWN = Picture()
 STARTS = "tests/manual/test_starts.py::test_"
 EXAMPLES = "tests/troupemq/client/test_doc_examples.py::test_the_examples_of_"
-OPERATIONS = "tests/manual/test_operations.py::test_the_lines_for_"
+OPERATIONS = "tests/manual/test_operations.py::test_the_"
+TESTING = By(
+    "tests/troupemq/test_pytest_plugin.py::test_order_service_of_the_page_is_tested_as_it_says"
+)
 DIST = Alike("tests/compat/test_dist.py::test_each_extra_installs_alone")
-SPARK = By("tests/spark/test_with_spark.py::test_programs_of_the_page_do_what_the_page_says")
-WALK = By("tests/test_walk.py::test_the_walk_from_nothing_to_two_accounts_leads_where_it_says")
-TLS = By("tests/manual/test_tls.py::test_the_certificates_of_the_page_serve_everybody")
-CLUSTER = By("tests/manual/test_cluster.py::test_its_commands_do_what_it_says")
-BACKUP = By("tests/manual/test_backup.py::test_its_commands_do_what_it_says")
-TUTORIAL = By("tests/manual/test_tutorial.py::test_it_works_as_it_says")
-MASTERS = "tests/spark/test_masters.py::test_the_settings_of_the_manual_are_taken"
+SPARK = By("tests/spark/test_with_spark.py::test_the_programs_of_the_page_do_what_it_describes")
+WALK = By("tests/test_walk.py::test_the_walk_from_an_open_broker_to_two_accounts_works")
+TLS = By("tests/manual/test_tls.py::test_the_certificates_of_the_page_work_for_servers_and_clients")
+CLUSTER = By("tests/manual/test_cluster.py::test_the_commands_of_the_page_do_what_it_describes")
+BACKUP = By("tests/manual/test_backup.py::test_the_commands_of_the_page_do_what_it_describes")
+TUTORIAL = By("tests/manual/test_tutorial.py::test_the_tutorial_works_as_described")
+MASTERS = "tests/spark/test_masters.py::test_the_settings_of_the_manual_are_accepted"
 CONSOLE = "tests/manual/test_console.py::test_"
-README = "tests/deploy/test_readmes.py::test_the_lines_for_"
+README = "tests/deploy/test_readmes.py::test_the_"
 DEMONSTRATION = By(
-    "tests/spark/test_masters.py::test_the_lines_of_the_manual_start_what_the_demonstration_starts",
+    "tests/spark/test_masters.py::test_the_commands_of_the_manual_start_the_demonstrations_processes",
     "several machines; `make cluster-demo` has them on one",
 )
 
@@ -78,6 +81,15 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
             ),
         ),
     ],
+    "docs/asyncio.md": [
+        (
+            "import asyncio",
+            By(
+                "tests/troupemq/client/aio/test_transaction.py"
+                "::test_program_of_the_page_sends_what_it_says"
+            ),
+        )
+    ],
     "docs/backup.md": [("troupemq store backup", BACKUP)] * 2
     + [("troupemq store restore", BACKUP)],
     "docs/cluster.md": [("troupemq broker", CLUSTER), ("troupemq admin clusterList", CLUSTER)],
@@ -85,17 +97,28 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
         ("pip install 'dist/troupemq", By(STARTS + "a_console_starts")),
         ("troupemq console -n … --bind", By(STARTS + "a_console_starts")),
         ("troupemq console -n … --host", By(STARTS + "a_console_starts")),
-        ("- accessKey", By(CONSOLE + "the_account_of_the_page_is_one_that_a_broker_takes")),
-        ("curl", By(CONSOLE + "a_program_asks_and_changes_with_a_token")),
-        ('{"webhook"', By(CONSOLE + "the_alerts_of_the_page_are_read")),
+        ("- accessKey", By(CONSOLE + "the_account_of_the_page_is_valid_for_a_broker")),
+        ("curl", By(CONSOLE + "a_program_reads_and_changes_with_a_token")),
+        ('{"webhook"', By(CONSOLE + "the_alerts_of_the_page_are_parsed")),
     ],
     "docs/consuming.md": [("from troupemq import", By(EXAMPLES + "consuming"))],
     "docs/decisions/index.md": [(":", DRAWN)],
     "docs/lab/index.md": [(":maxdepth: 1", DRAWN)],
     "docs/index.md": [(":", DRAWN)] * 4,
+    "docs/jobs.md": [
+        (
+            "troupemq job schedule",
+            By(
+                "tests/troupemq/cli/test_broker_jobs.py::test_the_commands_of_the_manual_reach_a_broker"
+            ),
+        ),
+    ],
     "docs/metrics.md": [
-        ("pip install 'dist/troupemq", By(STARTS + "metrics_are_where_the_page_says")),
-        ("scrape_configs", By(STARTS + "metrics_are_where_the_page_says")),
+        (
+            "pip install 'dist/troupemq",
+            By(STARTS + "metrics_are_served_at_the_address_of_the_page"),
+        ),
+        ("scrape_configs", By(STARTS + "metrics_are_served_at_the_address_of_the_page")),
     ],
     "docs/operations.md": [
         (
@@ -110,16 +133,12 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
                 "::test_hooks_are_imported_from_a_wheel_as_the_documents_say"
             ),
         ),
-        ("troupemq admin", By(OPERATIONS + "administrators_do_what_they_say")),
-        ("troupemq store check", By(OPERATIONS + "a_store_do_what_they_say")),
-        ("troupemq store dump", By(OPERATIONS + "a_store_do_what_they_say")),
+        ("troupemq admin", By(OPERATIONS + "administrators_commands_do_what_the_page_describes")),
+        ("troupemq store check", By(OPERATIONS + "store_commands_do_what_the_page_describes")),
+        ("troupemq store dump", By(OPERATIONS + "store_commands_do_what_the_page_describes")),
         (
             "troupemq namesrv -c conf/namesrv.conf &",
             By(STARTS + "the_loop_of_the_manual_starts_two_masters_and_a_slave_each"),
-        ),
-        (
-            "troupemq job schedule",
-            By("tests/troupemq/cli/test_broker_jobs.py::test_the_lines_of_the_manual_ask_a_broker"),
         ),
     ],
     "docs/pipeline.md": [
@@ -127,7 +146,7 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
         *[("", SPARK)] * 11,
         (
             'pip install "pyspark',
-            By("tests/spark/test_masters.py::test_the_lines_of_the_manual_prepare_a_machine"),
+            By("tests/spark/test_masters.py::test_the_commands_of_the_manual_prepare_a_machine"),
         ),
         ("export SPARK_LOCAL_IP", DEMONSTRATION),
         ("spark.master = spark", By(MASTERS)),
@@ -138,6 +157,7 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
     "docs/security.md": [("", WALK)] * 10 + [("", TLS)] * 4,
     "docs/sending.md": [("from troupemq import", By(EXAMPLES + "sending"))] * 4,
     "docs/storage.md": [("", DRAWN)] * 3,
+    "docs/testing.md": [("# orders.py", TESTING), ("# test_orders.py", TESTING)],
     "docs/traces.md": [
         ("pip install 'dist/troupemq", By(STARTS + "a_broker_that_sends_spans_starts"))
     ],
@@ -149,7 +169,7 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
         (
             "make image",
             By(
-                README + "the_image_name_the_archive_that_make_writes",
+                README + "image_readme_names_the_archive_that_make_writes",
                 "a registry; tests/compat/test_image.py builds and runs it",
             ),
         )
@@ -157,13 +177,16 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
     "conf/deploy/kubernetes/README.md": [
         (
             "kubectl",
-            By(README + "kubernetes_name_all_manifests_and_a_set_that_there_is", "a cluster"),
+            By(README + "kubernetes_readme_names_all_manifests_and_an_existing_set", "a cluster"),
         )
     ],
     "conf/deploy/systemd/README.md": [
         (
             "useradd",
-            By(README + "systemd_make_what_the_units_use", "root, and a systemd that runs"),
+            By(
+                README + "systemd_readme_creates_what_the_units_use",
+                "root, and a systemd that runs",
+            ),
         )
     ],
 }
@@ -175,7 +198,7 @@ def name_of(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_each_block_of_a_page_is_run_or_says_why_not(page: Path) -> None:
+def test_each_code_block_of_a_page_is_run_or_excused(page: Path) -> None:
     found = [text for _, text in FENCED.findall(page.read_text("utf-8"))]
     told = SHOWN.get(name_of(page), ())
     assert found[len(told) :] == [], "name the test that runs it"
@@ -184,7 +207,7 @@ def test_each_block_of_a_page_is_run_or_says_why_not(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", sorted(SHOWN))
-def test_what_runs_the_blocks_of_a_page_is_there_and_reads_the_page(page: str) -> None:
+def test_the_test_named_for_a_page_exists_and_reads_it(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
     word = Path(page).parent.name if page.startswith("conf/") else Path(page).name
     for (kind, _), (_, shown) in zip(FENCED.findall(text), SHOWN[page], strict=True):
@@ -205,5 +228,5 @@ def read(module: str) -> str:
     return path.read_text("utf-8") if path.is_file() else ""
 
 
-def test_pages_that_are_gone_are_not_named() -> None:
+def test_only_existing_pages_are_listed() -> None:
     assert SHOWN.keys() - {name_of(page) for page in PAGES} == set()

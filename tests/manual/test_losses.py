@@ -62,7 +62,7 @@ def chapters() -> dict[str, str]:
     return {str(title): str(text) for title, text in found}
 
 
-def test_each_chapter_names_what_follows_it_and_has_no_line_more() -> None:
+def test_each_chapter_has_exactly_the_commands_of_its_test() -> None:
     texts = chapters()
     assert texts.keys() == BY.keys()
     for title, text in texts.items():
@@ -131,7 +131,7 @@ def test_a_name_server_is_lost(machines: Machines, monkeypatch: pytest.MonkeyPat
     assert "broker-a:4" in run(*order, "-m", "get")
 
 
-def test_who_starts_a_broker_again_is_told_to() -> None:
+def test_the_page_says_when_to_restart_a_broker() -> None:
     assert "systemd, Kubernetes or `--masters` restarts it" in chapters()["A broker's process"]
     unit = (ROOT / "conf/deploy/systemd/troupemq-broker.service").read_text("utf-8")
     assert "\nRestart=on-failure\n" in unit

@@ -36,7 +36,7 @@ def block_with(words: str) -> list[list[str]]:
 
 
 @pytest.mark.slow  # completion asks bash which one it is
-def test_the_lines_for_administrators_do_what_they_say(inhabited: Servers) -> None:
+def test_the_administrators_commands_do_what_the_page_describes(inhabited: Servers) -> None:
     namesrv = f"127.0.0.1:{inhabited.ports['namesrv']}"
     printed = {}
     for words in block_with("admin clusterList -n"):
@@ -59,7 +59,7 @@ def without_from(words: list[str]) -> list[str]:
 
 
 @pytest.mark.heavy
-def test_the_lines_for_a_store_do_what_they_say(inhabited: Servers) -> None:
+def test_the_store_commands_do_what_the_page_describes(inhabited: Servers) -> None:
     check, rebuild = block_with("store rebuild")
     dumps = block_with("store dump")
     sizes = "".join(f"{key}={value}\n" for key, value in SMALL_FILES.items())

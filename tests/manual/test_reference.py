@@ -32,12 +32,12 @@ def test_every_setting_has_a_row_with_a_meaning(pages: dict[str, str]) -> None:
     assert by_key["listenPort"][1] == "number"
 
 
-def test_no_default_tells_where_somebody_lives(pages: dict[str, str]) -> None:
+def test_no_default_contains_a_path_of_one_machine(pages: dict[str, str]) -> None:
     assert str(Path.home()) not in pages["settings"]
     assert "`~/store`" in pages["settings"]
 
 
-def test_every_command_says_what_it_says_with_help(pages: dict[str, str]) -> None:
+def test_the_reference_of_every_command_equals_its_help(pages: dict[str, str]) -> None:
     def paths(command: click.Command, path: str) -> list[str]:
         below = commands_of(command) if isinstance(command, click.Group) else {}
         return [path, *(one for name in below for one in paths(below[name], f"{path} {name}"))]
@@ -47,7 +47,7 @@ def test_every_command_says_what_it_says_with_help(pages: dict[str, str]) -> Non
     assert "Usage: troupemq admin updateTopic" in pages["commands"]
 
 
-def test_every_name_of_the_client_is_there(pages: dict[str, str]) -> None:
+def test_the_reference_has_every_name_of_the_client(pages: dict[str, str]) -> None:
     assert [name for name in client_names if f"## `{name}`" not in pages["client"]] == []
     assert "### `Producer.send()`" in pages["client"]
 

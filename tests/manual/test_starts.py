@@ -136,7 +136,7 @@ def test_the_loop_of_the_manual_starts_two_masters_and_a_slave_each(tmp_path: Pa
     assert len({root for *_, root in made}) == 4
 
 
-def test_metrics_are_where_the_page_says(start: Start) -> None:
+def test_metrics_are_served_at_the_address_of_the_page(start: Start) -> None:
     broker, namesrv = starts("metrics.md", 0)
     (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/metrics.md").read_text(), re.DOTALL)
     scrapes = {each["job_name"]: each for each in yaml.safe_load(text)["scrape_configs"]}

@@ -22,7 +22,7 @@ def chapter() -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow(seconds=1)
-def test_the_certificates_of_the_page_serve_everybody(
+def test_the_certificates_of_the_page_work_for_servers_and_clients(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if which("openssl") is None:

@@ -23,7 +23,7 @@ PATH_LINE = 'export PATH="$PWD/mq/bin:$PATH"\n'
 
 
 @pytest.mark.heavy
-def test_it_works_as_it_says(
+def test_the_tutorial_works_as_described(
     servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert f"```sh\n{RUN_FIRST}```" in TEXT

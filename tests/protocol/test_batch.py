@@ -36,6 +36,14 @@ def test_a_batch_is_messages_in_a_row(messages: list[BatchMessage], body: bytes)
     assert decode_batch(memoryview(body)) == messages
 
 
+@pytest.mark.parametrize("odd", [None, 0, 5, 31])
+def test_messages_of_one_length_are_read_as_others_are(odd: int | None) -> None:
+    messages = [BatchMessage(b"body %2d" % each, b"TAGS\x01%2d" % each, each) for each in range(32)]
+    if odd is not None:  # its message is as long as the others, its body and properties are not
+        messages[odd] = BatchMessage(b"shorter", b"TAGS\x01more", odd)
+    assert decode_batch(encode_batch(messages)) == messages
+
+
 BROKEN = {
     "every cut": [BATCH_BODY[:end] for end in range(1, len(BATCH_BODY)) if end != 24],
     "a negative body": [pack(">iiiiih", 22, 0, 0, 0, -1, 0)],
@@ -46,7 +54,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("bodies", BROKEN.values(), ids=BROKEN.keys())
-def test_a_broken_batch_is_the_peers_fault(bodies: list[bytes]) -> None:
+def test_an_invalid_batch_is_the_peers_error(bodies: list[bytes]) -> None:
     for body in bodies:
         with pytest.raises(RemoteError) as caught:
             decode_batch(body)
@@ -77,7 +85,7 @@ def test_properties_that_do_not_fit_are_refused() -> None:
         encode_batch([BatchMessage(b"", b"x" * 32_768)])
 
 
-def test_a_body_is_compressed_as_a_client_does_it() -> None:
+def test_a_body_is_compressed_as_by_a_client() -> None:
     body = b"abc" * 3000
     packed, sys_flag = compress(body, 0x4)
     assert sys_flag == 769 | 0x4
@@ -87,7 +95,7 @@ def test_a_body_is_compressed_as_a_client_does_it() -> None:
     assert decompress(packed, 0) is packed
 
 
-def test_bodies_of_other_codecs_and_broken_ones_say_so() -> None:
+def test_bodies_of_other_codecs_and_invalid_ones_are_errors() -> None:
     with pytest.raises(CompressionError, match="LZ4"):
         decompress(b"x", 0x101)
     with pytest.raises(CompressionError, match="ZSTD"):
@@ -101,7 +109,7 @@ def test_bodies_of_other_codecs_and_broken_ones_say_so() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 64 << 10, (64 << 10) + 1, 300_000, 5 << 20])
-def test_what_is_longer_than_a_piece_is_unfolded_whole(size: int) -> None:
+def test_a_body_longer_than_a_piece_is_decompressed_completely(size: int) -> None:
     for body in (Random(1).randbytes(size), bytes(size), b"ab" * (size // 2)):
         packed = zlib_compress(body)
         assert inflate(packed) == body and inflate(packed + b"behind it") == body
@@ -110,7 +118,7 @@ def test_what_is_longer_than_a_piece_is_unfolded_whole(size: int) -> None:
                 inflate(packed[:cut])
 
 
-def test_a_few_bytes_cannot_become_gigabytes() -> None:
+def test_decompression_is_bounded() -> None:
     bomb = zlib_compress(bytes(1 << 20))
     assert len(inflate(bomb, 1 << 20)) == 1 << 20
     with pytest.raises(CompressionError, match="longer"):

@@ -19,7 +19,7 @@ def test_murmur3_of_known_texts(data: bytes, wanted: int) -> None:
     assert murmur3_first_64(data) == wanted
 
 
-def test_the_captured_positions() -> None:
+def test_bit_positions_equal_the_captured_ones() -> None:
     bloom = BloomFilter.of()
     assert (bloom.bit_count, bloom.hash_count) == (112, 3)
     assert bloom.positions("GS_CGsql0", "GS_Sql") == (55, 87, 7)
@@ -27,7 +27,7 @@ def test_the_captured_positions() -> None:
     assert bloom.positions("GS_CGsql2", "GS_Sql") == (76, 24, 18)
 
 
-def test_positions_of_other_settings_as_the_original_gives_them() -> None:
+def test_bit_positions_for_other_settings_equal_the_originals() -> None:
     name = "grüppe", "topic with 32 chars.........."
     assert BloomFilter.of().positions(*name) == (95, 40, 79)
     assert BloomFilter.of(10, 128).positions(*name) == (543, 432, 135, 224)

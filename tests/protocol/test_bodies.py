@@ -92,7 +92,7 @@ CASES: list[tuple[Body, bytes]] = [
 
 
 @pytest.mark.parametrize(("body", "text"), CASES)
-def test_a_body_is_its_fields_in_alphabetical_order(body: Body, text: bytes) -> None:
+def test_a_body_has_its_fields_in_alphabetical_order(body: Body, text: bytes) -> None:
     assert body.encode() == text
     assert type(body).decode(text) == body
     assert type(body).decode(memoryview(text[:-1] + b',"later":{"x":[1]}}')) == body
@@ -105,7 +105,7 @@ ROUTE = TopicRouteData(
 )
 
 
-def test_a_route_has_two_dialects() -> None:
+def test_a_route_has_two_json_forms() -> None:
     assert ROUTE.encode(standard_json=True) == (
         b'{"brokerDatas":[{"brokerAddrs":{"0":"10.0.0.1:10911","10":"10.0.0.2:10911"},'
         b'"brokerName":"b","cluster":"K\\u00F6ln"}],'
@@ -129,13 +129,13 @@ REGISTRATION = RegisterBrokerBody(
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_a_registration_travels_plain_and_compressed(compressed: bool) -> None:
+def test_a_registration_is_encoded_plain_and_compressed(compressed: bool) -> None:
     data = REGISTRATION.encode(compressed=compressed)
     assert RegisterBrokerBody.decode(data, compressed=compressed) == REGISTRATION
     assert (data[:1] == b"{") is not compressed
 
 
-def test_a_plain_registration_names_its_parts_as_the_original() -> None:
+def test_a_plain_registration_has_the_originals_keys() -> None:
     assert RegisterBrokerBody().encode() == (
         b'{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":{"counter":0,'
         b'"timestamp":0},"topicConfigTable":{}}}'
@@ -147,7 +147,7 @@ BROKEN = [None, b"", b"not zlib", compress(b""), compress(b"\x00\x00\x00\x09{}")
 
 
 @pytest.mark.parametrize("data", BROKEN)
-def test_a_broken_compressed_registration_is_the_peers_fault(data: bytes | None) -> None:
+def test_an_invalid_compressed_registration_is_the_peers_error(data: bytes | None) -> None:
     with pytest.raises(RemoteError, match="IOException") as caught:
         RegisterBrokerBody.decode(data, compressed=True)
     assert caught.value.code == ResponseCode.SYSTEM_ERROR
@@ -179,7 +179,7 @@ ODD += [b'{"classFilterMode":[]}', b'{"subVersion":NaN,"codeSet":[true,"y"]}']
 
 
 @pytest.mark.parametrize("data", ODD)
-def test_a_body_that_is_no_body_is_the_peers_fault(data: bytes) -> None:
+def test_an_invalid_body_is_the_peers_error(data: bytes) -> None:
     with pytest.raises(RemoteError, match="JSONException") as caught:
         SubscriptionData.decode(data)
     assert caught.value.code == ResponseCode.SYSTEM_ERROR
@@ -188,12 +188,12 @@ def test_a_body_that_is_no_body_is_the_peers_fault(data: bytes) -> None:
 @pytest.mark.parametrize(
     "data", [b'{"offsetTable":[]}', b'{"offsetTable":{5:1}}', b'{"offsetTable":{"x":1}}']
 )
-def test_a_table_that_is_no_table_is_the_peers_fault(data: bytes) -> None:
+def test_an_invalid_table_is_the_peers_error(data: bytes) -> None:
     with pytest.raises(RemoteError, match="JSONException"):
         ResetOffsetBody.decode(data)
 
 
-def test_a_missing_body_is_the_peers_fault() -> None:
+def test_a_missing_body_is_the_peers_error() -> None:
     with pytest.raises(RemoteError, match="NullPointerException"):
         HeartbeatData.decode(None)
 
@@ -204,7 +204,7 @@ def test_a_table_read_twice_is_not_shared() -> None:
     assert second.mq_set == []
 
 
-def test_a_data_version_moves_on() -> None:
+def test_a_data_version_increases() -> None:
     assert DataVersion(5, 1).next(9) == DataVersion(9, 2)
     assert DataVersion.decode(b'{"counter":2,"timestamp":9}') == DataVersion(9, 2)
 
@@ -229,20 +229,20 @@ ODD_KEYS = b"{'mqTable':{{1:a,'1':{}}:1}}"
         b"\xff\xfe",
     ],
 )
-def test_a_body_that_cannot_be_read_is_refused_and_fails_nothing_else(data: bytes) -> None:
+def test_an_invalid_body_is_refused_without_another_failure(data: bytes) -> None:
     """Such answers of a consumer failed the actor that read them."""
     with pytest.raises(RemoteError):
         ConsumerRunningInfo.decode(data)
 
 
-def test_a_report_holds_what_standard_json_can_say() -> None:
+def test_a_report_is_valid_standard_json() -> None:
     """Pages show it as JSON, which has no objects as keys."""
     assert Jobs.decode(b"{runs:[{report:{1:[{a:2}]}}]}").runs[0].report == {"1": [{"a": 2}]}
     with pytest.raises(RemoteError, match="an object as a key"):
         Jobs.decode(b"{runs:[{report:{a:[{{a:1}:1}]}}]}")
 
 
-def test_compressed_registration_of_long_names_that_are_alike_is_read() -> None:
+def test_a_compressed_registration_of_long_similar_names_is_read() -> None:
     """Names of 250 characters that differ in six digits unfold to 87 times their length."""
     names = [f"%RETRY%{'abcdefghij' * 25}{number:06}" for number in range(5000)]
     table = TopicConfigTable({name: TopicConfig(name) for name in names}, DataVersion(1, 1))

@@ -25,5 +25,5 @@ from protocol.client_versions import V3_0_7_SNAPSHOT, V3_1_8_SNAPSHOT, version_n
         (-1, "-1"),
     ],
 )
-def test_a_version_has_the_name_that_the_original_gives_it(version: int, name: str) -> None:
+def test_a_version_number_has_the_originals_name(version: int, name: str) -> None:
     assert version_name(version) == name

@@ -69,7 +69,7 @@ def learnt(frame: bytes) -> EndDecoder:
 
 
 @pytest.mark.parametrize("missing", ["", "msgId", "fromTransactionCheck", "bname"])
-def test_the_second_of_a_form_is_decoded(missing: str) -> None:
+def test_a_layout_is_decoded_fast_from_its_second_request_on(missing: str) -> None:
     numbers = {"commitLogOffset": "7654321", "tranStateTableOffset": "18", missing: None}
     first, second = ({**HEADER.encode(), missing: None}, {**HEADER.encode(), **numbers})
     decoder = learnt(encode(command_of(first)))
@@ -77,7 +77,7 @@ def test_the_second_of_a_form_is_decoded(missing: str) -> None:
     assert quick(frame, decoder) == general(frame)
 
 
-def test_growing_offsets_and_other_verdicts_are_learnt() -> None:
+def test_growing_offsets_and_other_outcomes_are_learnt() -> None:
     decoder, known = EndDecoder(), 0
     for number in range(2000):
         header = replace(HEADER, commit_log_offset=number * 100, commit_or_rollback=8 + number % 4)
@@ -90,7 +90,7 @@ def test_growing_offsets_and_other_verdicts_are_learnt() -> None:
 
 
 @pytest.mark.parametrize("name", ["binary-header", "java-4.9.7", "java-5.3.3", "go-v2", BY_HAND])
-def test_recorded_ends_are_decoded_as_the_general_decoder_does(name: str) -> None:
+def test_recorded_end_requests_are_decoded_as_by_the_general_decoder(name: str) -> None:
     for record in frames(name):
         frame = record["frame"]
         if record["code"] == RequestCode.END_TRANSACTION and "response" not in record["direction"]:
@@ -99,7 +99,7 @@ def test_recorded_ends_are_decoded_as_the_general_decoder_does(name: str) -> Non
 
 
 @pytest.mark.trial(short=2, long=100)
-def test_mutated_headers_are_understood_as_the_general_decoder_does(seed: int) -> None:
+def test_mutated_headers_are_decoded_as_by_the_general_decoder(seed: int) -> None:
     """Bytes of the header are replaced, doubled or dropped; the frame's lengths stay right."""
     random, decided = Random(seed), 0
     frame = frame_of(HEADER)
@@ -147,7 +147,9 @@ def test_mutated_headers_are_understood_as_the_general_decoder_does(seed: int) -
     ],
     ids=str,
 )
-def test_unusual_fields_mean_what_the_general_decoder_says(fields: dict[str, str | None]) -> None:
+def test_unusual_fields_are_decoded_as_by_the_general_decoder(
+    fields: dict[str, str | None],
+) -> None:
     decoder = learnt(frame_of(HEADER))
     frame = encode(command_of({**HEADER.encode(), **fields}))
     for _ in range(40):  # perhaps its form is learnt meanwhile

@@ -26,7 +26,7 @@ CASES: dict[str, tuple[object, bytes]] = {
 
 
 @pytest.mark.parametrize(("value", "text"), CASES.values(), ids=CASES.keys())
-def test_values_are_written_and_read_as_fastjson_does(value: object, text: bytes) -> None:
+def test_values_are_written_and_read_as_by_fastjson(value: object, text: bytes) -> None:
     assert dumps(value) == text
     assert loads(text) == value
     assert loads(text.decode()) == value
@@ -61,7 +61,7 @@ READ: dict[str, object] = {
 
 
 @pytest.mark.parametrize(("text", "value"), READ.items())
-def test_the_reader_takes_what_fastjson_takes(text: str, value: object) -> None:
+def test_the_reader_accepts_what_fastjson_accepts(text: str, value: object) -> None:
     assert loads(text) == value
 
 
@@ -102,12 +102,12 @@ REFERENCES: dict[str, object] = {
 
 
 @pytest.mark.parametrize(("text", "value"), REFERENCES.items())
-def test_a_reference_becomes_what_it_refers_to(text: str, value: object) -> None:
+def test_a_reference_becomes_its_target(text: str, value: object) -> None:
     assert loads(text.encode()) == value
 
 
 @pytest.mark.parametrize("path", ["..", "@", "$", "$.a", "$.a.b"])
-def test_a_reference_to_what_surrounds_it_stays_as_it_is(path: str) -> None:
+def test_a_reference_to_an_enclosing_object_is_kept(path: str) -> None:
     """Its value would have no end: writers and readers ran into Python's recursion limit."""
     value = {"a": {"b": {"c": {"$ref": path}}}}
     assert loads(dumps(value)) == value
@@ -144,7 +144,7 @@ def test_references_to_a_long_text_are_refused() -> None:
         loads(text)
 
 
-def test_references_that_nest_deeper_than_a_text_may_are_refused() -> None:
+def test_references_nested_too_deep_are_refused() -> None:
     deep = f'"r0":{"[" * 150}1{"]" * 150}'
     with pytest.raises(FastjsonError, match="levels"):
         loads(f'{{{deep},"r1":{"[" * 60}{{"$ref":"$.r0"}}{"]" * 60}}}')
@@ -167,7 +167,7 @@ def test_objects_as_keys_within_keys_are_refused() -> None:
             loads("{" * levels + "a:1" + "}:1" * (levels - 1) + "}")
 
 
-def test_a_number_as_a_key_that_is_no_long_is_a_text() -> None:
+def test_a_numeric_key_out_of_the_long_range_is_text() -> None:
     """Python hashes whole numbers modulo 2^61 - 1: any number of long ones share one hash."""
     hashed_alike = (1 << 61) - 1
     assert loads(f"{{{hashed_alike}:1}}") == {hashed_alike: 1}
@@ -219,18 +219,18 @@ DOUBLES = [
 
 
 @pytest.mark.parametrize(("value", "text"), DOUBLES)
-def test_a_double_is_written_as_java_writes_it(value: float, text: str) -> None:
+def test_a_double_is_written_as_in_java(value: float, text: str) -> None:
     assert java_double(value) == text
 
 
-def test_a_lone_surrogate_becomes_a_question_mark_and_strangers_are_refused() -> None:
+def test_a_lone_surrogate_becomes_a_question_mark_and_other_types_are_refused() -> None:
     assert dumps("\ud800x") == b'"?x"'
     assert quote("a") == '"a"'
     with pytest.raises(TypeError):
         dumps(object())
 
 
-def test_escapes_count_before_they_are_read() -> None:
+def test_escapes_count_toward_the_length_limit() -> None:
     """A string of 100,000 escapes was read in 58 ms, and refused only then."""
     assert loads(b"'" + b"\\t" * (SHORT_NODES_MAX // 20) + b"'", SHORT_NODES_MAX)
     with pytest.raises(FastjsonError, match="too many values"):

@@ -109,7 +109,7 @@ def test_a_command_survives_the_wire_in_any_slices(
     assert received(slices(wire)) == [command]
 
 
-def test_frames_that_arrive_together_come_out_in_order() -> None:
+def test_frames_that_arrive_together_are_decoded_in_order() -> None:
     wires = [wire for _, wire in CASES.values()]
     expected = [command for command, _ in CASES.values()]
     assert received([b"".join(wires)]) == expected
@@ -123,7 +123,7 @@ def test_a_frame_can_be_sent_in_two_parts() -> None:
     assert encode_head(command, len(body)) + bytes(body) == wire
 
 
-def test_a_body_of_length_zero_is_no_body() -> None:
+def test_a_body_of_length_zero_is_absent() -> None:
     command = received([encode(RemotingCommand(11, body=b""))])[0]
     assert command.body is None
 
@@ -180,7 +180,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("wire", REFUSED.values(), ids=REFUSED.keys())
-def test_a_frame_that_cannot_be_trusted_closes_the_connection(wire: bytes) -> None:
+def test_an_invalid_frame_closes_the_connection(wire: bytes) -> None:
     for slices in (whole(wire), pieces_of_seven(wire)):
         with pytest.raises(FrameError):
             received(slices)
@@ -224,7 +224,7 @@ LENIENT = {
 
 
 @pytest.mark.parametrize(("header", "command"), LENIENT.items())
-def test_an_odd_json_header_is_read_as_the_original_reads_it(
+def test_an_unusual_json_header_is_read_as_by_the_original(
     header: bytes, command: RemotingCommand
 ) -> None:
     assert decode_frame(framed(0, header)[4:]) == command
@@ -236,12 +236,12 @@ def test_a_binary_value_of_length_zero_is_absent() -> None:
     assert received([wire])[0].fields == {"b": "c"}
 
 
-def test_the_body_starts_where_a_binary_header_really_ended() -> None:
+def test_the_body_starts_at_the_end_of_the_binary_header() -> None:
     wire = framed(1, BINARY_HEAD + pack(">ii", 0, 0) + b"spare", b"body!")
     assert received([wire])[0].body == b"spare"
 
 
-def test_an_answer_repeats_opaque_and_serialisation() -> None:
+def test_an_answer_has_the_requests_opaque_and_serialization() -> None:
     request = RemotingCommand(11, opaque=77, flag=2, serialize_type=BINARY)
     answer = request.answer(17, {"a": "b"}, remark="no topic", body=b"x")
     assert (answer.opaque, answer.serialize_type) == (77, BINARY)
@@ -253,7 +253,7 @@ def test_an_answer_repeats_opaque_and_serialisation() -> None:
 @pytest.mark.parametrize("opaque", [0, 1, -1, 2**31 - 1, -(2**31)])
 @pytest.mark.parametrize("fields", [None, {}])
 @pytest.mark.parametrize("code", [0, 1, 37])
-def test_a_command_with_nothing_else_is_encoded_as_field_by_field(
+def test_the_short_encoding_equals_the_general_one(
     code: int, fields: dict[str, str] | None, opaque: int
 ) -> None:
     bare = RemotingCommand(

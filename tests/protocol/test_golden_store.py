@@ -32,7 +32,7 @@ def log_files(root: Path) -> dict[int, bytes]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_record_is_what_the_original_said(name: str, tmp_path: Path) -> None:
+def test_every_record_is_decoded_as_by_the_original(name: str, tmp_path: Path) -> None:
     files = log_files(store(name, tmp_path))
     listed: list[dict[str, Any]] = manifest(name)["rawRecords"]
     assert listed
@@ -66,7 +66,7 @@ def test_every_record_is_what_the_original_said(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["clean", "v6"])
-def test_the_official_client_read_the_same(name: str, tmp_path: Path) -> None:
+def test_the_official_client_decoded_the_records_alike(name: str, tmp_path: Path) -> None:
     files = log_files(store(name, tmp_path))
     messages: list[dict[str, Any]] = manifest(name)["officialClient"]["messages"]
     assert messages
@@ -98,7 +98,7 @@ def with_arrays(value: object) -> object:
 
 
 @pytest.mark.parametrize("name", [*NAMES, "torn"])
-def test_every_config_file_is_what_the_writer_writes(name: str, tmp_path: Path) -> None:
+def test_every_config_file_equals_the_writers_output(name: str, tmp_path: Path) -> None:
     root = store(name, tmp_path)
     paths = sorted((root / "config").glob("*.json*"))
     assert paths

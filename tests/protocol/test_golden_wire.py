@@ -139,7 +139,7 @@ def test_every_frame_encodes_back_to_its_bytes(name: str, tell: Callable[[str], 
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_frame_says_what_the_recorder_read(name: str) -> None:
+def test_every_frame_is_decoded_as_by_the_recorder(name: str) -> None:
     for record, command in whole_frames(name):
         header = record["header"]
         assert command.code == record["code"]
@@ -238,7 +238,7 @@ def test_every_typed_body_encodes_back_to_its_bytes(name: str, tell: Callable[[s
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_json_body_of_java_is_what_the_writer_writes(name: str) -> None:
+def test_every_json_body_of_java_equals_the_writers_output(name: str) -> None:
     count = 0
     for record in frames(name):
         body = record["body"]

@@ -62,7 +62,7 @@ def frames(name: str, direction: str) -> list[dict[str, int]]:
 
 @pytest.mark.parametrize("slicing", SLICINGS)
 @pytest.mark.parametrize("name", STREAMS)
-def test_recorded_transfers_are_cut_as_the_original_cut_them(name: str, slicing: Slicing) -> None:
+def test_recorded_transfers_are_split_as_by_the_original(name: str, slicing: Slicing) -> None:
     stream = recorded_bytes(name, TO_SLAVE)
     buffer = TransferBuffer()
     found: list[Transfer] = []
@@ -85,7 +85,7 @@ def test_recorded_reports_are_read_and_written(name: str, slicing: Slicing) -> N
     assert found == (wanted if slicing is single_bytes else wanted[-1:])
 
 
-def test_of_several_reports_in_one_read_the_last_whole_one_counts() -> None:
+def test_the_last_complete_report_of_a_read_counts() -> None:
     buffer = ReportBuffer()
     stream = encode_report(1) + encode_report(2) + encode_report(3)
     assert buffer.receive(stream[:20]) == 2
@@ -94,17 +94,17 @@ def test_of_several_reports_in_one_read_the_last_whole_one_counts() -> None:
 
 
 @pytest.mark.parametrize("body_bytes", (-1, TRANSFER_BYTES_MAX - TRANSFER_HEAD_BYTES + 1))
-def test_a_length_that_cannot_be_ends_the_stream(body_bytes: int) -> None:
+def test_an_invalid_length_ends_the_stream(body_bytes: int) -> None:
     with pytest.raises(FrameError, match=f"a transfer of {body_bytes} bytes at 7"):
         TransferBuffer().receive(encode_transfer_head(7, body_bytes))
 
 
-def test_a_place_before_the_log_ends_the_stream() -> None:
+def test_a_negative_offset_ends_the_stream() -> None:
     with pytest.raises(FrameError):
         TransferBuffer().receive(encode_transfer_head(-7, 0))
 
 
-def test_the_longest_body_is_taken() -> None:
+def test_the_longest_body_is_accepted() -> None:
     body = bytes(TRANSFER_BYTES_MAX - TRANSFER_HEAD_BYTES)
     head = encode_transfer_head(0, len(body))
     assert TransferBuffer().receive(head + body) == [(0, body)]

@@ -104,7 +104,7 @@ def test_a_missing_mandatory_field_is_named() -> None:
 @pytest.mark.parametrize(
     "text", ["abc", "", " 3", "3 ", "1_0", "3.0", "0x3", "2147483648", "-2147483649", "-", "9" * 99]
 )
-def test_a_number_is_one_to_java_too(text: str) -> None:
+def test_numbers_are_parsed_as_in_java(text: str) -> None:
     assert "<queueId> is null" in remark_of(QueueHeader, {"topic": "T", "queueId": text})
     remark = remark_of(PullMessageHeader, PULL_FIELDS | {"queueId": text})
     assert remark == f'java.lang.NumberFormatException: For input string: "{text}"'
@@ -117,20 +117,20 @@ def test_numbers_have_a_sign_and_32_or_64_bits() -> None:
     assert "<offset>" in remark_of(OffsetResponseHeader, {"offset": "9223372036854775808"})
 
 
-def test_an_optional_number_that_is_none_stays_at_its_default() -> None:
+def test_an_invalid_optional_number_keeps_its_default() -> None:
     fields = {"offset": "1", "group": "g", "delayLevel": "0", "maxReconsumeTimes": "many"}
     assert ConsumerSendMsgBackHeader.decode(fields).max_reconsume_times is None
     with pytest.raises(RemoteError, match="NumberFormatException"):
         SendMessageHeader.decode_v2(SEND_SHORT | {"l": "many"})
 
 
-def test_only_true_is_true() -> None:
+def test_only_the_text_true_is_true() -> None:
     for text, value in (("TRUE", True), ("true", True), ("yes", False), ("1", False)):
         decoded = GetRouteInfoHeader.decode({"topic": "T", "acceptStandardJsonOnly": text})
         assert decoded.accept_standard_json_only is value
 
 
-def test_values_that_the_original_refuses_while_decoding_are_refused() -> None:
+def test_values_that_the_original_refuses_in_decoding_are_refused() -> None:
     topic = {"topic": "T", "defaultTopic": "D", "readQueueNums": "1", "writeQueueNums": "1"}
     topic |= {"perm": "6", "topicFilterType": "MANY"}
     assert remark_of(CreateTopicHeader, topic).endswith("topicFilterType = [MANY] value invalid")

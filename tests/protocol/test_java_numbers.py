@@ -28,13 +28,13 @@ BEYOND = ["\U0001d7da", "\U00011068", "\u0de8", "\ua9f2", "2\0", "\ud835", "two"
         *(("2147483647", 2147483647), ("-2147483648", -2147483648)),
     ],
 )
-def test_what_java_takes_for_an_int_is_read(text: str, number: int) -> None:
+def test_texts_that_java_parses_as_an_int_are_read(text: str, number: int) -> None:
     assert parse_int(text) == int_in(text.encode()) == number
     assert parse_long(text) == long_in(text.encode()) == number
 
 
 @pytest.mark.parametrize("text", NONE + BEYOND)
-def test_what_python_takes_beyond_java_is_refused_in_java_s_words(text: str) -> None:
+def test_texts_that_only_python_parses_are_refused_with_javas_text(text: str) -> None:
     with pytest.raises(NumberFormatError) as refused:
         parse_int(text)
     shown = text[:CHARS_MAX]
@@ -54,7 +54,7 @@ def test_an_int_and_a_long_have_their_ranges() -> None:
             parse_long(text)
 
 
-def test_bytes_that_are_no_utf_8_are_no_number() -> None:
+def test_bytes_that_are_not_utf_8_are_not_a_number() -> None:
     for raw in (b"\xff", b"2\xff", b"\xd9"):
         with pytest.raises(NumberFormatError):
             int_in(raw)

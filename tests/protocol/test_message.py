@@ -52,7 +52,7 @@ CASES = {"IPv4": (V4, RECORD_V4), "IPv6": (V6, RECORD_V6)}
 
 
 @pytest.mark.parametrize(("record", "data"), CASES.values(), ids=CASES.keys())
-def test_a_record_is_read_and_written_as_the_original_does(
+def test_a_record_is_read_and_written_as_by_the_original(
     record: MessageRecord, data: bytes
 ) -> None:
     assert encode_record(record) == data
@@ -62,7 +62,7 @@ def test_a_record_is_read_and_written_as_the_original_does(
 
 
 @pytest.mark.parametrize(("record", "data"), CASES.values(), ids=CASES.keys())
-def test_the_head_says_what_dispatch_wants(record: MessageRecord, data: bytes) -> None:
+def test_the_head_has_all_fields_that_dispatch_needs(record: MessageRecord, data: bytes) -> None:
     head = scan_head(b"xx" + data, 2)
     assert (head.record_bytes, head.magic) == (record.record_bytes, RECORD_MAGIC)
     assert (head.queue_id, head.queue_offset) == (record.queue_id, record.queue_offset)
@@ -73,7 +73,7 @@ def test_the_head_says_what_dispatch_wants(record: MessageRecord, data: bytes) -
 
 
 @pytest.mark.parametrize("sys_flag", [0x00, 0x10, 0x20, 0x30])
-def test_born_and_store_host_have_lengths_of_their_own(sys_flag: int) -> None:
+def test_born_and_store_host_have_separate_lengths(sys_flag: int) -> None:
     v4, v6 = pack_host("1.2.3.4", 5), pack_host("fd00::9", 6)
     record = MessageRecord(
         "t",
@@ -123,14 +123,14 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN.keys())
-def test_a_record_whose_lengths_lie_is_no_record(data: bytes) -> None:
+def test_a_record_with_contradictory_lengths_is_refused(data: bytes) -> None:
     with pytest.raises(RecordError):
         decode_record(data)
     with pytest.raises(RecordError):
         scan_head(data, 0)
 
 
-def test_a_flipped_body_bit_is_found_unless_nobody_looks() -> None:
+def test_a_flipped_body_bit_is_found_unless_the_check_is_off() -> None:
     data = broken(88, b"2")
     with pytest.raises(RecordError, match="CRC"):
         decode_record(data)
@@ -138,7 +138,7 @@ def test_a_flipped_body_bit_is_found_unless_nobody_looks() -> None:
     assert scan_head(data, 0).record_bytes == len(data)
 
 
-def test_the_blank_at_a_files_end_is_told_apart() -> None:
+def test_the_blank_at_a_files_end_is_distinguished() -> None:
     blank = pack(">iI", 4321, BLANK_MAGIC)
     head = scan_head(blank, 0)
     assert (head.record_bytes, head.magic) == (4321, BLANK_MAGIC)
@@ -146,7 +146,7 @@ def test_the_blank_at_a_files_end_is_told_apart() -> None:
         decode_record(blank + bytes(100))
 
 
-def test_what_does_not_fit_a_record_is_refused() -> None:
+def test_values_out_of_a_records_range_are_refused() -> None:
     for record in (
         replace(V4, topic="t" * 128),
         replace(V4, properties=b"x" * 32_768),

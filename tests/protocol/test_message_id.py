@@ -30,7 +30,7 @@ def test_an_offset_id_holds_host_and_offset(ip: str, port: int, offset: int, tex
 @pytest.mark.parametrize(
     "text", ["", "7F", "x" * 32, "7F000001000051AF 0000000000063EB", "0" * 34, "0" * 54]
 )
-def test_another_text_is_no_offset_id(text: str) -> None:
+def test_other_texts_are_not_offset_ids(text: str) -> None:
     with pytest.raises(ValueError, match=r"message id|hexadecimal"):
         parse_message_id(text)
 
@@ -47,7 +47,7 @@ def unique_id(ip: str, pid: int) -> str:
     return UniqueIds(pack_host(ip, 0)[:-4], pid, 7, lambda: 1_795_189_404_413).next()
 
 
-def test_the_two_kinds_of_id_are_told_apart() -> None:
+def test_unique_ids_and_offset_ids_are_distinguished() -> None:
     for ip in ("192.0.2.1", "2001:db8::1"):
         assert is_offset_message_id(offset_message_id(pack_host(ip, 10911), 1 << 40))
         for pid in (1, 65_535, 70_000):
@@ -69,9 +69,7 @@ def test_unique_ids_count_up_and_hold_the_ms_of_the_month() -> None:
     assert len(first) == 32 and len(v6.next()) == 56
 
 
-def test_unique_ids_start_again_with_a_new_month_and_stay_at_zero_when_the_clock_goes_back() -> (
-    None
-):
+def test_unique_ids_restart_each_month_and_stay_at_zero_if_the_clock_goes_back() -> None:
     moments = iter(
         int(moment.timestamp() * 1000)
         for moment in (

@@ -35,7 +35,7 @@ ODD = [
 
 
 @pytest.mark.parametrize(("text", "properties"), ODD)
-def test_odd_text_is_read_as_the_original_reads_it(text: bytes, properties: dict[str, str]) -> None:
+def test_unusual_text_is_read_as_by_the_original(text: bytes, properties: dict[str, str]) -> None:
     assert parse(text) == properties
 
 

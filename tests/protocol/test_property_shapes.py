@@ -30,7 +30,7 @@ def random_text(random: Random) -> bytes:
 
 
 @pytest.mark.heavy
-def test_ten_thousand_texts_are_cut_into_what_parsing_gives() -> None:
+def test_cached_shapes_split_texts_as_the_parser_does() -> None:
     random, shapes, cut_count = Random(17), PropertyShapes(), 0
     for number in range(TEXTS):
         text = random_text(random)
@@ -48,7 +48,7 @@ def test_ten_thousand_texts_are_cut_into_what_parsing_gives() -> None:
     assert cut_count > TEXTS // 20
 
 
-def test_pairs_are_found_as_the_original_reads_them() -> None:
+def test_pairs_are_found_as_by_the_original() -> None:
     random = Random(3)
     for _ in range(TEXTS):
         text = random_text(random)
@@ -57,7 +57,7 @@ def test_pairs_are_found_as_the_original_reads_them() -> None:
     assert find_pairs(b"\x01a\x01b\x02c\x02\x02d\x01\x01e") == [(b"d", b"\x01e")]
 
 
-def test_nothing_is_cut_before_something_was_learnt() -> None:
+def test_no_text_is_split_before_a_shape_is_learnt() -> None:
     shapes = PropertyShapes()
     for text in (b"", b"a\x01b", b"WAIT\x01true"):
         assert shapes.cut(text) is None
@@ -78,7 +78,7 @@ def test_nothing_is_cut_before_something_was_learnt() -> None:
         ),
     ],
 )
-def test_wait_and_the_last_separator_fall_out(
+def test_wait_and_the_trailing_separator_are_removed(
     learnt: bytes, text: bytes, before: bytes, behind: bytes
 ) -> None:
     shapes = PropertyShapes()
@@ -101,7 +101,7 @@ def test_wait_and_the_last_separator_fall_out(
         b"",
     ],
 )
-def test_another_form_is_not_cut(text: bytes) -> None:
+def test_a_text_of_another_shape_is_not_split(text: bytes) -> None:
     shapes = PropertyShapes()
     learnt = b"a\x01b\x02WAIT\x01true"
     shapes.learn(learnt, pairs_of(learnt))
@@ -120,13 +120,13 @@ def test_another_form_is_not_cut(text: bytes) -> None:
     ],
     ids=["twice", "empty value", "only WAIT", "nothing", "WAIT=false", "65 names"],
 )
-def test_a_text_that_is_not_canonical_is_not_learnt(text: bytes) -> None:
+def test_a_non_canonical_text_is_not_learnt(text: bytes) -> None:
     shapes = PropertyShapes()
     shapes.learn(text, pairs_of(text))
     assert shapes.cut(text) is None
 
 
-def test_names_that_look_like_expressions_are_taken_as_they_are() -> None:
+def test_names_that_look_like_expressions_are_literal() -> None:
     shapes = PropertyShapes()
     learnt = b"a.*\x01b\x02(x)\x01y\x02[%d]\x01z"
     shapes.learn(learnt, pairs_of(learnt))
@@ -134,7 +134,7 @@ def test_names_that_look_like_expressions_are_taken_as_they_are() -> None:
     assert shapes.cut(b"abc\x01b\x02(x)\x01y\x02[%d]\x01z") is None
 
 
-def test_a_producer_of_many_shapes_is_still_read_right() -> None:
+def test_a_producer_with_many_shapes_is_parsed_correctly() -> None:
     shapes = PropertyShapes()
     for number in [*range(600), *range(600)]:
         text = b"n%d\x01v\x02WAIT\x01true\x02TAGS\x01t" % number

@@ -29,7 +29,7 @@ def read(body: bytes, version: int = 407, *, compressed: bool = False) -> Regist
 
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("compressed", [False, True])
-def test_slices_are_the_whole(count: int, compressed: bool) -> None:
+def test_registration_slices_equal_the_whole(count: int, compressed: bool) -> None:
     whole = RegisterBrokerBody(table([f"t{n}" for n in range(count)]), ["f:1"])
     body = whole.encode(compressed=compressed)
     expected = RegisterBrokerBody.decode(body, compressed=compressed)
@@ -39,12 +39,12 @@ def test_slices_are_the_whole(count: int, compressed: bool) -> None:
 @pytest.mark.parametrize(
     "name", ['a"b', "a\\b", "a{b", "a}b", "topicConfigTable", '"topicConfigTable":{', "é"]
 )
-def test_no_name_leads_the_cutter_astray(name: str) -> None:
+def test_no_name_misleads_the_splitter(name: str) -> None:
     whole = RegisterBrokerBody(table([name, "plain"]))
     assert read(whole.encode()) == whole
 
 
-def test_what_cannot_be_cut_is_read_whole() -> None:
+def test_an_unsplittable_registration_is_read_whole() -> None:
     body = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{a:{topicName:"a",x:{y:1}}}}}'
     assert set(read(body).topic_config_table.topic_configs) == {"a"}
     spaced = RegisterBrokerBody(table(["a", "b"])).to_json()
@@ -63,7 +63,7 @@ def test_an_old_brokers_table_has_nothing_around_it() -> None:
     "body",
     [b"{", b"[]", b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"a":{"perm":"x"}}}}'],
 )
-def test_what_is_no_registration_is_refused(body: bytes) -> None:
+def test_an_invalid_registration_is_refused(body: bytes) -> None:
     with pytest.raises(RemoteError):
         read(body)
 
@@ -89,12 +89,12 @@ def test_a_long_name_is_read_in_proportion_to_its_length() -> None:
         (1, b"{}".ljust(WHOLE_BYTES_MAX + 1)),
     ],
 )
-def test_what_cannot_be_read_in_slices_is_short(version: int, body: bytes) -> None:
+def test_a_registration_that_is_not_sliced_is_short(version: int, body: bytes) -> None:
     with pytest.raises(RemoteError, match="cannot be read in slices"):
         read_registration(body, version, compressed=False)
 
 
-def test_a_registration_that_unfolds_to_hundreds_of_times_its_length_is_refused() -> None:
+def test_a_registration_that_decompresses_to_too_much_is_refused() -> None:
     """A hundred KB were four million lines, and 4.4 s of the thread that reads them."""
     line = b"\0\0\0\x09a 1 1 6 S"
     plain = b"\0\0\0\x02{}" + (150_000).to_bytes(4) + line * 150_000 + b"\0\0\0\x02[]"

@@ -13,14 +13,14 @@ from tests.support.reachable import reachable_bytes
 SHAPE = SendShape(310, 399, 0, "group", "Topic", b"Topic", "TBW102", 4)
 
 
-def test_what_is_kept_is_found() -> None:
+def test_cached_heads_are_found() -> None:
     heads = Heads()
     assert heads.get(b"head") is None
     assert heads.keep(b"head", 4, SHAPE)
     assert heads.get(b"head") is SHAPE
 
 
-def test_past_so_many_heads_all_are_learnt_again() -> None:
+def test_over_the_head_limit_the_cache_is_cleared() -> None:
     heads = Heads()
     for number in range(HEADS_MAX + 1):
         assert heads.keep(b"%d" % number, 5, SHAPE)
@@ -28,7 +28,7 @@ def test_past_so_many_heads_all_are_learnt_again() -> None:
     assert heads.get(b"%d" % HEADS_MAX) is SHAPE
 
 
-def test_past_so_many_bytes_all_are_learnt_again() -> None:
+def test_over_the_byte_limit_the_cache_is_cleared() -> None:
     heads, fit = Heads(), HEADS_BYTES_MAX // HEAD_BYTES_MAX
     names = [b"%*d" % (HEAD_BYTES_MAX, number) for number in range(fit + 1)]
     for name in names[:fit]:
@@ -41,7 +41,7 @@ def test_past_so_many_bytes_all_are_learnt_again() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_what_a_connection_keeps_of_long_tails_is_short(kind: SerializeType) -> None:
+def test_the_cache_of_long_tails_is_bounded(kind: SerializeType) -> None:
     decoder, long = SendDecoder(), "x" * (100 << 10)
     for number in range(20):
         same(frame_of(kind, {"n": f"{number}{long}"}), decoder)
@@ -49,7 +49,7 @@ def test_what_a_connection_keeps_of_long_tails_is_short(kind: SerializeType) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_a_head_that_is_too_long_goes_the_general_way_and_is_not_kept(kind: SerializeType) -> None:
+def test_a_too_long_head_is_decoded_generally_and_not_cached(kind: SerializeType) -> None:
     heads = Heads()
     decoder = SendDecoder(heads)
     before = reachable_bytes(heads)
@@ -60,7 +60,7 @@ def test_a_head_that_is_too_long_goes_the_general_way_and_is_not_kept(kind: Seri
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_one_shape_is_known_by_all_connections_of_a_port(kind: SerializeType) -> None:
+def test_all_connections_of_a_port_share_shapes(kind: SerializeType) -> None:
     heads = Heads()
     one, other = (fast(frame_of(kind), SendDecoder(heads)) for _ in range(2))
     newer = fast(frame_of(kind, version=401), SendDecoder(heads))
@@ -71,7 +71,7 @@ def test_one_shape_is_known_by_all_connections_of_a_port(kind: SerializeType) ->
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_sends_to_many_topics_in_any_turn_are_those_that_were_written(kind: SerializeType) -> None:
+def test_sends_to_many_topics_in_any_order_are_decoded_correctly(kind: SerializeType) -> None:
     """Whether or not the head was learnt, by this connection or by another one."""
     random, heads = Random(7), Heads()
     known = [SendDecoder(heads), SendDecoder(heads)]

@@ -42,12 +42,14 @@ def in_general(
     )
 
 
-def test_an_answer_of_the_original_broker_comes_out_byte_for_byte() -> None:
+def test_an_answer_equals_the_originals_byte_for_byte() -> None:
     assert replies().success(SerializeType.JSON, 8, 0, 0, 0) == JSON_RESPONSE
 
 
 @pytest.mark.parametrize("name", GOLDEN_FILES)
-def test_every_golden_success_is_made_byte_for_byte(name: str, tell: Callable[[str], None]) -> None:
+def test_every_golden_success_is_encoded_byte_for_byte(
+    name: str, tell: Callable[[str], None]
+) -> None:
     """All but those to batches with a JSON header, which go through the encoder."""
     made_by, count = replies(), 0
     for record in frames(name):
@@ -109,7 +111,7 @@ def test_the_answer_to_a_batch_equals_the_general_encoder_s() -> None:
 @pytest.mark.parametrize(
     "region", ["100%", "%d%b%%", 'a"b\\c', "région 地区", "tab\tnew\nline", ""]
 )
-def test_a_region_with_odd_letters_is_written_as_the_general_encoder_does(
+def test_a_region_with_unusual_letters_is_written_as_by_the_general_encoder(
     kind: SerializeType, region: str
 ) -> None:
     made_by = replies(region, trace_on=False)
@@ -142,7 +144,7 @@ def test_a_queue_s_frame_grows_and_shrinks_with_its_offset(kind: SerializeType) 
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_frames_are_kept_for_so_many_queues_only(
+def test_frames_are_cached_for_a_limited_number_of_queues(
     kind: SerializeType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("protocol.send_reply._TEMPLATES_MAX", 3)

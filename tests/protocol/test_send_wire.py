@@ -86,7 +86,7 @@ def frame_of(
 
 
 @pytest.mark.parametrize("name", GOLDEN_FILES)
-def test_every_golden_send_is_decoded_as_the_general_decoder_does(
+def test_every_golden_send_is_decoded_as_by_the_general_decoder(
     name: str, tell: Callable[[str], None]
 ) -> None:
     decoder, taken, left = SendDecoder(), 0, 0
@@ -111,7 +111,7 @@ def test_a_send_of_the_original_client_is_decoded_fast(frame: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_a_send_is_decoded_into_what_its_client_wrote(kind: SerializeType) -> None:
+def test_a_send_is_decoded_into_its_clients_values(kind: SerializeType) -> None:
     fields = {"e": "-1", "f": "769", "h": "7", "j": "2", "k": "true", "l": "16", "m": "true"}
     frame = frame_of(kind, fields, code=320, opaque=-5, flag=ONEWAY_FLAG, version=401)
     send = fast(frame)
@@ -137,7 +137,7 @@ def test_sends_of_one_producer_share_their_shape_and_their_tail(kind: SerializeT
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_what_is_learnt_stays_bounded_and_right_with_many_topics(kind: SerializeType) -> None:
+def test_the_learnt_shapes_stay_bounded_and_correct_with_many_topics(kind: SerializeType) -> None:
     decoder, random = SendDecoder(), Random(1)
     for _ in range(500):
         number = random.randrange(200)
@@ -168,14 +168,14 @@ ODD_FIELDS = {
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("fields", ODD_FIELDS.values(), ids=ODD_FIELDS.keys())
-def test_odd_fields_are_left_to_the_general_decoder(
+def test_unusual_fields_are_left_to_the_general_decoder(
     kind: SerializeType, fields: dict[str, str]
 ) -> None:
     assert fast(frame_of(kind, fields)) is None
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_odd_commands_are_left_to_the_general_decoder(kind: SerializeType) -> None:
+def test_unusual_commands_are_left_to_the_general_decoder(kind: SerializeType) -> None:
     assert fast(frame_of(kind, code=RequestCode.SEND_MESSAGE)) is None
     assert fast(frame_of(kind, remark="why")) is None
     assert fast(frame_of(kind, flag=RESPONSE_FLAG)) is None
@@ -184,7 +184,7 @@ def test_odd_commands_are_left_to_the_general_decoder(kind: SerializeType) -> No
 
 @pytest.mark.parametrize("name", "abcdefgh")
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_a_send_without_a_mandatory_field_is_left_and_then_refused(
+def test_a_send_without_a_mandatory_field_is_refused_by_the_general_decoder(
     kind: SerializeType, name: str
 ) -> None:
     fields = HEADER.encode_v2()
@@ -196,7 +196,7 @@ def test_a_send_without_a_mandatory_field_is_left_and_then_refused(
 
 
 @pytest.mark.parametrize("name", "abc")
-def test_an_empty_string_in_the_binary_header_is_a_missing_one(name: str) -> None:
+def test_an_empty_string_in_the_binary_header_is_absent(name: str) -> None:
     wire = bytes((0, 1, ord(name))) + len(HEADER.encode_v2()[name]).to_bytes(4)
     frame = frame_of(SerializeType.ROCKETMQ)
     at = frame.index(wire)
@@ -267,7 +267,7 @@ def test_a_true_in_capitals_is_true() -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_no_changed_byte_is_understood_differently(kind: SerializeType) -> None:
+def test_a_changed_byte_is_decoded_as_by_the_general_decoder(kind: SerializeType) -> None:
     """Every byte of a header set to each of some values: same, or left to the general decoder."""
     frame = frame_of(kind, {"l": "16"})
     values = (0, 1, 2, 3, 14, 0x30, 0x31, 0x39, 0x22, 0x2D, 0x5C, 0x7B, 0x80, 0xFF)
@@ -276,7 +276,7 @@ def test_no_changed_byte_is_understood_differently(kind: SerializeType) -> None:
             check_changed(frame[:at] + bytes((value,)) + frame[at + 1 :])
 
 
-def test_properties_that_claim_to_reach_into_the_body_are_left() -> None:
+def test_properties_that_overlap_the_body_are_left_to_the_general_decoder() -> None:
     frame = frame_of(SerializeType.ROCKETMQ)
     at = frame.index(b"\x00\x01i") + 3
     to_the_end = len(frame) - at - 4
@@ -341,7 +341,7 @@ def sends(draw: st.DrawFn) -> bytes:
 @pytest.mark.heavy
 @settings(profile)
 @given(st.lists(sends(), min_size=1, max_size=3))
-def test_any_sends_are_decoded_as_the_general_decoder_does(made: list[bytes]) -> None:
+def test_any_sends_are_decoded_as_by_the_general_decoder(made: list[bytes]) -> None:
     decoder = SendDecoder()
     for frame in made:
         same(frame, decoder)
@@ -350,7 +350,7 @@ def test_any_sends_are_decoded_as_the_general_decoder_does(made: list[bytes]) ->
 @pytest.mark.heavy
 @settings(profile)
 @given(sends(), st.data())
-def test_sends_with_changed_bytes_are_never_understood_differently(
+def test_sends_with_changed_bytes_are_decoded_as_by_the_general_decoder(
     frame: bytes, data: st.DataObject
 ) -> None:
     changed = bytearray(frame)
@@ -380,7 +380,7 @@ def test_a_send_without_body_and_properties_has_empty_ones() -> None:
 # --- headers laid out as the one before
 
 
-def test_another_length_of_any_number_is_no_hindrance() -> None:
+def test_numbers_of_any_length_are_decoded_fast() -> None:
     decoder = SendDecoder()
     others = [{}, {"e": "12"}, {"e": "1023"}, {"f": "769"}, {"g": "7"}, {"h": "77"}, {"e": "-1"}]
     for fields in (*others, *reversed(others)):
@@ -389,7 +389,7 @@ def test_another_length_of_any_number_is_no_hindrance() -> None:
 
 
 @pytest.mark.parametrize("field", "efgh")
-def test_what_is_as_long_as_a_number_and_none_is_left_to_the_general_decoder(field: str) -> None:
+def test_a_non_number_of_a_numbers_length_is_left_to_the_general_decoder(field: str) -> None:
     decoder, digits = SendDecoder(), 13 if field == "g" else 1
     assert same(frame_of(SerializeType.ROCKETMQ), decoder)
     for text in ("x", " ", "_"):
@@ -398,7 +398,7 @@ def test_what_is_as_long_as_a_number_and_none_is_left_to_the_general_decoder(fie
     assert same(frame_of(SerializeType.ROCKETMQ), decoder)
 
 
-def test_a_shape_whose_first_send_is_odd_does_not_pass_for_the_one_before() -> None:
+def test_a_shape_with_an_unusual_first_send_is_not_confused_with_the_previous() -> None:
     decoder = SendDecoder()
     assert same(frame_of(SerializeType.ROCKETMQ), decoder)
     assert fast(frame_of(SerializeType.ROCKETMQ, {"b": "Other", "g": "x" * 13}), decoder) is None

@@ -38,17 +38,17 @@ BY_HAND = RemotingCommand(
 )
 
 
-def test_values_go_in_javas_order_without_anything_between() -> None:
+def test_signed_values_are_joined_in_javas_order_without_separators() -> None:
     """Upper case before the underscore, that before lower case."""
     assert signed_values(BY_HAND.fields or {}) == b"account1upperunderGroupTopic"
 
 
-def test_names_beyond_ascii_go_by_their_utf_16() -> None:
+def test_names_beyond_ascii_are_ordered_by_utf_16() -> None:
     """Java compares halves of characters: U+1F600 (D83D DE00) comes before U+FB01."""
     assert signed_values({"\ufb01": "second", "\U0001f600": "first"}) == b"firstsecond"
 
 
-def test_a_signature_by_hand() -> None:
+def test_a_signature_equals_one_computed_by_hand() -> None:
     """As `openssl dgst -sha1 -hmac secret12 -binary | base64` makes it of these texts."""
     values = signed_values(BY_HAND.fields or {})
     assert SecretKey("secret12").sign(values, b"body") == b"xzLtrpZ9oGOVyKFUguC6m2F3NpU="
@@ -62,7 +62,7 @@ def test_a_secret_longer_than_a_block_is_hashed_first() -> None:
     assert SecretKey("k" * 100).sign(b"x", None) == b"8PBu3EWgaXhVx2bdkaI19Emqo4Q="
 
 
-def test_every_recorded_request_has_the_signature_that_we_make() -> None:
+def test_every_recorded_signature_equals_ours() -> None:
     found = {"right": 0, "wrong": 0}
     for frame in golden.frames("acl"):
         if frame["direction"] not in ("request", "oneway") or frame.get("truncated"):
@@ -153,9 +153,7 @@ def test_signed_sends_of_all_kinds_are_decoded_fast_one_after_the_other(
     assert taken == 300
 
 
-def test_a_binary_send_whose_fields_are_there_twice_and_differ_is_left_to_the_general_decoder() -> (
-    None
-):
+def test_a_binary_send_with_contradictory_fields_is_left_to_the_general_decoder() -> None:
     frame = signed_frame(SerializeType.ROCKETMQ)
     decoder = SendDecoder()
     assert is_signed(fast(decoder, frame))
@@ -172,7 +170,9 @@ def test_a_binary_send_whose_fields_are_there_twice_and_differ_is_left_to_the_ge
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_no_changed_byte_of_a_signed_send_is_understood_differently(kind: SerializeType) -> None:
+def test_a_changed_byte_of_a_signed_send_is_decoded_as_by_the_general_decoder(
+    kind: SerializeType,
+) -> None:
     frame = signed_frame(kind)
     known = SendDecoder()
     for at in range(8, len(frame) - len(b"body")):
@@ -188,7 +188,7 @@ def test_no_changed_byte_of_a_signed_send_is_understood_differently(kind: Serial
                     assert said(send) == said(send_of(decode_frame(changed[4:])))
 
 
-def test_signed_and_unsigned_sends_of_one_connection_are_both_understood() -> None:
+def test_signed_and_unsigned_sends_of_one_connection_are_both_decoded() -> None:
     plain = RemotingCommand(
         RequestCode.SEND_MESSAGE_V2,
         decode_frame(signed_frame(SerializeType.ROCKETMQ)[4:]).fields,
@@ -204,7 +204,7 @@ def test_signed_and_unsigned_sends_of_one_connection_are_both_understood() -> No
             assert said(send) == said(send_of(decode_frame(frame[4:])))
 
 
-def test_a_signed_send_is_decoded_fast_and_covers_what_the_general_decoder_finds() -> None:
+def test_a_signed_send_is_decoded_fast_with_the_same_signed_content() -> None:
     fast = 0
     for frame in golden.frames("acl"):
         if frame["code"] not in (310, 320) or frame["direction"] == "response":
@@ -222,7 +222,7 @@ def test_a_signed_send_is_decoded_fast_and_covers_what_the_general_decoder_finds
 
 
 @pytest.mark.parametrize("token", [None, "lent"])
-def test_what_our_client_signs_is_read_by_both_decoders(token: str | None) -> None:
+def test_our_clients_signatures_are_read_by_both_decoders(token: str | None) -> None:
     fields = {name: "1" for name in "defghj"} | {"a": "Gruppe", "b": "Topic", "c": "TBW102"}
     fields |= {"i": "KEYS\x01k\x02TAGS\x01t", "k": "false", "m": "false", "n": "broker-a"}
     command = RemotingCommand(310, dict(sorted(fields.items())), b"body")
@@ -255,7 +255,7 @@ def is_sealed(command: RemotingCommand, secret: str = SECRET) -> bool:
     return SecretKey(secret).has_sealed(command.code, command.fields or {}, command.body)
 
 
-def test_a_seal_by_hand() -> None:
+def test_a_seal_equals_one_computed_by_hand() -> None:
     """As `openssl dgst -sha256 -hmac 12345678 -binary | base64` makes it of this text."""
     text = b'[310,"1700000000000",4,["AccessKey","Timestamp","a","b","x"],[8,13,6,5,4]]'
     seal = "UsHyX/BwXgSTbOFbiQfj87tP/7sZ9kZ/vuZyV2ppmb0="
@@ -264,7 +264,7 @@ def test_a_seal_by_hand() -> None:
 
 
 @pytest.mark.parametrize("token", [None, "lent"])
-def test_what_was_sealed_is_known_by_its_signed_content(token: str | None) -> None:
+def test_a_sealed_request_is_identified_by_its_signed_content(token: str | None) -> None:
     """Whatever names its fields have later, for those of a seal come first in all our requests."""
     for code, header in REQUEST_HEADERS.items():
         kinds = ("name", "short")
@@ -290,7 +290,7 @@ def test_a_server_finds_the_seal_that_the_client_made(kind: SerializeType, value
         assert SecretKey(SECRET).has_signed(signature, values, command.body)
 
 
-def test_a_seal_is_for_one_code_and_one_way_to_cut_the_values() -> None:
+def test_a_seal_is_valid_for_one_code_and_one_split_of_the_values() -> None:
     command = sealed(c="TBW102")
     fields = command.fields or {}
     assert is_sealed(command)
@@ -312,7 +312,7 @@ def test_a_seal_is_for_one_code_and_one_way_to_cut_the_values() -> None:
     assert is_sealed(replace(command, fields={**fields, "Signature": "x"})), "made before that"
 
 
-def test_a_request_that_is_signed_anew_has_one_seal_of_its_own() -> None:
+def test_a_request_signed_again_has_exactly_one_new_seal() -> None:
     command = RemotingCommand(310, {"a": "Gruppe"}, b"body")
     Credentials("another-account", "87654321", "lent").sign(command, 1)
     Credentials("account1", SECRET).sign(command, 2)
@@ -322,7 +322,7 @@ def test_a_request_that_is_signed_anew_has_one_seal_of_its_own() -> None:
     assert is_sealed(command)
 
 
-def test_secrets_are_not_shown() -> None:
+def test_secrets_are_absent_from_the_repr() -> None:
     shown = repr(Credentials("account1", "secret12", "token34"))
     assert "account1" in shown
     assert not any(secret in shown for secret in ("secret12", "token34"))

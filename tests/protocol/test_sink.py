@@ -28,14 +28,14 @@ longs = st.integers(0, 2**63 - 1)
 chains = st.binary(min_size=8, max_size=8)
 
 
-def test_a_mark_is_text_that_people_can_read() -> None:
+def test_a_mark_is_readable_text() -> None:
     assert MARK.text() == b"2f0c-a_b.7:3:11:42:0001020304050607"
     assert parse_mark(MARK.text()) == MARK
 
 
 @pytest.mark.heavy
 @given(names, longs, longs, longs, chains)
-def test_every_mark_comes_back(
+def test_every_mark_is_read_back(
     query: str, partition: int, batch: int, sequence: int, chain: bytes
 ) -> None:
     mark = SinkMark(query, partition, batch, sequence, chain)
@@ -47,12 +47,12 @@ def test_every_mark_comes_back(
     "text",
     [b"", b"a:1:2:3", b"a:1:2:3:00", b"a:1:2:x:0001020304050607", b"a: 1:2:3:0001020304050607"],
 )
-def test_what_is_no_mark_is_none(text: bytes) -> None:
+def test_an_invalid_mark_is_ignored(text: bytes) -> None:
     assert parse_mark(text) is None
 
 
 @pytest.mark.parametrize("name", ["", "a:b", "a b", "ä", "x" * 129, "a\x01b"])
-def test_names_that_would_not_come_back_are_none(name: str) -> None:
+def test_names_that_could_not_be_read_back_are_refused(name: str) -> None:
     assert not is_query_name(name)
 
 
@@ -74,7 +74,7 @@ def test_the_keys_of_two_versions_are_the_same() -> None:
     assert MARK.unique_key("Orders") == b"B9F105145C6A7B72078900000000E320"
 
 
-def test_marks_go_behind_the_messages_own_properties() -> None:
+def test_marks_follow_the_messages_own_properties() -> None:
     marks = b"UNIQ_KEY\x01%b\x02TROUPE_SINK\x01%b" % (MARK.unique_key("T"), MARK.text())
     assert MARK.properties(b"TAGS\x01a", "T") == b"TAGS\x01a\x02" + marks
     assert MARK.properties(b"", "T") == marks
@@ -105,7 +105,7 @@ messages = st.builds(
 
 @pytest.mark.heavy
 @given(st.lists(messages, max_size=5))
-def test_a_body_survives_and_no_part_of_it_is_taken_for_the_whole(
+def test_a_body_is_read_back_and_a_truncated_one_refused(
     sent: list[SinkMessage],
 ) -> None:
     body = encode_sink_body(sent)
@@ -151,7 +151,7 @@ FIELDS = {
         {"chain": "z" * 16},
     ],
 )
-def test_a_header_that_cannot_be_is_refused(wrong: dict[str, str]) -> None:
+def test_an_invalid_header_is_refused(wrong: dict[str, str]) -> None:
     assert SinkBatchHeader.decode(FIELDS) == SinkBatchHeader("q", 0, "T", 0, 0, CHAIN.hex())
     assert SinkLaneHeader.decode(FIELDS) == SinkLaneHeader("q", 0, "T")
     with pytest.raises(RemoteError):

@@ -57,12 +57,12 @@ def outcome(read: Any, text: bytes) -> str:
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: repr(text[:20]))
-def test_both_readers_agree(text: bytes) -> None:
+def test_orjson_and_the_standard_reader_agree(text: bytes) -> None:
     assert outcome(library_loads, text) == outcome(orjson.loads, text)
 
 
 @pytest.mark.trial(short=2, long=200)
-def test_both_readers_agree_on_whatever_bytes_come(seed: int) -> None:
+def test_orjson_and_the_standard_reader_agree_on_any_bytes(seed: int) -> None:
     random = Random(seed)
     pieces = [
         b'{"',
@@ -100,17 +100,17 @@ def test_both_readers_agree_on_whatever_bytes_come(seed: int) -> None:
         [None, 0, -1, 1 << 40, {}, []],
     ],
 )
-def test_both_writers_agree(value: object) -> None:
+def test_orjson_and_the_standard_writer_agree(value: object) -> None:
     assert library_dumps(value) == orjson.dumps(value)
 
 
-def test_both_writers_refuse_half_a_character() -> None:
+def test_orjson_and_the_standard_writer_refuse_a_lone_surrogate() -> None:
     for write in (library_dumps, orjson.dumps):
         with pytest.raises(TypeError):
             write({"a": "\ud800"})
 
 
-def test_orjson_is_taken_where_it_is() -> None:
+def test_orjson_is_used_if_installed() -> None:
     assert (loads, dumps) == (orjson.loads, orjson.dumps)
 
 

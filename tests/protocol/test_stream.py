@@ -196,19 +196,19 @@ def pieces_at(wire: bytes, cuts: Iterable[int]) -> Iterator[bytes]:
 # --- pieces
 
 
-def test_a_mixed_stream_says_what_the_general_decoder_says_of_each_frame() -> None:
+def test_a_mixed_stream_is_decoded_as_by_the_general_decoder() -> None:
     found = said_of([b"".join(MIXED)])
     assert found == by_the_general_decoder(MIXED)
     assert (len(found.sends), len(found.others), found.error) == (10, 19, None)
 
 
-def test_bytes_that_come_one_by_one_say_the_same() -> None:
+def test_single_bytes_give_the_same_events() -> None:
     wire = b"".join(MIXED)
     assert said_of(wire[at : at + 1] for at in range(len(wire))) == said_of([wire])
 
 
 @pytest.mark.heavy
-def test_a_cut_anywhere_changes_nothing() -> None:
+def test_a_split_anywhere_changes_no_event() -> None:
     wire = b"".join([send(JSON), *MIXED[:8], send(BINARY, left_out="b")])
     expected = said_of([wire])
     for cut in range(len(wire)):
@@ -218,7 +218,7 @@ def test_a_cut_anywhere_changes_nothing() -> None:
 @pytest.mark.heavy
 @settings(profile)
 @given(st.permutations(MIXED), st.data())
-def test_cuts_anywhere_change_nothing_in_any_order(order: list[bytes], data: st.DataObject) -> None:
+def test_splits_anywhere_change_no_event(order: list[bytes], data: st.DataObject) -> None:
     wire = b"".join(order)
     cuts = data.draw(st.lists(st.integers(0, len(wire)), max_size=30))
     found = said_of(pieces_at(wire, cuts))
@@ -229,7 +229,9 @@ def test_cuts_anywhere_change_nothing_in_any_order(order: list[bytes], data: st.
 @pytest.mark.heavy
 @settings(profile)
 @given(st.permutations(MIXED), st.data())
-def test_cuts_change_nothing_in_a_damaged_stream(order: list[bytes], data: st.DataObject) -> None:
+def test_splits_change_no_event_of_a_damaged_stream(
+    order: list[bytes], data: st.DataObject
+) -> None:
     damaged = bytearray(b"".join(order[:8]))
     for at, byte in data.draw(
         st.lists(st.tuples(st.integers(0, len(damaged) - 1), st.integers(0, 255)), max_size=3)
@@ -254,7 +256,7 @@ def test_every_recorded_frame_is_read_in_one_stream(name: str, tell: Callable[[s
     assert found.others
 
 
-def test_a_frame_of_16_mib_comes_in_pieces_of_any_size() -> None:
+def test_a_frame_of_16_mib_is_assembled_from_pieces_of_any_size() -> None:
     wire = send(JSON, body=bytes(FRAME_BYTES_MAX - len(send(JSON)) + len(b"body")))
     assert len(wire) == FRAME_BYTES_MAX
     found = said_of(wire[at : at + 100_001] for at in range(0, len(wire), 100_001))
@@ -264,7 +266,7 @@ def test_a_frame_of_16_mib_comes_in_pieces_of_any_size() -> None:
 # --- groups
 
 
-def test_the_sends_of_one_read_come_together_behind_all_else() -> None:
+def test_the_sends_of_one_read_are_one_event_after_the_others() -> None:
     sends = [send(BINARY, opaque=number) for number in range(3)]
     wire = sends[0] + pull(BINARY) + sends[1] + general(JSON) + sends[2] + send(JSON)[:-1]
     first, second, group = server_stream().receive(wire)
@@ -274,14 +276,14 @@ def test_the_sends_of_one_read_come_together_behind_all_else() -> None:
     assert group.frame_bytes == sum(map(len, sends))
 
 
-def test_a_read_that_completes_nothing_says_nothing() -> None:
+def test_a_read_that_completes_no_frame_gives_no_event() -> None:
     stream, wire = server_stream(), send(BINARY)
     assert [stream.receive(piece) for piece in (wire[:3], wire[3:9], wire[9:-1])] == [[]] * 3
     (group,) = stream.receive(wire[-1:])
     assert isinstance(group, SendGroup)
 
 
-def test_what_is_not_asked_for_stays_a_command() -> None:
+def test_codes_without_fast_decoding_stay_commands() -> None:
     """A name server takes no sends."""
     wires = [send(BINARY), send(JSON), pull(BINARY), pull(JSON), send(JSON, left_out="b")]
     commands = [decode_frame(wire[4:]) for wire in wires]
@@ -295,7 +297,7 @@ def test_what_is_not_asked_for_stays_a_command() -> None:
 
 
 @pytest.mark.parametrize(("head", "length", "header"), BROKEN.values(), ids=BROKEN.keys())
-def test_a_head_that_lies_ends_the_stream_behind_what_was_good(
+def test_an_invalid_head_ends_the_stream_after_the_valid_frames(
     head: bytes, length: int, header: int
 ) -> None:
     good = [send(BINARY), general(JSON), send(JSON)]
@@ -309,7 +311,7 @@ def test_a_head_that_lies_ends_the_stream_behind_what_was_good(
         assert said_of(pieces_at(wire[: len(wire) - len(head) + 8], [cut])) == expected
 
 
-def test_a_header_that_cannot_be_read_ends_the_stream_behind_what_was_good() -> None:
+def test_an_unreadable_header_ends_the_stream_after_the_valid_frames() -> None:
     wire = send(BINARY) + pack(">iI", 9, 5) + b'{"cod' + send(BINARY)
     found = said_of([wire])
     assert (len(found.sends), found.others) == (1, [])
@@ -317,14 +319,14 @@ def test_a_header_that_cannot_be_read_ends_the_stream_behind_what_was_good() -> 
     assert found.error[1].startswith("broken JSON header")
 
 
-def test_a_stream_that_is_broken_stays_so() -> None:
+def test_a_broken_stream_stays_broken() -> None:
     stream = server_stream()
     for data in (pack(">iI", -1, 0), send(BINARY), b"x"):
         (error,) = stream.receive(data)
         assert isinstance(error, FrameError)
 
 
-def test_a_frame_that_is_too_long_is_refused_by_its_head_and_says_how_long_it_is() -> None:
+def test_a_too_long_frame_is_refused_by_its_head_with_its_length() -> None:
     stream = Stream(100)
     assert stream.receive(pack(">i", 97)) == []
     (error,) = stream.receive(pack(">I", 10))
@@ -343,7 +345,7 @@ def test_the_longest_frame_may_be_raised_while_a_stream_is_read() -> None:
     assert command == decode_frame(longer[4:])
 
 
-def test_a_half_read_frame_can_be_forgotten() -> None:
+def test_a_partly_read_frame_can_be_dropped() -> None:
     stream, wire = Stream(), general(BINARY)
     assert stream.receive(wire[:-1]) == []
     stream.clear()
@@ -353,14 +355,14 @@ def test_a_half_read_frame_can_be_forgotten() -> None:
 # --- commands alone
 
 
-def test_a_stream_of_commands_takes_what_nobody_has_asked_for_yet() -> None:
+def test_a_command_stream_accepts_answers_without_a_request() -> None:
     stream, wire = CommandStream(), general(JSON, flag=RESPONSE_FLAG)
     first = stream.receive(wire + wire[:5])
     second = stream.receive(wire[5:])
     assert [*second] == [*first] == [decode_frame(wire[4:])]
 
 
-def test_a_stream_of_commands_gives_those_before_what_cannot_be_trusted() -> None:
+def test_a_command_stream_returns_the_commands_before_an_invalid_frame() -> None:
     wires = [send(BINARY), pull(JSON), general(JSON)]
     commands = CommandStream().receive(b"".join(wires) + pack(">iI", -1, 0))
     assert [next(commands) for _ in wires] == [decode_frame(wire[4:]) for wire in wires]

@@ -33,7 +33,9 @@ def said_a_few_at_a_time(pieces: Iterable[bytes], events_max: int) -> Said:
 @pytest.mark.parametrize("events_max", [1, 4])
 @pytest.mark.parametrize("piece_bytes", [7, 1000, 1 << 20])
 @pytest.mark.parametrize("end", [b"", MIXED[0][:9], bytes(8)], ids=["whole", "half", "broken"])
-def test_a_few_at_a_time_say_the_same(events_max: int, piece_bytes: int, end: bytes) -> None:
+def test_events_in_small_portions_are_the_same(
+    events_max: int, piece_bytes: int, end: bytes
+) -> None:
     wire = b"".join(MIXED) + end
     pieces = [wire[at : at + piece_bytes] for at in range(0, len(wire), piece_bytes)]
     found = said_a_few_at_a_time(pieces, events_max)
@@ -41,13 +43,13 @@ def test_a_few_at_a_time_say_the_same(events_max: int, piece_bytes: int, end: by
     assert (found.error is not None) == (end == bytes(8))
 
 
-def test_four_ends_of_transactions_count_as_one_event() -> None:
+def test_four_end_requests_count_as_one_event() -> None:
     frame = general(SerializeType.JSON, code=RequestCode.END_TRANSACTION)
     stream = Stream(events_max=2)
     assert [len(stream.receive(frame * 20)), *(len(stream.more()) for _ in range(2))] == [8, 8, 4]
 
 
-def test_what_waits_to_be_looked_at_is_forgotten_with_the_rest() -> None:
+def test_undecoded_frames_are_dropped_with_the_rest() -> None:
     stream = Stream(events_max=1)
     assert len(stream.receive(general(SerializeType.JSON) * 3)) == 1
     stream.clear()

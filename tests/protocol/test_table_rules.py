@@ -25,7 +25,7 @@ TOPIC = TopicConfig("T", 4, 4, 6)
 GROUP = SubscriptionGroupConfig("G")
 
 
-def test_the_edges_of_an_int_and_a_long_are_taken() -> None:
+def test_the_limits_of_int_and_long_are_accepted() -> None:
     for number in (0, INT_MAX):
         topic = TopicConfig("T", number, number, number, topic_sys_flag=INT_MIN + number)
         assert topic_fault(topic) == queue_id_fault(number) == delay_offset_fault(number, 0) == ""
@@ -38,7 +38,7 @@ def test_the_edges_of_an_int_and_a_long_are_taken() -> None:
 
 
 @pytest.mark.parametrize("number", [-1, INT_MAX + 1])
-def test_what_is_beyond_them_is_named(number: int) -> None:
+def test_values_beyond_the_limits_are_named(number: int) -> None:
     assert topic_fault(replace(TOPIC, read_queue_nums=number)).startswith(
         f"readQueueNums is {number}"
     )
@@ -49,7 +49,7 @@ def test_what_is_beyond_them_is_named(number: int) -> None:
 
 
 @pytest.mark.parametrize("past", [-1, 1])
-def test_so_is_what_has_a_meaning_below_zero_but_no_room(past: int) -> None:
+def test_negative_values_without_a_meaning_are_named(past: int) -> None:
     an_int, a_long = (INT_MIN - 1, LONG_MIN - 1) if past < 0 else (INT_MAX + 1, LONG_MAX + 1)
     assert topic_fault(replace(TOPIC, topic_sys_flag=an_int)).startswith("topicSysFlag is")
     assert group_fault(replace(GROUP, retry_queue_nums=an_int)).startswith("retryQueueNums is")
@@ -66,12 +66,12 @@ def test_a_filter_type_is_one_of_two() -> None:
     assert topic_fault(replace(TOPIC, topic_filter_type="x")).startswith("topicFilterType is 'x'")
 
 
-def test_a_key_that_fastjson_keeps_for_itself_is_none_of_ours() -> None:
+def test_a_key_reserved_by_fastjson_is_refused() -> None:
     assert key_fault("$ref") and key_fault("@type")
     assert key_fault("$refs") == ""
 
 
-def test_who_asks_for_a_topic_or_a_group_also_has_limits_that_a_file_has_not() -> None:
+def test_requests_have_stricter_limits_than_files() -> None:
     assert asked_topic_fault(TOPIC) == asked_group_fault(GROUP) == ""
     most = replace(TOPIC, read_queue_nums=QUEUE_NUMS_MAX, write_queue_nums=QUEUE_NUMS_MAX)
     assert asked_topic_fault(most) == ""

@@ -38,7 +38,7 @@ def test_a_message_without_tags_has_code_0() -> None:
 
 
 @pytest.mark.parametrize("expression", [None, "", "*"])
-def test_no_expression_wants_everything(expression: str | None) -> None:
+def test_a_missing_expression_matches_everything(expression: str | None) -> None:
     chosen = TagFilter.parse(expression)
     assert chosen.codes is None
     assert chosen.matches(0) and chosen.matches(-5)
@@ -57,11 +57,11 @@ def test_only_the_low_32_bits_are_compared() -> None:
     assert chosen.matches(-2147483648 & (1 << 64) - 1)
 
 
-def test_tags_with_one_hash_cannot_be_told_apart() -> None:
+def test_tags_with_equal_hashes_are_not_distinguished() -> None:
     assert TagFilter.parse("AaAa").matches(tags_code("BBBB"))
 
 
-def test_blanks_between_bars_want_nothing_and_bars_alone_are_an_error() -> None:
+def test_blanks_between_bars_match_nothing_and_bars_alone_are_an_error() -> None:
     assert TagFilter.parse(" || ").codes == frozenset()
     with pytest.raises(RemoteError) as caught:
         TagFilter.parse("||")

@@ -20,7 +20,7 @@ def test_names_of_letters_digits_and_some_signs_are_legal(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a b", "a/b", "../a", "a.b", "a\n", "ä", "a\0"])
-def test_what_means_something_to_a_file_system_is_not(name: str) -> None:
+def test_names_with_a_meaning_to_a_file_system_are_illegal(name: str) -> None:
     assert not is_legal_name(name)
     fault = f"The specified topic contains illegal characters, allowing only {PATTERN}"
     assert topic_name_fault(name) == fault
@@ -28,7 +28,7 @@ def test_what_means_something_to_a_file_system_is_not(name: str) -> None:
     assert group_name_fault(name) == fault
 
 
-def test_names_have_an_end_and_a_beginning() -> None:
+def test_empty_and_too_long_names_are_illegal() -> None:
     assert topic_name_fault(" ") == topic_name_fault("") == "The specified topic is blank."
     long = "The specified topic is longer than topic max length."
     assert topic_name_fault("x" * 128) == long and not is_legal_name("x" * 128)
@@ -37,7 +37,7 @@ def test_names_have_an_end_and_a_beginning() -> None:
     assert group_name_fault("")
 
 
-def test_whoever_may_not_send_to_a_topic_may_not_touch_it() -> None:
+def test_topics_closed_to_sends_cannot_be_changed() -> None:
     assert REFUSED_TOPICS < SYSTEM_TOPICS and all(map(is_legal_name, SYSTEM_TOPICS))
 
 
@@ -54,5 +54,7 @@ def test_whoever_may_not_send_to_a_topic_may_not_touch_it() -> None:
         ("TBW102", True),
     ],
 )
-def test_dead_letters_are_the_users_and_retries_are_not(topic: str, is_system: bool) -> None:
+def test_dead_letter_topics_are_open_to_users_and_retry_topics_are_not(
+    topic: str, is_system: bool
+) -> None:
     assert is_system_topic(topic) == is_system

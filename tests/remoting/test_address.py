@@ -5,18 +5,18 @@ import pytest
 from remoting.address import split_address, split_addresses
 
 
-def test_a_host_may_be_a_name_or_an_ipv6_address_in_brackets() -> None:
+def test_a_host_is_a_name_or_an_ipv6_address_in_brackets() -> None:
     assert split_address("broker.example:10911") == ("broker.example", 10911)
     assert split_address("[::1]:9876") == ("::1", 9876)
 
 
-def test_several_have_semicolons_between_them() -> None:
+def test_several_addresses_are_separated_by_semicolons() -> None:
     assert split_addresses("a:1; b:2;") == ("a:1", "b:2")
 
 
 @pytest.mark.parametrize(
     "text", ["", ";", "host", "host:", ":9876", "host:x", "host:65536", "a:1;b"]
 )
-def test_anything_else_is_none(text: str) -> None:
+def test_any_other_text_is_not_an_address(text: str) -> None:
     with pytest.raises(ValueError, match="is not an address of the form host:port"):
         split_addresses(text)

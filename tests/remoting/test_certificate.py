@@ -22,13 +22,15 @@ def pem(until: datetime) -> str:
         datetime(2051, 1, 1, tzinfo=UTC),
     ],
 )
-def test_the_end_is_that_of_who_made_it_and_of_several_the_first(until: datetime) -> None:
+def test_the_earliest_expiry_of_a_certificate_chain_counts(until: datetime) -> None:
     later = pem(datetime(2060, 1, 1, tzinfo=UTC))
     assert not_after_s(pem(until)) == until.timestamp()
     assert not_after_s(f"a comment\n{later}{pem(until)}") == until.timestamp()
 
 
-def test_no_certificate_has_no_end_and_a_cut_one_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_certificate_has_no_expiry_and_a_truncated_one_is_an_error(
+    tmp_path: Path,
+) -> None:
     assert not_after_s("nothing") is None
     for body in ("MA==", "MIIB", ""):
         text = f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n"

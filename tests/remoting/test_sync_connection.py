@@ -193,7 +193,7 @@ def test_a_server_that_speaks_another_protocol_is_an_error(
         connection.call(request(), repeats=True)
 
 
-def test_a_closed_connection_is_seen_without_a_request(
+def test_a_closed_connection_is_detected_without_a_request(
     server: FakeServer, connection: SyncConnection
 ) -> None:
     assert not connection.is_connected()

@@ -43,14 +43,14 @@ def shake(server: SSLContext, client: SSLContext, host: str = "127.0.0.1") -> st
     return version
 
 
-def test_a_client_that_trusts_the_signer_gets_in_by_tls_1_3(made: Certificates) -> None:
+def test_a_client_that_trusts_the_issuer_connects_with_tls_1_3(made: Certificates) -> None:
     files = made.files()
     assert shake(
         server_context(files), client_context(replace(files, cert_path="", key_path=""))
     ) == ("TLSv1.3")
 
 
-def test_tls_1_2_is_the_oldest_with_ciphers_that_keep_past_secrets(made: Certificates) -> None:
+def test_tls_1_2_is_accepted_only_with_forward_secrecy(made: Certificates) -> None:
     client = made.calls()
     client.maximum_version = TLSVersion.TLSv1_2
     assert shake(server_context(made.files()), client) == "TLSv1.2"
@@ -79,7 +79,7 @@ def test_older_versions_are_refused(
 
 
 @pytest.mark.parametrize("group", [0x0100, 0x0104, 0x0018, 0x0019])
-def test_a_server_computes_on_no_group_but_p_256(made: Certificates, group: int) -> None:
+def test_a_server_uses_only_the_group_p_256(made: Certificates, group: int) -> None:
     """ffdhe2048, ffdhe8192, P-384, P-521; one handshake with the second took 124 ms."""
     incoming, outgoing = MemoryBIO(), MemoryBIO()
     server = server_context(made.files()).wrap_bio(incoming, outgoing, server_side=True)
@@ -115,7 +115,7 @@ def test_ciphers_without_forward_secrecy_or_authentication_are_refused(made: Cer
         shake(server_context(made.files()), client)
 
 
-def test_a_client_must_show_a_certificate_where_it_is_required(made: Certificates) -> None:
+def test_a_required_client_certificate_is_enforced(made: Certificates) -> None:
     server = server_context(made.files(), "require")
     assert shake(server, made.calls(shows=made.files("client", "client-1")))
     with pytest.raises(SSLError, match=r"(?i)peer did not return a certificate"):
@@ -129,7 +129,7 @@ def test_a_client_must_show_a_certificate_where_it_is_required(made: Certificate
     assert shake(server_context(made.files(), "optional"), made.calls())
 
 
-def test_a_client_looks_at_who_signed_and_for_which_host_and_until_when(made: Certificates) -> None:
+def test_a_client_checks_issuer_host_name_and_expiry(made: Certificates) -> None:
     trusting = client_context(replace(made.files(), cert_path="", key_path=""))
     with pytest.raises(SSLError, match="IP address mismatch"):
         shake(server_context(made.files("other", "192.0.2.7")), trusting)
@@ -154,7 +154,7 @@ def said(made: Callable[[], SSLContext]) -> str:
     return str(error.value)
 
 
-def test_an_encrypted_key_is_opened_by_its_password_and_never_asked_for(made: Certificates) -> None:
+def test_an_encrypted_key_uses_the_given_password_without_a_prompt(made: Certificates) -> None:
     files = replace(made.files(), key_path=made.encrypted_key())
     assert shake(server_context(replace(files, key_password=PASSWORD)), made.calls())
     assert said(lambda: server_context(files)) == (
@@ -195,7 +195,7 @@ def test_the_command_that_converts_a_key_of_old_openssl_leads_to_one_that_is_rea
     assert shake(server_context(converted), made.calls())
 
 
-def test_files_that_cannot_be_used_are_named(made: Certificates, tmp_path: Path) -> None:
+def test_invalid_tls_files_are_named(made: Certificates, tmp_path: Path) -> None:
     files = made.files()
     junk, missing = tmp_path / "junk", str(tmp_path / "missing")
     junk.write_text("junk\n")
@@ -223,7 +223,7 @@ def test_files_that_cannot_be_used_are_named(made: Certificates, tmp_path: Path)
 
 
 @pytest.mark.parametrize("which_one", ["cert_path", "key_path", "trust_path"])
-def test_what_is_no_file_is_refused_and_not_waited_for(
+def test_a_pipe_or_directory_is_refused_without_blocking(
     made: Certificates, tmp_path: Path, which_one: str
 ) -> None:
     pipe = str(tmp_path / "pipe")
@@ -239,7 +239,7 @@ def test_what_is_no_file_is_refused_and_not_waited_for(
 
 
 @pytest.mark.parametrize("password", ["x" * 1025, "\udcff"])
-def test_a_password_that_cannot_be_one_is_told_as_such(made: Certificates, password: str) -> None:
+def test_an_invalid_password_is_reported(made: Certificates, password: str) -> None:
     files = replace(made.files(), key_path=made.encrypted_key(), key_password=password)
     assert said(lambda: server_context(files)) == (
         f"{files.key_path} is not opened: its password has more than 1,024 bytes, or is no text"
@@ -247,7 +247,7 @@ def test_a_password_that_cannot_be_one_is_told_as_such(made: Certificates, passw
     )
 
 
-def test_errors_are_told_in_words() -> None:
+def test_tls_errors_are_explained() -> None:
     assert reason_of_tls(ConnectionResetError(104, "Connection reset by peer")) == (
         "Connection reset by peer"
     )

@@ -24,14 +24,14 @@ def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_without_a_word_there_is_no_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_options_there_is_no_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tls_of_environment() is None
     monkeypatch.setenv(ENABLE, "false")
     monkeypatch.setenv(AUTH_SERVER, "false")
     assert tls_of_environment() is None
 
 
-def test_the_environment_says_all_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_tls_options_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ENABLE, "true")
     assert tls_of_environment() == Tls()
     for name, value in ((TRUST, "t"), (CERTIFICATE, "c"), (KEY, "k"), (KEY_PASSWORD, "p")):
@@ -40,13 +40,13 @@ def test_the_environment_says_all_there_is(monkeypatch: pytest.MonkeyPatch) -> N
     assert tls_of_environment() == Tls("t", "c", "k", "p", checks_server=False)
 
 
-def test_who_names_a_file_wants_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_naming_a_file_enables_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TRUST, "ca.pem")
     assert tls_of_environment() == Tls("ca.pem")
 
 
 @pytest.mark.parametrize("word", ["false", "FALSE"])
-def test_who_says_no_calls_without_whatever_is_named(
+def test_an_explicit_no_disables_tls_despite_named_files(
     monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
     monkeypatch.setenv(ENABLE, word)
@@ -55,7 +55,7 @@ def test_who_says_no_calls_without_whatever_is_named(
     assert tls_of_environment() is None
 
 
-def test_what_cannot_be_used_is_told_when_the_context_is_made(tmp_path: Path) -> None:
+def test_invalid_options_are_reported_when_the_context_is_created(tmp_path: Path) -> None:
     with pytest.raises(TlsUnusable, match=r"missing\.pem cannot be read"):
         Tls(str(tmp_path / "missing.pem")).context()
     files = Certificates(tmp_path).files()

@@ -65,7 +65,7 @@ def take(client: SSLSocket, wanted: int) -> bytes:
     return bytes(found)
 
 
-def test_nothing_there_is_no_end(pair: tuple[TlsSocket, SSLSocket]) -> None:
+def test_no_data_is_not_the_end_of_the_stream(pair: tuple[TlsSocket, SSLSocket]) -> None:
     server, client = pair
     with pytest.raises(BlockingIOError):
         server.recv(1 << 18)
@@ -76,14 +76,14 @@ def test_nothing_there_is_no_end(pair: tuple[TlsSocket, SSLSocket]) -> None:
     assert server.recv(1 << 18) == b"", "said as often as it is asked"
 
 
-def test_several_records_come_with_one_read(pair: tuple[TlsSocket, SSLSocket]) -> None:
+def test_one_read_returns_several_records(pair: tuple[TlsSocket, SSLSocket]) -> None:
     server, client = pair
     for number in range(10):
         client.sendall(bytes([number]) * 10)
     assert server.recv(1 << 18) == b"".join(bytes([number]) * 10 for number in range(10))
 
 
-def test_one_read_leaves_nothing_in_openssl_that_the_selector_does_not_know_of(
+def test_one_read_leaves_no_bytes_hidden_in_openssl(
     pair: tuple[TlsSocket, SSLSocket],
 ) -> None:
     server, client = pair
@@ -103,7 +103,7 @@ def test_one_read_leaves_nothing_in_openssl_that_the_selector_does_not_know_of(
     assert found == sent
 
 
-def test_a_buffer_that_does_not_go_is_offered_again_and_arrives_once(
+def test_a_refused_buffer_is_offered_again_and_arrives_once(
     pair: tuple[TlsSocket, SSLSocket],
 ) -> None:
     """As `Transport` does: what was not taken comes again, as a copy, perhaps with more behind."""
@@ -135,7 +135,7 @@ def test_a_buffer_that_does_not_go_is_offered_again_and_arrives_once(
     assert found == [wanted]
 
 
-def test_a_report_that_does_not_go_goes_before_the_next_one(
+def test_an_unsent_report_is_sent_before_the_next_one(
     pair: tuple[TlsSocket, SSLSocket],
 ) -> None:
     server, client = pair
@@ -158,7 +158,7 @@ def test_a_report_that_does_not_go_goes_before_the_next_one(
     assert numbers == [*range(sent + 1)]
 
 
-def test_what_comes_right_behind_the_handshake_waits_for_the_first_read(tmp_path: Path) -> None:
+def test_bytes_after_the_handshake_are_returned_by_the_first_read(tmp_path: Path) -> None:
     """A client may send with the last bytes of its handshake: no event would tell of it later."""
     made = Certificates(tmp_path)
     near, far = socketpair()
@@ -182,7 +182,7 @@ def test_what_comes_right_behind_the_handshake_waits_for_the_first_read(tmp_path
     server.close()
 
 
-def test_an_end_that_the_peer_announces_is_told_by_the_selector_too(
+def test_a_close_notify_makes_the_socket_readable(
     pair: tuple[TlsSocket, SSLSocket],
 ) -> None:
     server, client = pair
@@ -247,7 +247,9 @@ Sealed = tuple[TlsSocket, Fed, socket, Records]
 
 
 @pytest.mark.parametrize("first", [b"", b"x", b"x" * 5000])
-def test_a_flood_of_new_keys_ends_after_a_millisecond_of_them(sealed: Sealed, first: bytes) -> None:
+def test_a_flood_of_key_updates_ends_the_connection_after_a_millisecond(
+    sealed: Sealed, first: bytes
+) -> None:
     server, fed, far, records = sealed
     begins = records.data(first) if first else b""
     far.sendall(begins + b"".join(records.new_keys() for _ in range(2000)))
@@ -257,7 +259,7 @@ def test_a_flood_of_new_keys_ends_after_a_millisecond_of_them(sealed: Sealed, fi
     assert new_keys <= max(EMPTY_RECORDS_MAX, PART_RECORDS)
 
 
-def test_new_keys_one_at_a_time_end_it_too(sealed: Sealed) -> None:
+def test_single_key_updates_end_the_connection(sealed: Sealed) -> None:
     server, _, far, records = sealed
     for _ in range(EMPTY_RECORDS_MAX):
         far.sendall(records.new_keys())
@@ -268,14 +270,14 @@ def test_new_keys_one_at_a_time_end_it_too(sealed: Sealed) -> None:
         server.recv(1 << 18)
 
 
-def test_new_keys_and_a_byte_in_turn_end_it_too(sealed: Sealed) -> None:
+def test_key_updates_alternating_with_bytes_end_the_connection(sealed: Sealed) -> None:
     server, _, far, records = sealed
     far.sendall(b"".join(records.new_keys() + records.data(b"x") for _ in range(1000)))
     with pytest.raises(OSError, match="records without data"):
         server.recv(1 << 18)
 
 
-def test_few_at_a_time_are_counted_too(sealed: Sealed) -> None:
+def test_few_key_updates_at_a_time_are_counted(sealed: Sealed) -> None:
     server, _, far, records = sealed
     for _ in range(2):
         far.sendall(b"".join(records.new_keys() + records.data(b"x") for _ in range(16)))
@@ -286,7 +288,7 @@ def test_few_at_a_time_are_counted_too(sealed: Sealed) -> None:
         server.recv(1 << 18)
 
 
-def test_a_few_short_records_are_nothing_to_speak_of(sealed: Sealed) -> None:
+def test_a_few_short_records_are_accepted(sealed: Sealed) -> None:
     server, _, far, records = sealed
     for _ in range(100):
         far.sendall(b"".join(records.data(b"12345678") for _ in range(10)))
@@ -294,7 +296,7 @@ def test_a_few_short_records_are_nothing_to_speak_of(sealed: Sealed) -> None:
     assert not server.short_reads
 
 
-def test_new_keys_now_and_then_are_as_good_as_any(sealed: Sealed) -> None:
+def test_occasional_key_updates_are_accepted(sealed: Sealed) -> None:
     server, _, far, records = sealed
     for _ in range(300):
         far.sendall(records.new_keys() + records.data(b"x" * 2048))
@@ -304,7 +306,7 @@ def test_new_keys_now_and_then_are_as_good_as_any(sealed: Sealed) -> None:
         assert server.recv(1 << 18) == b"x" * 20_480
 
 
-def test_of_records_of_a_byte_one_read_takes_few_and_the_socket_keeps_the_rest(
+def test_one_read_takes_few_one_byte_records(
     sealed: Sealed,
 ) -> None:
     server, fed, far, records = sealed
@@ -334,7 +336,7 @@ def test_a_few_large_records_hide_no_flood(sealed: Sealed) -> None:
     assert fed.bytes <= len(large) + FED_BYTES
 
 
-def test_however_records_are_cut_none_of_them_counts_as_empty(sealed: Sealed) -> None:
+def test_a_split_record_does_not_count_as_empty(sealed: Sealed) -> None:
     server, _, far, records = sealed
     random = Random(seed := new_seed())
     print(f"TROUPEMQ_SEED={seed}")
@@ -354,7 +356,7 @@ def test_however_records_are_cut_none_of_them_counts_as_empty(sealed: Sealed) ->
     assert server._empty_records == 0
 
 
-def test_new_keys_in_small_reads_are_counted_as_in_large_ones(sealed: Sealed) -> None:
+def test_key_updates_in_small_reads_are_counted_as_in_large_ones(sealed: Sealed) -> None:
     """18 of them and a byte are no more than 512 bytes; each time they took half a millisecond."""
     server, _, far, records = sealed
     far.sendall(b"".join(records.new_keys() for _ in range(18)) + records.data(b"x"))
@@ -364,7 +366,7 @@ def test_new_keys_in_small_reads_are_counted_as_in_large_ones(sealed: Sealed) ->
         server.recv(1 << 18)
 
 
-def test_small_reads_of_data_are_never_too_many(sealed: Sealed) -> None:
+def test_small_reads_of_data_are_never_refused(sealed: Sealed) -> None:
     """Heartbeats and questions: one at a time, some at once, some cut."""
     server, _, far, records = sealed
     for number in range(1000):
@@ -411,7 +413,7 @@ def old(tmp_path: Path) -> Iterator[tuple[TlsSocket, Fed, socket, OldRecords]]:
     "before", [(), (1,), (300,) * 5, (2000, 2000), (1,) * 500, (RECORD_BYTES,)]
 )
 @pytest.mark.parametrize("again", [1, 10, 4096])
-def test_who_handshakes_again_is_given_up_before_openssl_hears_of_it(
+def test_a_renegotiation_is_refused_before_openssl_sees_it(
     old: tuple[TlsSocket, Fed, socket, OldRecords], before: tuple[int, ...], again: int
 ) -> None:
     """A record holds 4,096 times the four bytes; each was answered, 20 ms in one read."""
@@ -429,7 +431,7 @@ def test_who_handshakes_again_is_given_up_before_openssl_hears_of_it(
 
 @pytest.mark.parametrize("cut", [*range(1, 7), -9, -1])
 @pytest.mark.parametrize("before", [0, 300, 5000])
-def test_it_is_known_wherever_reads_end(
+def test_a_renegotiation_is_detected_at_any_read_boundary(
     old: tuple[TlsSocket, Fed, socket, OldRecords], before: int, cut: int
 ) -> None:
     """`cut`: in its head, or in the data before it."""
@@ -445,7 +447,7 @@ def test_it_is_known_wherever_reads_end(
     assert fed.bytes <= len(first)
 
 
-def test_a_server_cannot_ask_its_client_for_another_one(tmp_path: Path) -> None:
+def test_a_server_cannot_request_a_renegotiation(tmp_path: Path) -> None:
     made = Certificates(tmp_path)
     near, far = socketpair()
     near.settimeout(WAIT_S)
@@ -464,7 +466,7 @@ def test_a_server_cannot_ask_its_client_for_another_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("again", [100, 3800])
-def test_the_last_record_of_a_handshake_holds_no_other(tmp_path: Path, again: int) -> None:
+def test_the_last_handshake_record_contains_no_other(tmp_path: Path, again: int) -> None:
     """It is over with the first of its messages; the first read worked through the rest, 29 ms."""
     made, keys = Certificates(tmp_path), tmp_path / "keys"
     near, far = socketpair()
@@ -497,9 +499,7 @@ def hello(part_bytes: int) -> bytes:
 
 
 @pytest.mark.parametrize("part_bytes", [1, 100, 16_000])
-def test_a_step_of_a_handshake_takes_no_more_than_a_handshake_has(
-    tmp_path: Path, part_bytes: int
-) -> None:
+def test_a_handshake_step_reads_at_most_a_handshakes_bytes(tmp_path: Path, part_bytes: int) -> None:
     near, far = socketpair()
     with near, far:
         near.setblocking(False)

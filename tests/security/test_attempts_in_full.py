@@ -269,7 +269,7 @@ def many_files() -> Iterator[None]:
 @pytest.mark.slow(seconds=60)
 @pytest.mark.trial(short=0, long=1, every=4)
 @pytest.mark.parametrize("name", ATTEMPTS)
-def test_nobody_else_notices(
+def test_other_clients_are_not_affected(
     name: str, seed: int, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
     attempt(name, tmp_path, tell)
@@ -278,7 +278,7 @@ def test_nobody_else_notices(
 @pytest.mark.slow(seconds=150)
 @pytest.mark.trial(short=0, long=2, every=16, turn=1)
 @pytest.mark.parametrize("name", MORE_ATTEMPTS)
-def test_nobody_else_notices_the_longer_ones(
+def test_other_clients_are_not_affected_by_longer_attempts(
     name: str, seed: int, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
     attempt(name, tmp_path, tell)
@@ -286,7 +286,7 @@ def test_nobody_else_notices_the_longer_ones(
 
 @pytest.mark.slow(seconds=60)
 @pytest.mark.trial(short=0, long=3, every=16, turn=2)
-def test_a38_nobody_else_notices_whom_the_limits_let_in(
+def test_a38_other_clients_are_not_affected_by_admitted_connections(
     seed: int, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
     if which("unshare") is None or subprocess.run([*IN_A_NETWORK, "true"]).returncode:

@@ -125,7 +125,7 @@ PATHS = (
 )
 
 
-def test_a21_53_writes_no_other_file(attacked: Attacked) -> None:
+def test_a21_request_53_writes_no_other_file(attacked: Attacked) -> None:
     """The administrator himself is refused; a link counts as any file that is not read."""
     disk = attacked.made.disk
     disk.make_dirs("/other")
@@ -182,7 +182,7 @@ SENDS = {
 }
 
 
-def test_a23_no_code_leads_around_a_topics_permission(attacked: Attacked) -> None:
+def test_a23_no_code_bypasses_a_topics_permission(attacked: Attacked) -> None:
     for command, kind in SENDS.values():
         what = "topic:Orders" if kind == "topic" else "group:shop"
         for account in (NOTHING, READER):
@@ -193,7 +193,9 @@ def test_a23_no_code_leads_around_a_topics_permission(attacked: Attacked) -> Non
     }
 
 
-def test_a24_nobody_sends_himself_anothers_message(attacked: Attacked) -> None:
+def test_a24_a_client_cannot_send_back_another_accounts_message_to_itself(
+    attacked: Attacked,
+) -> None:
     """Nor one that waits for its time, or for its transaction."""
     attacked.made.make_group("readers")
     for properties in ("", "DELAY\x013", "TRAN_MSG\x01true\x02PGROUP\x01p"):
@@ -215,7 +217,7 @@ forged_topics = pytest.mark.parametrize(("topic", "properties"), FORGED.values()
 
 
 @forged_topics
-def test_a24_nobody_sends_himself_what_lies_behind_a_record_of_his_own_making(
+def test_a24_a_forged_record_gives_no_access_to_bytes_after_it_by_send_back(
     topic: str, properties: bytes, attacked: Attacked
 ) -> None:
     attacked.made.make_group("shop")
@@ -230,7 +232,7 @@ def test_a24_nobody_sends_himself_what_lies_behind_a_record_of_his_own_making(
 
 
 @forged_topics
-def test_a25_nobody_sees_what_lies_behind_a_record_of_his_own_making(
+def test_a25_a_forged_record_gives_no_access_to_bytes_after_it_by_view(
     topic: str, properties: bytes, attacked: Attacked
 ) -> None:
     attacked.stored_offset(topic="Orders")
@@ -241,7 +243,7 @@ def test_a25_nobody_sees_what_lies_behind_a_record_of_his_own_making(
     attacked.refuses("shop-account", command, f"can not find message by the offset, {at}")
 
 
-def test_a25_no_consumer_is_given_a_record_of_somebodys_making(attacked: Attacked) -> None:
+def test_a25_a_forged_record_is_not_delivered_to_consumers(attacked: Attacked) -> None:
     """Not even by an administrator, whom somebody may ask for it."""
     consumer, asker, _ = consumer_and_question(attacked)
     at = attacked.forge("Orders", beyond_bytes=600)
@@ -256,7 +258,7 @@ def test_a25_no_consumer_is_given_a_record_of_somebodys_making(attacked: Attacke
     assert consumer.receive_now() == []
 
 
-def test_a25_nobody_sees_anothers_message_by_its_id(attacked: Attacked) -> None:
+def test_a25_a_message_of_another_account_cannot_be_viewed_by_id(attacked: Attacked) -> None:
     for properties in ("", "DELAY\x013", "TRAN_MSG\x01true\x02PGROUP\x01p"):
         offset = attacked.stored_offset(topic="Topic", properties=properties)
         command = RemotingCommand(Code.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset).encode())
@@ -265,7 +267,7 @@ def test_a25_nobody_sees_anothers_message_by_its_id(attacked: Attacked) -> None:
     assert attacked.refused() == {(READER, 33): 9}
 
 
-def test_a25_nobody_is_sent_what_lies_between_his_own_messages(attacked: Attacked) -> None:
+def test_a25_a_pull_contains_no_bytes_between_own_messages(attacked: Attacked) -> None:
     """Where it is little, and where it is little on average."""
     made = attacked.made
     secrets = ("", "DELAY\x013", "TRAN_MSG\x01true\x02PGROUP\x01p")
@@ -287,7 +289,9 @@ def test_a25_nobody_is_sent_what_lies_between_his_own_messages(attacked: Attacke
 
 
 @pytest.mark.parametrize("end", [TRANSACTION_COMMIT, TRANSACTION_ROLLBACK])
-def test_a26_nobody_ends_anothers_transaction(end: int, attacked: Attacked) -> None:
+def test_a26_a_transaction_of_another_account_cannot_be_settled(
+    end: int, attacked: Attacked
+) -> None:
     made = attacked.made
     properties = "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01u"
     half = made.stored(made.send_as("shop-account", topic="Topic", properties=properties))
@@ -306,9 +310,7 @@ def test_a26_nobody_ends_anothers_transaction(end: int, attacked: Attacked) -> N
 
 
 @pytest.mark.parametrize("end", [TRANSACTION_COMMIT, TRANSACTION_ROLLBACK])
-def test_a26_nobody_ends_anothers_transaction_by_a_record_of_his_own_making(
-    end: int, attacked: Attacked
-) -> None:
+def test_a26_a_forged_record_settles_no_other_transaction(end: int, attacked: Attacked) -> None:
     """One that names the other's number among the half messages."""
     made = attacked.made
     properties = "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01u"
@@ -336,7 +338,7 @@ def consumer_and_question(attacked: Attacked) -> tuple[PairedLine, PairedLine, R
     return consumer, asker, passed_on
 
 
-def test_a29_an_answer_counts_only_from_who_was_asked(attacked: Attacked) -> None:
+def test_a29_an_answer_counts_only_from_the_called_client(attacked: Attacked) -> None:
     """Others send one with the same number, and with all numbers about it."""
     consumer, asker, passed_on = consumer_and_question(attacked)
     forger = attacked.line("192.0.2.21")
@@ -353,7 +355,7 @@ def _answer(asked: RemotingCommand, opaque: int, body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("code", [Code.GET_CONSUMER_RUNNING_INFO, Code.CONSUME_MESSAGE_DIRECTLY])
-def test_a30_a_consumer_is_not_shown_who_asks(code: Code, attacked: Attacked) -> None:
+def test_a30_a_consumer_does_not_see_the_requesting_account(code: Code, attacked: Attacked) -> None:
     made = attacked.made
     consumer, asker, _ = consumer_and_question(attacked)
     message_id = (made.send(topic="Orders").fields or {})["msgId"]
@@ -371,7 +373,7 @@ def test_a30_a_consumer_is_not_shown_who_asks(code: Code, attacked: Attacked) ->
 # --- A28: replies to others' questions
 
 
-def test_a28_who_waits_for_a_reply_gets_none_of_who_may_not_reply() -> None:
+def test_a28_an_account_without_permission_cannot_reply() -> None:
     listed = "topicPerms: [Orders=SUB, DefaultCluster_REPLY_TOPIC=DENY]"
     made = with_accounts(1, ACCOUNTS.replace("topicPerms: [Orders=SUB]", listed))
     properties = "CORRELATION_ID\x01guessed\x02REPLY_TO_CLIENT\x01victim\x02"

@@ -148,7 +148,7 @@ def test_a49_a_silent_name_server_is_an_error_by_the_timeout(
 
 
 @pytest.mark.parametrize("answers", FLOODS.values(), ids=FLOODS.keys())
-def test_a49_a_flood_of_answers_to_others_is_not_held(
+def test_a49_a_flood_of_foreign_answers_is_not_buffered(
     answers: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The right one comes behind it: all of it has been read by then."""
@@ -185,7 +185,7 @@ def test_a49_a_route_of_billions_of_queues_is_an_error() -> None:
         assert process_time() - worked_s < WRONG_S
 
 
-def test_a49_an_answer_to_another_question_is_none() -> None:
+def test_a49_an_answer_to_another_request_is_ignored() -> None:
     def wrong(command: RemotingCommand) -> bytes:
         answer = command.answer(body=endless_route("127.0.0.1:1"))
         answer.opaque = command.opaque + 1000
@@ -224,7 +224,7 @@ def test_a49_a_silent_broker_is_an_error_by_the_timeout(broker: FakeServer) -> N
 
 
 @pytest.mark.parametrize(("silent_s", "asked"), [(inf, 1), (SILENT_S, 2)])
-def test_a49_a_command_asks_a_silent_broker_once_and_who_looks_for_long_now_and_then(
+def test_a49_a_silent_broker_is_asked_once_and_then_rarely(
     broker: FakeServer, monkeypatch: pytest.MonkeyPatch, silent_s: float, asked: int
 ) -> None:
     """With eight of them `statsAll` began anew with each of 200 topics, after 20 s."""
@@ -249,7 +249,7 @@ def test_a49_a_hostile_broker_is_an_error_of_the_send(answer: Answer, broker: Fa
     assert monotonic() - began_s < settings.send_timeout_ms / 1000, "it need not time out for that"
 
 
-def test_a49_a_broker_that_sends_a_producer_from_itself_to_itself_is_asked_three_times(
+def test_a49_a_broker_that_redirects_to_itself_is_tried_three_times(
     broker: FakeServer,
 ) -> None:
     broker.on(SEND, lambda command: command.answer(17, remark="not here, ask for a route"))
@@ -265,7 +265,7 @@ def bomb() -> bytes:
     return first + next_one * (DECOMPRESSED_BYTES_MAX // len(block))
 
 
-def test_a49_a_message_that_unfolds_without_end_is_a_sentence(broker: FakeServer) -> None:
+def test_a49_a_decompression_bomb_is_a_one_sentence_error(broker: FakeServer) -> None:
     record = encode_record(MessageRecord("Topic", bomb(), sys_flag=COMPRESSED))
     header = PullMessageResponseHeader(0, 1, 0, 1).encode()
     nobody = b'{"groupList":[]}'

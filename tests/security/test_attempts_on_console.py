@@ -104,7 +104,7 @@ def hostile_cluster(text: str) -> ClusterSnapshot:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_a42_what_names_and_messages_say_stays_text(
+def test_a42_names_and_messages_are_escaped(
     visit: Visit, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(visit.console.watch, "newest", lambda: hostile_cluster(text))
@@ -143,7 +143,7 @@ def test_a42_what_names_and_messages_say_stays_text(
 
 
 @pytest.mark.heavy
-def test_a43_foreign_pages_forms_without_token_and_gets_change_nothing(visit: Visit) -> None:
+def test_a43_requests_without_a_form_token_change_nothing(visit: Visit) -> None:
     """Each change there is, in each of these ways."""
     users = visit.console.accounts.users()
     noted = len(visit.console.audit.newest(500))
@@ -178,7 +178,7 @@ def is_in(visit: Visit) -> bool:
     return visit.client.get("/alerts", follow_redirects=False).status_code == 200
 
 
-def test_a44_sessions_begin_at_the_login_and_end_on_the_server(visit_to: MakeVisit) -> None:
+def test_a44_sessions_start_at_the_login_and_end_on_the_server(visit_to: MakeVisit) -> None:
     visit = visit_to(None, behind_tls=True)
     visit.client.base_url = "https://localhost"
     clock = [1000.0]
@@ -221,7 +221,7 @@ def test_a44_sessions_begin_at_the_login_and_end_on_the_server(visit_to: MakeVis
 
 
 @pytest.mark.heavy
-def test_a45_passwords_that_are_guessed_are_not_looked_at(visit_to: MakeVisit) -> None:
+def test_a45_password_guesses_are_rejected_without_a_check(visit_to: MakeVisit) -> None:
     """200 of the 10,000: of one address, for one name and for ever other ones."""
     visit = visit_to(None)
     clock, looked_at = [1000.0], []
@@ -250,7 +250,7 @@ def test_a45_passwords_that_are_guessed_are_not_looked_at(visit_to: MakeVisit) -
     assert visit.log_in("admin", right).status_code == 303
 
 
-def test_a45_the_first_password_is_random_and_kept_as_scrypt(tmp_path: Path) -> None:
+def test_a45_the_first_password_is_random_and_stored_as_scrypt(tmp_path: Path) -> None:
     made = [Accounts(tmp_path / f"{number}" / "accounts.json") for number in range(3)]
     passwords = {each.first_password for each in made}
     assert len(passwords) == 3 and all(each is not None and len(each) >= 20 for each in passwords)
@@ -270,7 +270,7 @@ HOSTS_OF_OTHERS = (
 
 
 @pytest.mark.parametrize("host", HOSTS_OF_OTHERS)
-def test_a46_a_name_of_others_that_leads_here_is_not_answered(visit: Visit, host: str) -> None:
+def test_a46_requests_for_foreign_host_names_are_refused(visit: Visit, host: str) -> None:
     for more in ({}, {"X-Forwarded-Host": "localhost", "Forwarded": "host=localhost"}):
         for path in ("/login", "/api/topics", "/static/htmx.min.js"):
             answer = visit.client.get(path, headers={"Host": host, **more})
@@ -283,7 +283,7 @@ LEADING_ELSEWHERE = ["//evil.example", "/\\evil.example", "https:evil", "/%0d%0a
 
 
 @pytest.mark.parametrize("following", LEADING_ELSEWHERE)
-def test_a46_a_login_leads_nowhere_else(visit_to: MakeVisit, following: str) -> None:
+def test_a46_a_login_does_not_redirect_elsewhere(visit_to: MakeVisit, following: str) -> None:
     visit = visit_to(None)
     password = visit.console.accounts.first_password or ""
     answer = visit.log_in("admin", password, following)
@@ -326,7 +326,7 @@ def login_page(server: ConsoleServer) -> bytes:
 HEAD = b"GET /login HTTP/1.1\r\nHost: localhost\r\n"
 
 
-def test_a47_heads_and_bodies_that_are_too_much_are_refused(server: ConsoleServer) -> None:
+def test_a47_too_large_heads_and_bodies_are_refused(server: ConsoleServer) -> None:
     form = HEAD.replace(b"GET", b"POST")
     for request, statuses in (
         (HEAD + b"X: " + b"x" * (1 << 20) + b"\r\n\r\n", (b"400",)),
@@ -342,7 +342,7 @@ def test_a47_heads_and_bodies_that_are_too_much_are_refused(server: ConsoleServe
     assert b" 200 OK" in login_page(server)
 
 
-def test_a47_paths_that_lead_out_are_not_there(server: ConsoleServer) -> None:
+def test_a47_paths_outside_the_assets_are_not_found(server: ConsoleServer) -> None:
     for path in (
         b"/static/../../etc/passwd",
         b"/static/%2e%2e/%2e%2e/accounts.json",
@@ -356,7 +356,7 @@ def test_a47_paths_that_lead_out_are_not_there(server: ConsoleServer) -> None:
         assert b" 404 " in asked(server, request), path
 
 
-def test_a47_many_that_hang_are_cut_and_more_are_told_so(
+def test_a47_hanging_requests_are_closed_and_further_ones_refused(
     server: ConsoleServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hundred for the thousand, 20 at once for the 200."""
@@ -378,7 +378,7 @@ def test_a47_many_that_hang_are_cut_and_more_are_told_so(
 # --- A48
 
 
-def test_a48_topics_and_groups_made_up_by_the_hundred_do_not_make_the_page_longer() -> None:
+def test_a48_hundreds_of_invented_names_do_not_lengthen_the_page() -> None:
     most = 40
     made = SimulatedBroker(9, config=replace(BROKER, metrics_series_max=most))
     made.make_topic()

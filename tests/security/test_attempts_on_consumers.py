@@ -79,7 +79,7 @@ def first(
 
 
 @pytest.mark.parametrize("attempt", PULLED.values(), ids=PULLED.keys())
-def test_a49_a_consumer_goes_on_behind_a_broker_that_answers_pulls_wrongly(
+def test_a49_a_consumer_continues_despite_wrong_pull_answers(
     attempt: Handler, broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     bodies, seen = fill(broker, MESSAGES), Seen()
@@ -96,7 +96,7 @@ def test_a49_a_consumer_goes_on_behind_a_broker_that_answers_pulls_wrongly(
     "code", [Code.GET_CONSUMER_LIST_BY_GROUP, Code.QUERY_CONSUMER_OFFSET, Code.HEART_BEAT]
 )
 @pytest.mark.parametrize("name", ["a length of 2 GiB", "a deep body", "no JSON"])
-def test_a49_a_consumer_comes_to_its_queues_in_spite_of_wrong_answers(
+def test_a49_a_consumer_gets_its_queues_despite_wrong_answers(
     code: Code, name: str, broker: FakeBroker
 ) -> None:
     bodies, seen = fill(broker, MESSAGES), Seen()
@@ -105,7 +105,7 @@ def test_a49_a_consumer_comes_to_its_queues_in_spite_of_wrong_answers(
         assert set(seen.take(MESSAGES)) == set(bodies)
 
 
-def test_a49_a_message_that_unfolds_without_end_is_a_failed_one(broker: FakeBroker) -> None:
+def test_a49_a_decompression_bomb_is_a_failed_message(broker: FakeBroker) -> None:
     fill(broker, 0)
     record = MessageRecord(TOPIC, bomb(), sys_flag=COMPRESSED)
     broker.queues[0].append(encode_record(record))
@@ -118,7 +118,9 @@ def test_a49_a_message_that_unfolds_without_end_is_a_failed_one(broker: FakeBrok
 
 
 @pytest.mark.parametrize("body_bytes", [10, 1 << 16])
-def test_a49_a_flood_of_answers_to_others_is_not_held(body_bytes: int, broker: FakeBroker) -> None:
+def test_a49_a_flood_of_foreign_answers_is_not_buffered(
+    body_bytes: int, broker: FakeBroker
+) -> None:
     bodies, seen = fill(broker, MESSAGES), Seen()
     others = flood(10_000 if body_bytes < 100 else 100, body_bytes)
     with consumer(broker, seen):
@@ -134,7 +136,7 @@ def test_a49_a_flood_of_answers_to_others_is_not_held(body_bytes: int, broker: F
     assert most_bytes < HELD_BYTES_MAX
 
 
-def test_a49_requests_of_a_broker_that_cannot_be_understood_end_nothing(broker: FakeBroker) -> None:
+def test_a49_invalid_requests_of_a_broker_end_nothing(broker: FakeBroker) -> None:
     """They are taken on the thread that reads all answers."""
     random = Random(1)
     bodies = [None, b"{", b"[" * 100_000, b"\xff" * 100, b'{"offsetTable":{"a":1}}', RECORD[:-3]]
@@ -155,7 +157,7 @@ def test_a49_requests_of_a_broker_that_cannot_be_understood_end_nothing(broker: 
         assert seen.take(1) == [b"behind them"]
 
 
-def test_a49_a_damaged_record_is_refused_or_another_one() -> None:
+def test_a49_a_damaged_record_is_refused_or_decoded() -> None:
     """Whatever else it raised would end the pulls of its queue."""
     random, queue = Random(1), MessageQueue(TOPIC, "b", 0)
     for _ in range(2000):

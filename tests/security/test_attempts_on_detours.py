@@ -101,7 +101,7 @@ def test_a52_the_console_signs_for_no_server_that_is_not_listed() -> None:
         cluster.close()
 
 
-def test_a52_what_the_console_signed_makes_no_administrator(made: GuardedBroker) -> None:
+def test_a52_the_consoles_signatures_give_no_administration_rights(made: GuardedBroker) -> None:
     """Not even where somebody hears it on the way to a listed broker."""
     run = "evil-account" + "true" + "evil-secret"
     heard = RemotingCommand(Code.CANCEL_JOB, {"run": run})
@@ -123,9 +123,7 @@ def test_a52_what_the_console_signed_makes_no_administrator(made: GuardedBroker)
 
 
 @pytest.mark.parametrize("level", [1, -1], ids=["retry", "dead letter"])
-def test_a53_a_message_given_back_comes_from_the_topic_where_it_lies(
-    made: GuardedBroker, level: int
-) -> None:
+def test_a53_a_sent_back_message_keeps_its_stored_topic(made: GuardedBroker, level: int) -> None:
     """Its producer wrote another one, which the group consumed it as, and redrive sent it to."""
     forged = "RETRY_TOPIC\x01Secret\x02ORIGIN_MESSAGE_ID\x01of another"
     sent = made.stored(made.send(topic="Orders", properties=forged))
@@ -138,7 +136,7 @@ def test_a53_a_message_given_back_comes_from_the_topic_where_it_lies(
     assert found[ORIGIN_MESSAGE_ID] == own_id
 
 
-def test_a53_a_retry_keeps_where_it_came_from_when_it_is_given_back_again(
+def test_a53_a_retry_sent_back_again_keeps_its_original_topic(
     made: GuardedBroker,
 ) -> None:
     sent = made.stored(made.send(topic="Orders"))
@@ -155,7 +153,7 @@ def test_a53_a_retry_keeps_where_it_came_from_when_it_is_given_back_again(
 @pytest.mark.parametrize(
     ("account", "topic"), [("shop-account", "%RETRY%shop"), ("sender-account", "%DLQ%shop")]
 )
-def test_a53_who_puts_a_message_back_names_only_topics_of_his_own(
+def test_a53_a_send_back_can_name_only_permitted_topics(
     made: GuardedBroker, account: str, topic: str
 ) -> None:
     for properties in (
@@ -185,7 +183,7 @@ def sink(batch: int, first: int = 0, end: int | None = None) -> RemotingCommand:
     return batch_command(MESSAGES, first, end, batch=batch, topic="Topic")
 
 
-def test_a54_a_query_of_the_same_name_moves_no_lane_of_another_account() -> None:
+def test_a54_a_query_of_equal_name_moves_no_lane_of_another_account() -> None:
     """A batch far ahead made a query's own ones old: they were answered as stored, and lost."""
     broker = with_accounts(1, ACCOUNTS + MORE)
     broker.make_topic()
@@ -207,7 +205,7 @@ def test_a54_a_query_of_the_same_name_moves_no_lane_of_another_account() -> None
 
 
 @pytest.mark.parametrize("is_read_again", [False, True], ids=["by the file", "by the log"])
-def test_a54_a_lane_is_its_accounts_after_a_start(is_read_again: bool) -> None:
+def test_a54_a_lane_belongs_to_its_account_after_a_start(is_read_again: bool) -> None:
     broker = with_accounts(1, ACCOUNTS + MORE)
     broker.make_topic()
     broker.system.drain()
@@ -223,7 +221,7 @@ def test_a54_a_lane_is_its_accounts_after_a_start(is_read_again: bool) -> None:
         assert progress_in(found) == (batch, 4)
 
 
-def test_a54_a_query_goes_on_whose_lanes_are_from_before_there_were_accounts() -> None:
+def test_a54_lanes_from_before_access_control_continue() -> None:
     before = SimulatedBroker(1)
     before.make_topic()
     before.system.drain()
@@ -236,7 +234,7 @@ def test_a54_a_query_goes_on_whose_lanes_are_from_before_there_were_accounts() -
     assert len([each for queue in range(4) for each in made.messages("Topic", queue)]) == 4
 
 
-def test_a54_no_lane_leaps(made: GuardedBroker) -> None:
+def test_a54_a_lane_cannot_jump_ahead(made: GuardedBroker) -> None:
     made.make_topic()
     made.system.drain()
     assert progress_in(made.ask_as("shop-account", sink(7))) == (7, 4)

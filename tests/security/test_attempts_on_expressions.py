@@ -103,7 +103,7 @@ def heartbeat(*expressions: str, group: str = "consumers") -> RemotingCommand:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("long", LONGEST.values(), ids=LONGEST.keys())
-def test_a13_long_expressions_in_one_heartbeat_are_compiled_one_in_a_round(
+def test_a13_long_expressions_of_a_heartbeat_are_compiled_one_a_round(
     long: Long, made: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handlers = Handlers(monkeypatch)
@@ -119,7 +119,7 @@ def test_a13_long_expressions_in_one_heartbeat_are_compiled_one_in_a_round(
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("long", LONGEST.values(), ids=LONGEST.keys())
-def test_a13_long_expressions_of_pulls_and_checks_are_compiled_one_in_a_round(
+def test_a13_long_expressions_of_pulls_and_checks_are_compiled_one_a_round(
     long: Long, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = filtering()
@@ -173,7 +173,7 @@ def test_a13_a_client_of_many_groups_registers_all_its_filters_in_one_heartbeat(
     assert made.ask(pull).code == ResponseCode.PULL_NOT_FOUND
 
 
-def test_a14_an_expression_that_is_no_longer_compiled_is_compiled_again_for_its_pulls(
+def test_a14_an_evicted_expression_is_compiled_again_for_its_pulls(
     made: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made.make_topic("T0")
@@ -185,7 +185,7 @@ def test_a14_an_expression_that_is_no_longer_compiled_is_compiled_again_for_its_
     assert (handlers.most_compiled, compile.is_compiled("a > 5")) == (1, True)
 
 
-def test_a14_only_so_much_is_kept_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a14_the_cache_of_compiled_expressions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compile, "CACHED_CHARS", 1000)
     monkeypatch.setattr(compile, "CACHED_EXPRESSIONS", 5)
     monkeypatch.setattr(compile, "_cache", {})

@@ -28,7 +28,7 @@ def oneway(made: SimulatedBroker, *commands: RemotingCommand) -> None:
     made.system.drain()
 
 
-def test_a18_offsets_of_groups_topics_and_queues_that_are_none_have_a_ceiling() -> None:
+def test_a18_offsets_of_unknown_groups_topics_and_queues_are_limited() -> None:
     made = SimulatedBroker(1, config=replace(BROKER, auto_groups_max=20))
     made.make_topic()
     made.make_group()
@@ -82,7 +82,7 @@ def locked(answer: RemotingCommand) -> int:
     return len(LockBatchResponse.decode(answer.body).lock_ok_mq_set)
 
 
-def test_a18_a_request_locks_so_many_queues_and_more_are_not_even_read(
+def test_a18_the_queues_of_a_lock_request_are_limited_before_they_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = SimulatedBroker(1)
@@ -97,7 +97,7 @@ def test_a18_a_request_locks_so_many_queues_and_more_are_not_even_read(
     assert times(logs, "queue lock request rejected: too many queues") == [1]
 
 
-def test_a18_so_many_queues_are_locked_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a18_the_total_number_of_locked_queues_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_locks, "LOCKS_MAX", 100)
     made = SimulatedBroker(1)
     with capture_logs() as logs:
@@ -110,7 +110,7 @@ def test_a18_so_many_queues_are_locked_in_all(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("where", ["group", "topic"])
-def test_a18_a_lock_keeps_no_long_names(where: str) -> None:
+def test_a18_a_lock_stores_no_long_names(where: str) -> None:
     made = SimulatedBroker(1)
     answer = made.ask(locking(1, **{where: "x" * 2000}))
     assert answer.code == ResponseCode.SYSTEM_ERROR

@@ -83,7 +83,7 @@ def test_a55_no_monitor_ends_or_moves_the_lease_of_another(made: GuardedBroker) 
     assert leases() == [5]
 
 
-def test_a55_no_monitor_uses_up_the_leases_of_all(made: GuardedBroker) -> None:
+def test_a55_a_monitor_cannot_exhaust_the_leases(made: GuardedBroker) -> None:
     for number in range(LEASES_OF_OWNER_MAX):
         assert made.ask_as("monitor-account", lease(TAKE, f"{number}")).code == 0
     answer = made.ask_as("monitor-account", lease(TAKE, "one more"))
@@ -101,7 +101,7 @@ def locks(code: Code, client_id: str = "10.0.0.1@1") -> RemotingCommand:
     return RemotingCommand(code, body=body)
 
 
-def test_a55_no_account_unlocks_what_a_client_of_another_has_locked(made: GuardedBroker) -> None:
+def test_a55_an_account_cannot_unlock_queues_of_another(made: GuardedBroker) -> None:
     """An id is no secret: 38 tells those of all members."""
 
     def locked(account: str) -> bool:
@@ -128,7 +128,7 @@ TWO = {
 
 
 @pytest.mark.parametrize("code", TWO, ids=lambda code: code.name)
-def test_a56_who_may_use_a_group_is_told_nothing_of_a_topic(
+def test_a56_a_group_permission_reveals_nothing_about_a_topic(
     made: GuardedBroker, code: Code
 ) -> None:
     command = RemotingCommand(code, {"topic": "Secret", TWO[code]: "shop"})
@@ -140,7 +140,7 @@ def test_a56_who_may_use_a_group_is_told_nothing_of_a_topic(
     assert not (made.ask(command).remark or "").startswith(PREFIX), "an administrator may"
 
 
-def test_a56_of_all_topics_of_a_group_only_ones_own_are_told(made: GuardedBroker) -> None:
+def test_a56_only_permitted_topics_of_a_group_are_returned(made: GuardedBroker) -> None:
     for topic in ("Orders", "Secret"):
         header = UpdateConsumerOffsetHeader("shop", topic, 0, 0)
         made.ask(RemotingCommand(Code.UPDATE_CONSUMER_OFFSET, header.encode()))
@@ -170,7 +170,7 @@ JUDGED_ELSEWHERE = {
 
 
 @pytest.mark.parametrize("code", sorted(BROKER_RIGHTS), ids=lambda code: Code(code).name)
-def test_a56_each_name_in_a_header_is_judged(code: Code) -> None:
+def test_a56_each_name_in_a_header_is_checked(code: Code) -> None:
     """Or it is said where; administrators' codes and sends are judged as a whole."""
     header, right = REQUEST_HEADERS.get(code), BROKER_RIGHTS[code]
     is_send = code in SEND_CODES or right.is_administration
@@ -203,9 +203,7 @@ EVERYTHING = {
 
 
 @pytest.mark.parametrize("who", EVERYTHING)
-def test_a57_reports_and_logs_of_jobs_are_for_who_may_read_every_topic(
-    who: str, tmp_path: Path
-) -> None:
+def test_a57_job_reports_and_logs_need_permission_for_every_topic(who: str, tmp_path: Path) -> None:
     """A report has samples of dead letters, a log whatever failed."""
     account, sees = EVERYTHING[who]
     log = tmp_path / "run.log"
@@ -239,7 +237,7 @@ def asked(world: World, account: Account, code: Code, **values: str) -> Remoting
     return answer
 
 
-def test_a57_every_argument_of_a_job_that_is_a_path_is_known_as_one() -> None:
+def test_a57_every_path_argument_of_a_job_is_recognized() -> None:
     """A path of the asker's choice is read or written by the broker."""
     named = set()
     for path in Path(jobs_package.__file__).parent.glob("[a-z]*.py"):

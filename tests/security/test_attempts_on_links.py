@@ -27,7 +27,7 @@ def white_list(line: Line, path: Path) -> int:
 
 
 @pytest.mark.parametrize("is_loaded", [True, False])
-def test_a21_a_link_is_written_through_only_where_it_is_an_accounts_file(
+def test_a21_only_a_linked_accounts_file_is_written_through_its_link(
     tmp_path: Path, is_loaded: bool
 ) -> None:
     """Below acl/ whoever may make a link there has made it one; it stays a link."""

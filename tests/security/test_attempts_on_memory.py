@@ -66,7 +66,7 @@ def half_frame(total_bytes: int, part_bytes: int) -> bytes:
     return (pack(">iI", total_bytes - 4, 100) + bytes(part_bytes))[:part_bytes]
 
 
-def test_a1_a_byte_a_minute_is_no_traffic() -> None:
+def test_a1_a_byte_a_minute_does_not_count_as_traffic() -> None:
     made = broker()
     frame = frames_of([question()])
     with capture_logs() as logs, paired_lines(made, 21, STRANGER) as (neighbour, *slow):
@@ -82,7 +82,7 @@ def test_a1_a_byte_a_minute_is_no_traffic() -> None:
     assert events(logs) == {"frame timed out": 1}
 
 
-def test_a1_a_long_frame_has_the_time_that_its_length_takes() -> None:
+def test_a1_a_long_frame_gets_time_in_proportion_to_its_length() -> None:
     made = broker()
     size = 4 << 20
     with paired_lines(made, 2, STRANGER) as (slow, stuck):
@@ -96,7 +96,7 @@ def test_a1_a_long_frame_has_the_time_that_its_length_takes() -> None:
         assert slow.is_closed() and stuck.is_closed()
 
 
-def test_a1_frame_after_frame_is_traffic() -> None:
+def test_a1_complete_frames_count_as_traffic() -> None:
     """Each read ends within a frame, as a busy client's do: none of them takes long."""
     made = broker()
     frame = frames_of([question()])
@@ -108,7 +108,7 @@ def test_a1_frame_after_frame_is_traffic() -> None:
             assert len(line.receive_now()) == 1
 
 
-def test_a2_half_frames_have_a_limit_in_all_and_for_each_address(
+def test_a2_partial_frames_are_limited_in_total_and_per_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits_module, "HALF_BYTES_MAX", 1 << 20)
@@ -136,7 +136,7 @@ def test_a2_half_frames_have_a_limit_in_all_and_for_each_address(
     assert events(logs) == {"byte quota exceeded: incomplete frames": 1}
 
 
-def test_a2_a_frame_that_becomes_whole_is_held_no_more() -> None:
+def test_a2_a_completed_frame_leaves_the_quota() -> None:
     made = broker()
     frame = frames_of([send_command(bytes(60_000))])
     with paired_lines(made, 1, STRANGER) as (line,):
@@ -149,7 +149,7 @@ def test_a2_a_frame_that_becomes_whole_is_held_no_more() -> None:
 
 
 @pytest.mark.trial(short=1, long=3)
-def test_a3_a_frame_in_pieces_of_two_bytes_is_no_heap_of_objects(
+def test_a3_a_frame_in_two_byte_pieces_takes_bounded_memory(
     seed: int, tell: Callable[[str], None]
 ) -> None:
     """One of 128 KiB in `make test`, one of 4 and one of 16 MiB in `make trials`."""
@@ -195,7 +195,7 @@ def test_a3_pieces_of_any_length_are_one_frame() -> None:
     ],
     ids=["0", "3", "-1", "-2^31", "2^31-1", "header over frame", "header over 1 MiB"],
 )
-def test_a4_a_length_that_cannot_be_is_refused_at_its_eight_bytes(head: bytes) -> None:
+def test_a4_an_invalid_length_is_refused_after_eight_bytes(head: bytes) -> None:
     (event,) = Stream().receive(head)
     assert isinstance(event, FrameError)
     made = broker()
@@ -206,7 +206,7 @@ def test_a4_a_length_that_cannot_be_is_refused_at_its_eight_bytes(head: bytes) -
         assert is_served(neighbour)
 
 
-def test_a38_connections_have_a_limit_for_each_address_and_in_all() -> None:
+def test_a38_connections_are_limited_per_address_and_in_total() -> None:
     config = replace(BROKER, connections_max=8, connections_of_address_max=5)
     made = SimulatedBroker(1, config=config)
     made.make_topic()
@@ -226,7 +226,7 @@ def test_a38_connections_have_a_limit_for_each_address_and_in_all() -> None:
     }
 
 
-def test_a38_who_stands_at_a_door_of_tls_and_says_nothing_is_counted_too(tmp_path: Path) -> None:
+def test_a38_silent_connections_at_a_tls_port_are_counted(tmp_path: Path) -> None:
     files = Certificates(tmp_path).files()
     config = replace(
         BROKER,
@@ -271,7 +271,7 @@ def test_a38_who_stands_at_a_door_of_tls_and_says_nothing_is_counted_too(tmp_pat
     }
 
 
-def test_a39_answers_that_nobody_takes_have_a_limit_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a39_unread_answers_are_limited_in_total(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits_module, "UNSENT_BYTES_OF_ALL_MAX", 3 << 20)
     made = broker()
     for _ in range(12):
@@ -294,7 +294,7 @@ def connection_is_gone(made: SimulatedBroker, line: PairedLine) -> bool:
     return line.local not in [connection.remote for connection in live]
 
 
-def test_a40_one_connection_holds_so_many_pulls_and_no_more(
+def test_a40_held_pulls_of_one_connection_are_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(held_pulls, "HELD_OF_PEER_MAX", 50)

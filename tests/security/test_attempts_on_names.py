@@ -92,7 +92,7 @@ def topic_text(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES.keys())
-def test_a17_a_topic_that_is_a_path_is_refused_and_makes_nothing(name: str) -> None:
+def test_a17_a_topic_that_is_a_path_is_refused_and_creates_nothing(name: str) -> None:
     made = SimulatedBroker(1)
     made.make_topic()
     made.send(b"body")
@@ -155,7 +155,7 @@ def uses_of(group: str, made: SimulatedBroker) -> dict[str, RemotingCommand]:
 
 
 @pytest.mark.parametrize("name", GROUP_NAMES.values(), ids=GROUP_NAMES.keys())
-def test_a17_a_group_that_is_a_path_is_refused_by_text_and_makes_nothing(name: str) -> None:
+def test_a17_a_group_that_is_a_path_is_refused_with_a_text_and_creates_nothing(name: str) -> None:
     made = SimulatedBroker(1)
     made.make_topic()
     made.make_group()
@@ -177,7 +177,7 @@ def test_a17_a_group_that_is_a_path_is_refused_by_text_and_makes_nothing(name: s
 
 
 @pytest.mark.parametrize("name", GROUP_NAMES.values(), ids=GROUP_NAMES.keys())
-def test_a17_a_group_that_is_a_path_reads_as_there_and_makes_nothing(name: str) -> None:
+def test_a17_reads_for_a_group_that_is_a_path_answer_as_4_9_7_and_create_nothing(name: str) -> None:
     made = SimulatedBroker(1)
     made.make_topic()
     made.send()
@@ -200,13 +200,15 @@ def test_a17_a_group_that_is_a_path_reads_as_there_and_makes_nothing(name: str) 
     assert places_of(made) == files
 
 
-def test_a17_a_send_without_a_group_goes_on() -> None:
+def test_a17_a_send_without_a_group_is_accepted() -> None:
     made = SimulatedBroker(1)
     assert made.send(producer_group="").code == 0
 
 
 @pytest.mark.parametrize("kind", SerializeType, ids=lambda kind: kind.name)
-def test_a17_a_head_of_a_send_with_such_a_group_is_refused_each_time(kind: SerializeType) -> None:
+def test_a17_a_cached_send_head_with_an_invalid_group_is_refused_each_time(
+    kind: SerializeType,
+) -> None:
     made = SimulatedBroker(1)
     made.make_topic()
     sent = [
@@ -223,7 +225,7 @@ def test_a17_a_head_of_a_send_with_such_a_group_is_refused_each_time(kind: Seria
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES.keys())
-def test_a17_nobody_subscribes_a_topic_that_is_a_path_or_says_how_far_he_is_there(
+def test_a17_subscriptions_and_commits_for_a_topic_that_is_a_path_are_refused(
     name: str,
 ) -> None:
     made = SimulatedBroker(1)
@@ -241,7 +243,7 @@ def test_a17_nobody_subscribes_a_topic_that_is_a_path_or_says_how_far_he_is_ther
     assert tables_of(made) == before
 
 
-def test_a17_every_name_that_official_clients_take_goes_on() -> None:
+def test_a17_every_name_that_official_clients_accept_is_accepted() -> None:
     """With namespaces, the longest, the clients' own."""
     made = SimulatedBroker(1)
     for topic in ("NS%Topic", "a|b", "t" * 127):
@@ -255,7 +257,7 @@ def test_a17_every_name_that_official_clients_take_goes_on() -> None:
         assert made.send(topic="NS%Topic", producer_group=group).code == 0
 
 
-def test_a17_names_that_a_store_of_4_9_7_has_go_on() -> None:
+def test_a17_names_in_a_store_of_4_9_7_are_accepted() -> None:
     made = SimulatedBroker(1)
     made.make_topic()
     tables = made.broker.tables
@@ -275,7 +277,7 @@ def test_a17_names_that_a_store_of_4_9_7_has_go_on() -> None:
 # --- A18: made up by the thousand
 
 
-def test_a18_topics_that_sends_make_have_a_ceiling() -> None:
+def test_a18_topics_created_by_sends_are_limited() -> None:
     made = SimulatedBroker(1, config=replace(BROKER, auto_topics_max=40, auto_groups_max=10))
     with capture_logs() as logs:
         codes = [made.send(topic=f"made-up-{n}").code for n in range(100)]
@@ -295,7 +297,7 @@ def test_a18_topics_that_sends_make_have_a_ceiling() -> None:
     assert retries.count(0) <= 20
 
 
-def test_a18_groups_that_consumers_make_have_a_ceiling() -> None:
+def test_a18_groups_created_by_consumers_are_limited() -> None:
     made = SimulatedBroker(1, config=replace(BROKER, auto_groups_max=30))
     made.make_topic()
     with capture_logs() as logs:
@@ -319,7 +321,7 @@ def test_a18_groups_that_consumers_make_have_a_ceiling() -> None:
     assert "by-an-administrator" in made.broker.tables.consumers.value
 
 
-def test_a18_a_client_is_in_so_many_groups() -> None:
+def test_a18_the_groups_of_a_client_are_limited() -> None:
     made = SimulatedBroker(1)
     made.make_topic()
     with capture_logs() as logs:

@@ -34,7 +34,7 @@ def identity(name: str, address: str = AT, broker_id: int = 0) -> dict[str, str]
 
 @pytest.mark.parametrize("code", [Code.QUERY_DATA_VERSION, Code.UNREGISTER_BROKER])
 @pytest.mark.parametrize("of_what", ["bodies", "fields", "requests"])
-def test_a36_what_waits_behind_a_registration_is_counted_with_it(
+def test_a36_requests_waiting_behind_a_registration_are_counted_with_it(
     namesrv: OpenNamesrv, monkeypatch: pytest.MonkeyPatch, code: Code, of_what: str
 ) -> None:
     """Forty questions with 28 MiB each behind a few registrations were 1.2 GiB."""
@@ -71,7 +71,7 @@ def test_a36_what_waits_behind_a_registration_is_counted_with_it(
     assert codes == [0] * 5, "there is room again"
 
 
-def test_a36_a_question_with_a_long_body_does_not_wait_at_all(namesrv: OpenNamesrv) -> None:
+def test_a36_a_query_with_a_long_body_is_refused_without_waiting(namesrv: OpenNamesrv) -> None:
     many = topics(*(f"topic-{n:0200}" for n in range(1000)))
     header = RegisterBrokerHeader("b", AT, "DefaultCluster", AT, 0)
     answers: list[str | None] = []
@@ -87,7 +87,7 @@ def test_a36_a_question_with_a_long_body_does_not_wait_at_all(namesrv: OpenNames
     assert answers == ["the body is not a data version", None]
 
 
-def test_a36_names_at_an_address_that_has_said_goodbye_take_no_places(
+def test_a36_names_of_an_unregistered_address_take_no_slots(
     namesrv: OpenNamesrv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """10,000 of them stayed until a restart, and no broker could register any more."""
@@ -102,7 +102,7 @@ def test_a36_names_at_an_address_that_has_said_goodbye_take_no_places(
     assert namesrv.register("real", AT).code == 0
 
 
-def test_goodbyes_of_brokers_that_never_were_are_not_told(namesrv: OpenNamesrv) -> None:
+def test_unregistrations_of_unknown_brokers_are_not_logged(namesrv: OpenNamesrv) -> None:
     with capture_logs() as logs:
         for number in range(1000):
             fields = identity(f"invented-{number}", f"10.0.0.1:{number}")
@@ -113,7 +113,7 @@ def test_goodbyes_of_brokers_that_never_were_are_not_told(namesrv: OpenNamesrv) 
     assert [each["event"] for each in logs] == ["broker registered", "broker unregistered"]
 
 
-def test_a36_a_broker_of_ever_new_clusters_leaves_nothing_in_them(namesrv: OpenNamesrv) -> None:
+def test_a36_a_broker_that_changes_clusters_leaves_nothing_behind(namesrv: OpenNamesrv) -> None:
     """Three thousand of a thousand letters were all kept, and told to whoever asked for them."""
     for number in range(300):
         header = RegisterBrokerHeader("b", AT, f"{number}".ljust(1000, "c"), AT, 0)
@@ -122,7 +122,7 @@ def test_a36_a_broker_of_ever_new_clusters_leaves_nothing_in_them(namesrv: OpenN
     assert len(answer.body or b"") < 5000
 
 
-def test_a_name_server_takes_frames_as_long_as_its_setting_says(
+def test_a_name_servers_frame_limit_is_a_setting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Above 32 MiB they were more than one address may hold, whatever the setting."""
@@ -144,7 +144,7 @@ def test_a_name_server_takes_frames_as_long_as_its_setting_says(
         assert made.system.stop(30)
 
 
-def test_a38_a_name_server_has_as_many_connections_as_it_is_set() -> None:
+def test_a38_a_name_servers_connection_limit_is_a_setting() -> None:
     made = OpenNamesrv(connections_max=3, connections_of_address_max=2)
     hosts = ["198.51.100.1"] * 3 + ["198.51.100.2"] * 2 + ["127.0.0.1"] * 5
     with capture_logs() as logs, ExitStack() as opened:
@@ -166,7 +166,7 @@ def test_a38_a_name_server_has_as_many_connections_as_it_is_set() -> None:
         (Code.UPDATE_NAMESRV_CONFIG, {}, b"orderMessageEnable=true"),
     ],
 )
-def test_a_flood_of_administration_is_none_of_lines(
+def test_a_flood_of_refused_administration_logs_few_lines(
     namesrv: OpenNamesrv, code: Code, fields: dict[str, str], body: bytes | None
 ) -> None:
     """Without access control anybody may, some thousand times a second."""

@@ -55,7 +55,7 @@ FILES: dict[str, tuple[str, Any, Read]] = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a50_no_own_file_of_odd_values_fails_its_reader(name: str) -> None:
+def test_a50_unusual_values_in_own_files_do_not_fail_the_reader(name: str) -> None:
     """A start or a command ended in a traceback."""
     path, document, read = FILES[name]
     disk = FakeDisk()
@@ -85,7 +85,7 @@ def put(disk: FakeDisk, path: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a50_no_own_file_that_is_deep_fails_its_reader(name: str) -> None:
+def test_a50_deep_nesting_in_own_files_does_not_fail_the_reader(name: str) -> None:
     path, _, read = FILES[name]
     disk, deep = FakeDisk(), b"[" * 100_000 + b"]" * 100_000
     put(disk, path, b"%s\n%08x\n" % (deep, crc32(deep)))
@@ -95,7 +95,7 @@ def test_a50_no_own_file_that_is_deep_fails_its_reader(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", [b"[" * 1024, b'{"job":"j","offset":Infinity}', b'{"offset":[]}'])
-def test_a50_no_lease_of_odd_values_fails_who_looks_at_leases(
+def test_a50_unusual_values_in_leases_do_not_fail_the_reader(
     text: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The actor that deletes old files failed at each look. Everything is kept instead."""

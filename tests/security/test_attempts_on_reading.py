@@ -162,14 +162,14 @@ def events_of(data: bytes) -> list[object]:
 
 
 @pytest.mark.parametrize("data", CLOSED.values(), ids=CLOSED.keys())
-def test_a9_to_a11_a_header_that_is_an_attack_closes_its_connection(data: bytes) -> None:
+def test_a9_to_a11_a_hostile_header_closes_its_connection(data: bytes) -> None:
     (event,) = events_of(data)
     assert isinstance(event, FrameError)
     assert cpu_s(lambda: events_of(data)) < LOOP_S * BUSY
 
 
 @pytest.mark.parametrize("data", REFUSED.values(), ids=REFUSED.keys())
-def test_a9_a_body_that_is_an_attack_is_refused(data: bytes) -> None:
+def test_a9_a_hostile_body_is_refused(data: bytes) -> None:
     (command,) = events_of(data)
     assert isinstance(command, RemotingCommand)
     made = SimulatedBroker(1)
@@ -181,7 +181,7 @@ def test_a9_a_body_that_is_an_attack_is_refused(data: bytes) -> None:
     assert [e["event"] for e in logs if e["log_level"] in ("error", "warning")] == too_much
 
 
-def test_a9_to_a11_nobody_else_notices() -> None:
+def test_a9_to_a11_other_clients_are_not_affected() -> None:
     made = SimulatedBroker(1)
     made.make_topic()
     with capture_logs() as logs, paired_lines(made, len(CLOSED) + 1) as (neighbour, *lines):
@@ -199,7 +199,7 @@ def test_a9_to_a11_nobody_else_notices() -> None:
     assert len([each for each in reasons if each.startswith("bad frame: ")]) == len(CLOSED)
 
 
-def test_a10_a_key_twice_counts_once_and_so_does_a_value_of_any_length() -> None:
+def test_a10_duplicate_keys_count_once() -> None:
     (command,) = events_of(frame(b'{"code":34,"extFields":{"a":"1","a":"2"}}'))
     assert isinstance(command, RemotingCommand) and command.fields == {"a": "2"}
     (command,) = events_of(frame(binary(entry(b"a", b"1") + entry(b"a", b"2")), kind=1))
@@ -210,7 +210,7 @@ def test_a10_a_key_twice_counts_once_and_so_does_a_value_of_any_length() -> None
     assert len((command.fields or {})["a"]) == 500_000
 
 
-def test_the_properties_of_a_message_fit_into_a_header_however_they_are_escaped() -> None:
+def test_escaped_properties_always_fit_into_a_header() -> None:
     properties = "k\x01" + "\x02" * 32_000
     (group,) = events_of(encode(send_command(properties=properties)))
     assert not isinstance(group, FrameError)
@@ -227,7 +227,7 @@ def bomb(unfolded_bytes: int) -> bytes:
     return compress(bytes(unfolded_bytes), 1)
 
 
-def test_a12_a_body_unfolds_to_so_much_and_no_more() -> None:
+def test_a12_the_decompressed_size_of_a_body_is_limited() -> None:
     data = bomb(DECOMPRESSED_BYTES_MAX + 1)
     assert len(data) < 1 << 20
     with pytest.raises(CompressionError, match="longer than 67108864 bytes"):
@@ -237,7 +237,7 @@ def test_a12_a_body_unfolds_to_so_much_and_no_more() -> None:
             decompress(data, COMPRESSED | kind)
 
 
-def test_a12_a_registration_unfolds_to_so_much_and_no_more() -> None:
+def test_a12_the_decompressed_size_of_a_registration_is_limited() -> None:
     with pytest.raises(RemoteError):
         read_registration(bomb(DECOMPRESSED_BYTES_MAX + 1), 407, compressed=True)
     assert RegistrationReader.where == "thread", "whatever it takes, clients do not wait for it"
@@ -269,7 +269,7 @@ def filtering(seed: int = 1) -> SimulatedBroker:
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS.keys())
-def test_a13_an_expression_that_is_an_attack_is_refused(expression: str) -> None:
+def test_a13_a_hostile_expression_is_refused(expression: str) -> None:
     def attempt() -> None:
         with pytest.raises(SqlError):
             compile_filter(expression)
@@ -287,7 +287,7 @@ def test_a13_an_expression_that_is_an_attack_is_refused(expression: str) -> None
 
 
 @pytest.mark.heavy
-def test_a14_who_names_another_expression_all_the_time_has_a_budget() -> None:
+def test_a14_ever_new_expressions_are_limited_by_a_budget() -> None:
     made = filtering()
     with capture_logs() as logs:
         codes = [checked(made, f"a = {n} AND b = '{'x' * 500}'").code for n in range(1000)]
@@ -329,7 +329,7 @@ def test_a14_who_names_another_expression_all_the_time_has_a_budget() -> None:
     assert checked(made, "a = 7").code == 0, "it fills again"
 
 
-def test_a15_a_tag_expression_has_a_limit() -> None:
+def test_a15_the_length_of_a_tag_expression_is_limited() -> None:
     made = SimulatedBroker(1)
     made.make_topic()
     tags = "||".join(f"tag-{n}" for n in range(100_000))
@@ -368,7 +368,7 @@ PROPERTIES = {
 
 
 @pytest.mark.parametrize("properties", PROPERTIES.values(), ids=PROPERTIES.keys())
-def test_a16_odd_properties_are_stored_as_they_are_read(properties: str) -> None:
+def test_a16_unusual_properties_are_stored_as_read(properties: str) -> None:
     """What is no property is left out, as by 4.9.7; tools read what the broker has stored."""
     made = SimulatedBroker(1)
     answer = made.send(b"body", properties=f"{properties}\x02KEYS\x01k")
@@ -385,7 +385,7 @@ def test_a16_odd_properties_are_stored_as_they_are_read(properties: str) -> None
     assert too_long.code == ResponseCode.MESSAGE_ILLEGAL
 
 
-def test_a16_32_767_bytes_of_properties_are_stored_whole_and_no_more() -> None:
+def test_a16_properties_over_32_767_bytes_are_refused() -> None:
     """With the CLUSTER that the broker adds."""
     made = SimulatedBroker(1)
     added = len("\x02CLUSTER\x01DefaultCluster")
@@ -409,7 +409,7 @@ def many(total: int) -> Iterator[str]:
 
 
 @pytest.mark.trial(short=0, long=1)
-def test_a9_to_a13_the_loop_is_held_for_less_than_50_ms(
+def test_a9_to_a13_the_loop_is_blocked_for_less_than_50_ms(
     seed: int, tell: Callable[[str], None]
 ) -> None:
     """The best of five, of processor time: nothing of others on this machine is in it."""

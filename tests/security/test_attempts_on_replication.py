@@ -59,7 +59,7 @@ def slaves() -> Iterator[list[Slave]]:
 
 
 @pytest.mark.parametrize("offset", [-1, (1 << 63) - 1, -(1 << 63), 1 << 40])
-def test_a37_who_asks_for_what_is_not_there_gets_nothing(slaves: list[Slave], offset: int) -> None:
+def test_a37_an_offset_out_of_range_gets_nothing(slaves: list[Slave], offset: int) -> None:
     made = SimulatedBroker(1)
     made.send(b"secret")
     slaves.append(Slave(made, "198.51.100.1"))
@@ -69,7 +69,7 @@ def test_a37_who_asks_for_what_is_not_there_gets_nothing(slaves: list[Slave], of
     assert made.broker.replicas.link_count == 0
 
 
-def test_a37_nobody_has_more_than_he_was_given(slaves: list[Slave]) -> None:
+def test_a37_a_slave_cannot_confirm_more_than_it_was_sent(slaves: list[Slave]) -> None:
     """4.9.7's master believes any number: a stranger would confirm what he has not."""
     made = SimulatedBroker(1)
     made.send(b"one")
@@ -81,7 +81,7 @@ def test_a37_nobody_has_more_than_he_was_given(slaves: list[Slave]) -> None:
     assert made.broker.replicas.acked_offset == acked
 
 
-def test_a37_strangers_have_a_limit_and_cost_one_line_each(slaves: list[Slave]) -> None:
+def test_a37_unauthenticated_slaves_are_limited_and_log_one_line_each(slaves: list[Slave]) -> None:
     made = SimulatedBroker(1)
     with capture_logs() as logs:
         slaves += [Slave(made, "198.51.100.1") for _ in range(100)]
@@ -91,7 +91,7 @@ def test_a37_strangers_have_a_limit_and_cost_one_line_each(slaves: list[Slave]) 
     assert not any(each.is_open for each in slaves), "who says nothing is no slave"
 
 
-def test_a37_slaves_that_come_and_go_cost_few_lines(
+def test_a37_slaves_that_reconnect_often_log_few_lines(
     slaves: list[Slave], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rate_limited_log, "LINES_MAX", 10)
@@ -113,7 +113,9 @@ def test_a37_slaves_that_come_and_go_cost_few_lines(
     assert times(logs, "slave changes suppressed") == [1, 40 * 3 - 10 - 1], "at once, and the rest"
 
 
-def test_a37_with_accounts_strangers_get_nothing_and_confirm_nothing(slaves: list[Slave]) -> None:
+def test_a37_with_accounts_unauthenticated_slaves_get_and_confirm_nothing(
+    slaves: list[Slave],
+) -> None:
     made = GuardedBroker(1, config=replace(GUARDED, broker_role="SYNC_MASTER"))
     made.make_topic()
     end = made.broker.store.commit_log.end_offset
@@ -129,7 +131,7 @@ def test_a37_with_accounts_strangers_get_nothing_and_confirm_nothing(slaves: lis
     assert len([each for each in logs if each["event"] == "slave address rejected"]) == 1
 
 
-def test_a37_what_was_not_given_is_not_confirmed(slaves: list[Slave]) -> None:
+def test_a37_bytes_not_sent_are_not_confirmed(slaves: list[Slave]) -> None:
     """Without accounts whoever comes is a slave; he has no more than was sent to him."""
     made = SimulatedBroker(1, config=replace(BROKER, broker_role="SYNC_MASTER"))
     slaves.append(Slave(made, "198.51.100.1"))

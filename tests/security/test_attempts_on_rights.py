@@ -77,7 +77,7 @@ def smuggled(key: str) -> list[str]:
 
 
 @pytest.mark.parametrize("key", FORBIDDEN)
-def test_a19_no_request_changes_what_is_the_operators(key: str) -> None:
+def test_a19_no_request_changes_operator_only_settings(key: str) -> None:
     path = "/etc/broker.conf"
     made = SimulatedBroker(1, disk=disk_of(path), config=replace(GUARDED, acl_enable=False))
     made.stop()
@@ -98,7 +98,7 @@ def test_a19_no_request_changes_what_is_the_operators(key: str) -> None:
 
 @pytest.mark.parametrize("value", ["1\nnamesrvAddr=a:1", "1\\nnamesrvAddr=a:1", "1\\u000aa=b"])
 @pytest.mark.parametrize("end", [b"", b"brokerIP1=127.0.0.1\\\n", b"brokerIP1=127.0.0.1\\"])
-def test_a19_a_value_brings_no_key_along_and_joins_none(value: str, end: bytes) -> None:
+def test_a19_a_value_cannot_inject_or_join_a_key(value: str, end: bytes) -> None:
     path = "/etc/broker.conf"
     made = SimulatedBroker(1, disk=disk_of(path), config=replace(GUARDED, acl_enable=False))
     made.disk.open(path).pwrite(end, len(FILE))  # of a line that goes on the rest is its value
@@ -120,7 +120,7 @@ def test_a19_a_value_brings_no_key_along_and_joins_none(value: str, end: bytes) 
         *PAGES,
     ],
 )
-def test_a20_no_request_changes_what_is_a_name_servers_operators(key: str) -> None:
+def test_a20_no_request_changes_operator_only_settings_of_a_name_server(key: str) -> None:
     path = "/etc/namesrv.conf"
     system = SimulatedSystem(1, disk_of(path), 1_700_000_000_000)
     config = NamesrvConfig(config_store_path=path)
@@ -141,7 +141,7 @@ def test_a20_no_request_changes_what_is_a_name_servers_operators(key: str) -> No
 # --- A27, A28: others' groups
 
 
-def test_a27_offsets_and_queues_of_a_foreign_group_stay_as_they_are() -> None:
+def test_a27_offsets_and_queues_of_another_group_are_not_changed() -> None:
     made = GuardedBroker(1)
     for _ in range(5):
         made.send(topic="Orders")
@@ -182,7 +182,7 @@ def test_a27_offsets_and_queues_of_a_foreign_group_stay_as_they_are() -> None:
     assert (made.ask_as("shop-account", asked).fields or {})["offset"] == "2"
 
 
-def test_a28_a_reply_without_the_right_is_refused_and_told() -> None:
+def test_a28_a_reply_without_permission_is_refused_and_logged() -> None:
     listed = "topicPerms: [Orders=SUB, DefaultCluster_REPLY_TOPIC=DENY]"
     made = with_accounts(1, ACCOUNTS.replace("topicPerms: [Orders=SUB]", listed))
     reply = replace(
@@ -230,7 +230,7 @@ def test_a31_wrong_signatures_close_with_few_lines(seed: int, tell: Callable[[st
     assert len([each for each in told if each != "late"]) <= 4
 
 
-def test_a31_keys_that_nobody_knows_count_as_one_account() -> None:
+def test_a31_unknown_keys_count_as_one_account() -> None:
     made = GuardedBroker(1)
     with capture_logs() as logs, paired_lines(made, 0) as lines:
         answers = []
@@ -288,7 +288,7 @@ SIGNATURES = {
 
 
 @pytest.mark.parametrize("signature", SIGNATURES.values(), ids=SIGNATURES.keys())
-def test_a33_a_signature_that_is_none_has_failed(signature: str | None) -> None:
+def test_a33_a_malformed_signature_fails(signature: str | None) -> None:
     made = GuardedBroker(1)
     with capture_logs() as logs:
         for command in (send_command(topic="Orders"), pull_command(topic="Orders")) * 3:
@@ -304,7 +304,7 @@ def test_a33_a_signature_that_is_none_has_failed(signature: str | None) -> None:
 
 
 @pytest.mark.parametrize("code", [310, 11])
-def test_a33_of_two_signatures_the_last_one_counts(code: int) -> None:
+def test_a33_the_last_of_two_signatures_counts(code: int) -> None:
     """As of any key that is there twice; a right one in front of a wrong one is wrong."""
     send = send_command if code == 310 else pull_command
     right = frames_of([signed(send(topic="Orders"), "shop-account")])
@@ -323,7 +323,7 @@ def test_a33_of_two_signatures_the_last_one_counts(code: int) -> None:
             assert [each.code for each in line.receive_now()] == codes
 
 
-def test_a33_groups_codes_and_keys_that_somebody_makes_up_are_no_lines_of_their_own() -> None:
+def test_a33_invented_groups_codes_and_keys_share_log_lines() -> None:
     """They are counted, each of them, as far as there is room (aclRefusals)."""
     made = GuardedBroker(1)
     with capture_logs() as logs:
@@ -341,7 +341,7 @@ def test_a33_groups_codes_and_keys_that_somebody_makes_up_are_no_lines_of_their_
     assert (len(found), sum(found)) == (102, 300)
 
 
-def test_a33_codes_that_nobody_serves_are_one_line_a_minute() -> None:
+def test_a33_unserved_codes_log_one_line_a_minute() -> None:
     made = GuardedBroker(1)
     with capture_logs() as logs, paired_lines(made, 1, "198.51.100.3") as (line,):
         line.send(*(signed(RemotingCommand(20_000 + n), READER) for n in range(50)))
@@ -349,7 +349,7 @@ def test_a33_codes_that_nobody_serves_are_one_line_a_minute() -> None:
     assert times(logs, "unsupported request") == [1]
 
 
-def test_a34_nobody_is_believed_to_come_from_elsewhere() -> None:
+def test_a34_the_peer_address_cannot_be_forged() -> None:
     made = GuardedBroker(1)
     header = {"X-Forwarded-For": "192.0.2.7", "Forwarded": "for=192.0.2.7"}
     command = send_command(topic="Orders")
@@ -364,7 +364,7 @@ def test_a34_nobody_is_believed_to_come_from_elsewhere() -> None:
         assert line.is_closed()
 
 
-def test_one_way_requests_are_no_way_around() -> None:
+def test_one_way_requests_do_not_bypass_permissions() -> None:
     made = GuardedBroker(1)
     before = made.broker.store.commit_log.end_offset
     command = replace(send_command(topic="Orders"), flag=ONEWAY_FLAG)
@@ -377,7 +377,7 @@ def test_one_way_requests_are_no_way_around() -> None:
     assert made.broker.config.broker_permission == 6
 
 
-def test_administration_from_elsewhere_is_refused_whoever_signs() -> None:
+def test_administration_from_other_addresses_is_refused_for_every_account() -> None:
     made = with_accounts(1, ACCOUNTS, {"admin_allowed_addresses": "10.0.0.7;10.1.0.0/16"})
     fields = {"topic": quote("New"), "defaultTopic": "TBW102", "perm": "6"}
     fields |= {"readQueueNums": "4", "writeQueueNums": "4", "topicFilterType": "SINGLE_TAG"}

@@ -35,7 +35,7 @@ def namesrv() -> Iterator[OpenNamesrv]:
     assert made.system.stop(30)
 
 
-def test_a35_settings_for_clients_have_limits(
+def test_a35_client_settings_are_limited(
     namesrv: OpenNamesrv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kv_config, "KV_NAMESPACES_MAX", 20)
@@ -57,7 +57,7 @@ def test_a35_settings_for_clients_have_limits(
     assert (got.fields or {})["value"] == "v" * 1000
 
 
-def test_a35_what_is_no_address_is_refused(namesrv: OpenNamesrv) -> None:
+def test_a35_an_invalid_address_is_refused(namesrv: OpenNamesrv) -> None:
     with capture_logs() as logs:
         for address in ("x\n:1", "x", "a b:1", "", "x:1;y:2", "x:1\n", "x" * 5000 + ":1"):
             assert namesrv.register("broker-a", address).code == 1
@@ -70,7 +70,7 @@ def test_a35_what_is_no_address_is_refused(namesrv: OpenNamesrv) -> None:
     assert namesrv.brokers() == {} and namesrv.topics() == []
 
 
-def test_a35_a_second_broker_of_a_name_is_told(namesrv: OpenNamesrv) -> None:
+def test_a35_a_second_broker_of_a_name_is_logged(namesrv: OpenNamesrv) -> None:
     """Without accounts nobody knows which of two is the right one: the log says so."""
     assert namesrv.register("broker-a", "10.0.0.1:10911").code == 0
     with capture_logs() as logs:
@@ -84,7 +84,9 @@ def test_a35_a_second_broker_of_a_name_is_told(namesrv: OpenNamesrv) -> None:
     assert times(logs, first["event"]) == [1, 87]
 
 
-def test_a35_without_accounts_an_address_is_anybodys_as_there(namesrv: OpenNamesrv) -> None:
+def test_a35_without_accounts_any_broker_may_take_an_address_as_in_4_9_7(
+    namesrv: OpenNamesrv,
+) -> None:
     assert namesrv.register("broker-a", "10.0.0.1:10911").code == 0
     namesrv.peer = namesrv.client("198.51.100.2")
     assert namesrv.register("broker-b", "10.0.0.1:10911").code == 0
@@ -102,7 +104,7 @@ def test_a35_administration_only_from_named_addresses() -> None:
     assert made.system.stop(30)
 
 
-def test_a36_one_connection_invents_only_so_many_brokers(namesrv: OpenNamesrv) -> None:
+def test_a36_brokers_of_one_connection_are_limited(namesrv: OpenNamesrv) -> None:
     with capture_logs() as logs:
         codes = [namesrv.register(f"b{n}", f"10.0.0.1:{n}").code for n in range(1, 300)]
     assert times(logs, "broker limit of a connection reached") == [1]
@@ -121,7 +123,7 @@ def test_a36_one_connection_invents_only_so_many_brokers(namesrv: OpenNamesrv) -
     assert gone["times"] == table_limits.BROKERS_OF_PEER_MAX
 
 
-def test_brokers_that_go_one_after_the_other_are_all_told(namesrv: OpenNamesrv) -> None:
+def test_all_brokers_that_leave_are_logged(namesrv: OpenNamesrv) -> None:
     """The first at once, the others as one line when its minute is over."""
     brokers = []
     for n in range(4):
@@ -137,7 +139,7 @@ def test_brokers_that_go_one_after_the_other_are_all_told(namesrv: OpenNamesrv) 
     assert told == [(["10.0.0.0:1"], 1), (["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"], 3)]
 
 
-def test_a36_there_are_so_many_brokers_in_all(
+def test_a36_the_total_number_of_brokers_is_limited(
     namesrv: OpenNamesrv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table_limits, "BROKERS_MAX", 30)
@@ -154,7 +156,7 @@ def test_a36_there_are_so_many_brokers_in_all(
     assert namesrv.register("b3", "10.0.0.1:4").code == 0, "those that are there go on"
 
 
-def test_a36_topics_have_a_ceiling(namesrv: OpenNamesrv, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a36_topics_are_limited(namesrv: OpenNamesrv, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(route_table, "TOPICS_MAX", 500)
     monkeypatch.setattr(table_limits, "TOPICS_OF_BROKER_MAX", 2000)
     assert namesrv.register("a", "10.0.0.1:1", topics(*(f"a{n}" for n in range(300)))).code == 0
@@ -169,7 +171,7 @@ def test_a36_topics_have_a_ceiling(namesrv: OpenNamesrv, monkeypatch: pytest.Mon
     assert namesrv.register("d", "10.0.0.4:1").code == 0
 
 
-def test_a36_topics_that_many_brokers_have_count_for_each(
+def test_a36_shared_topics_count_for_each_broker(
     namesrv: OpenNamesrv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thousand brokers with the same topics are no fewer bytes."""
@@ -196,7 +198,7 @@ def test_a36_topics_that_many_brokers_have_count_for_each(
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_a36_names_and_filter_servers_have_limits(namesrv: OpenNamesrv, compressed: bool) -> None:
+def test_a36_names_and_filter_servers_are_limited(namesrv: OpenNamesrv, compressed: bool) -> None:
     long = "x" * table_limits.TOPIC_CHARS_MAX
     body = topics("Orders", long, long + "x", compressed=compressed)
     assert namesrv.register("a", "10.0.0.1:1", body, compressed=compressed).code == 0
@@ -212,7 +214,7 @@ def test_a36_names_and_filter_servers_have_limits(namesrv: OpenNamesrv, compress
     assert namesrv.register("b", "10.0.0.2:1", body, compressed=compressed).code == 0
 
 
-def test_a36_a_short_registration_that_unfolds_to_a_long_one_holds_up_nobody(
+def test_a36_a_registration_with_high_compression_delays_no_other_client(
     namesrv: OpenNamesrv,
 ) -> None:
     """2 KiB may hold some 35,000 topics: a quarter of a second."""
@@ -239,7 +241,7 @@ def most_bytes(work: Callable[[], None]) -> tuple[int, int]:
     return most, left
 
 
-def test_a36_invented_brokers_leave_nothing_behind(namesrv: OpenNamesrv) -> None:
+def test_a36_invented_brokers_are_removed_completely(namesrv: OpenNamesrv) -> None:
     """A thousand a minute over connections that come and go."""
 
     def invent(brokers: int) -> None:
@@ -261,7 +263,7 @@ def test_a36_invented_brokers_leave_nothing_behind(namesrv: OpenNamesrv) -> None
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_a36_too_many_topics_are_counted_before_they_are_made(
+def test_a36_topics_are_counted_before_they_are_created(
     namesrv: OpenNamesrv, monkeypatch: pytest.MonkeyPatch, compressed: bool
 ) -> None:
     monkeypatch.setattr(table_limits, "TOPICS_OF_BROKER_MAX", 2000)
@@ -282,7 +284,7 @@ def test_a36_too_many_topics_are_counted_before_they_are_made(
     assert most < 3 * plain_bytes + (1 << 20)
 
 
-def test_a36_what_waits_to_be_read_has_a_limit(
+def test_a36_pending_registrations_are_limited(
     namesrv: OpenNamesrv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
@@ -302,7 +304,7 @@ def test_a36_what_waits_to_be_read_has_a_limit(
     assert namesrv.register("last", "10.0.0.9:1", body).code == 0, "there is room again"
 
 
-def test_a36_a_registration_that_unfolds_without_end_is_refused(namesrv: OpenNamesrv) -> None:
+def test_a36_a_decompression_bomb_is_refused(namesrv: OpenNamesrv) -> None:
     bomb = compress(bytes((64 << 20) + 1), 1)
     assert namesrv.register("a", "10.0.0.1:1", bomb, compressed=True).code == 1
     assert namesrv.brokers() == {}
@@ -325,7 +327,7 @@ def test_a36_a_compressed_registration_of_millions_is_refused_before_it_is_read(
     assert namesrv.brokers() == {}
 
 
-def test_a36_what_is_refused_or_over_is_not_kept(
+def test_a36_refused_or_finished_registrations_are_not_kept(
     namesrv: OpenNamesrv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten times as many brokers and topics as there are places, and they take no more."""

@@ -28,7 +28,7 @@ from tests.support.sockets import paired_lines
 from tests.support.told import refused
 
 
-def test_a32_a_signature_is_not_taken_for_another_body() -> None:
+def test_a32_a_signature_is_invalid_for_another_body() -> None:
     """The seal is for what 4.9.7's signature lacks."""
     made = GuardedBroker(1)
     command = signed(send_command(b"one", topic="Orders"), "shop-account")
@@ -82,9 +82,7 @@ FRESH: dict[str, tuple[RemotingCommand, int | None, Mapping[str, str | None], by
 
 @pytest.mark.parametrize("kind", SerializeType, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("name", FRESH)
-def test_a32_a_fresh_signature_is_for_one_request_where_the_account_wants_fresh_ones(
-    name: str, kind: SerializeType
-) -> None:
+def test_a32_a_fresh_signature_is_valid_for_one_request(name: str, kind: SerializeType) -> None:
     """Without that it is for each that has the same values one behind the other, as in 4.9.7."""
     command, code, fields, body = FRESH[name]
     text = ACCOUNTS.replace("secret-shop,", "secret-shop, aclMaxAgeSeconds: 30,", 1)
@@ -109,7 +107,7 @@ def test_a32_a_fresh_signature_is_for_one_request_where_the_account_wants_fresh_
         assert sum(refused(logs).values()) == (0 if is_taken else 1)
 
 
-def test_a32_a_time_without_a_seal_is_not_enough() -> None:
+def test_a32_a_timestamp_without_a_seal_is_refused() -> None:
     """Of a client of ours from before there was one, or a stranger's that strips it."""
     made = with_accounts(1, ACCOUNTS.replace("secret-shop,", "secret-shop, aclMaxAgeSeconds: 30,"))
     for command in (send_command(topic="Orders"), replace(ENDS)):
@@ -124,7 +122,7 @@ def test_a32_a_time_without_a_seal_is_not_enough() -> None:
 
 
 @pytest.mark.parametrize("kind", SerializeType, ids=lambda kind: kind.name)
-def test_a52_a_sealed_request_of_an_administrator_is_no_send(kind: SerializeType) -> None:
+def test_a52_an_administrators_seal_is_invalid_for_a_send(kind: SerializeType) -> None:
     """Not even on a connection that sends so all the time and is known by its shape: the seal
     stands where an account lent by a cloud has its token."""
     made = with_accounts(1, ACCOUNTS)
@@ -178,7 +176,7 @@ def test_a31_a_signature_is_verified_in_microseconds() -> None:
     assert min(turn() for _ in range(20)) <= VERIFY_S
 
 
-def test_a31_a_wrong_key_takes_the_same_way_as_a_wrong_signature(
+def test_a31_a_wrong_key_takes_the_code_path_of_a_wrong_signature(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = GuardedBroker(1)

@@ -61,7 +61,7 @@ def lines(logs: Sequence[Mapping[str, object]], event: str) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [-5, -(1 << 63), 1 << 62, (1 << 63) - 1])
-def test_a37_a_queue_that_begins_where_none_can_is_told_in_a_sentence(number: int) -> None:
+def test_a37_an_impossible_first_queue_offset_is_a_one_sentence_error(number: int) -> None:
     """A bit flipped in a record's head does the same: no checksum covers it."""
     with capture_logs() as logs, following() as pair:
         fill(pair, 10)
@@ -82,7 +82,7 @@ def test_a37_a_queue_that_begins_where_none_can_is_told_in_a_sentence(number: in
 
 
 @pytest.mark.parametrize("body", [b"", bytes(1000)])
-def test_a37_a_log_begins_nowhere_near_the_end_of_all_numbers(body: bytes) -> None:
+def test_a37_a_log_cannot_start_near_the_highest_offset(body: bytes) -> None:
     with capture_logs() as logs, following() as pair, hostile(pair) as master:
         assert master.asked_from() == 0
         master.say((1 << 63) - 65536, body)

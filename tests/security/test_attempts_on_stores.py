@@ -61,7 +61,7 @@ MODE = 0o644
         (pipe, "abort"),
     ],
 )
-def test_a50_a_store_that_a_stranger_has_prepared_is_refused_in_a_sentence(
+def test_a50_a_hostile_store_is_refused_with_one_sentence(
     tmp_path: Path, make: Callable[[Path], None], name: str
 ) -> None:
     path = tmp_path / name
@@ -103,7 +103,7 @@ def test_a50_a_table_is_written_through_no_link(tmp_path: Path, name: str) -> No
     assert any("a link is in the way" in str(each) for each in logs)
 
 
-def test_a50_a_lease_that_is_a_link_does_not_give_up_the_lock_of_the_store(tmp_path: Path) -> None:
+def test_a50_a_linked_lease_does_not_release_the_store_lock(tmp_path: Path) -> None:
     """Whoever closes a file gives up all locks of its process on it."""
     store, disk = StoreConfig(root=str(tmp_path)), RealDisk()
     lock = StoreLock(store, disk)
@@ -119,7 +119,7 @@ def test_a50_a_lease_that_is_a_link_does_not_give_up_the_lock_of_the_store(tmp_p
         lock.release()
 
 
-def test_a50_a_folder_that_is_a_link_stays_one(tmp_path: Path) -> None:
+def test_a50_a_linked_folder_stays_a_link(tmp_path: Path) -> None:
     """An operator's."""
     config = tmp_path / "store" / "config"
     config.parent.mkdir()
@@ -131,7 +131,7 @@ def test_a50_a_folder_that_is_a_link_stays_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["lock", "new"])
-def test_a50_an_accounts_file_is_changed_through_no_link_beside_it(
+def test_a50_an_accounts_file_is_not_changed_through_a_link_beside_it(
     tmp_path: Path, name: str
 ) -> None:
     (victim := tmp_path / "victim").write_bytes(VICTIM)
@@ -150,7 +150,7 @@ def test_a50_an_accounts_file_is_changed_through_no_link_beside_it(
 @pytest.mark.parametrize(
     "text", ['{"topicConfigTable":' + "[" * 100_000, "{'a':1}" * 10, "\0" * 99]
 )
-def test_a50_a_table_that_is_none_is_told_and_left_aside(tmp_path: Path, text: str) -> None:
+def test_a50_an_invalid_table_is_reported_and_set_aside(tmp_path: Path, text: str) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "topics.json").write_text(text)
     with (

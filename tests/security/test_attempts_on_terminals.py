@@ -18,7 +18,7 @@ NASTY = (
 RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202e\u200e\u200f\u061c]")
 
 
-def test_a41_a_log_line_stays_one_line_whatever_clients_call_themselves(
+def test_a41_a_log_line_stays_one_line_for_any_client_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     try:
@@ -35,7 +35,7 @@ def test_a41_a_log_line_stays_one_line_whatever_clients_call_themselves(
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_a41_no_traceback_and_no_line_of_a_library_begins_another(
+def test_a41_tracebacks_and_library_lines_start_no_other_line(
     capsys: pytest.CaptureFixture[str], as_json: bool
 ) -> None:
     try:
@@ -56,13 +56,13 @@ def test_a41_no_traceback_and_no_line_of_a_library_begins_another(
     ]
 
 
-def test_a41_sentences_of_commands_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a41_error_sentences_of_commands_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     say(f"the broker refused it: {NASTY}")
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and not RAW.search(said)
 
 
-def test_a41_tables_of_commands_show_such_characters_escaped() -> None:
+def test_a41_tables_of_commands_escape_control_characters() -> None:
     for found in (escaped(NASTY), one_line(NASTY)):
         assert not RAW.search(found) and "\n" not in found
     assert escaped_lines(f"one\n{NASTY}").count("\n") == 2

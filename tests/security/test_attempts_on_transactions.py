@@ -58,7 +58,9 @@ def ended(made: GuardedBroker, account: str, of: object, outcome: int) -> str | 
 
 
 @pytest.mark.parametrize("outcome", [COMMIT, ROLLBACK])
-def test_a26_no_account_ends_a_transaction_of_another(made: GuardedBroker, outcome: int) -> None:
+def test_a26_an_account_cannot_settle_a_transaction_of_another(
+    made: GuardedBroker, outcome: int
+) -> None:
     """Its place can be guessed from one's own half message, its group is in committed ones."""
     sent = half_of(made, OWNER)
     assert ended(made, OTHER, sent, outcome) == REFUSED
@@ -69,7 +71,7 @@ def test_a26_no_account_ends_a_transaction_of_another(made: GuardedBroker, outco
 
 
 @pytest.mark.parametrize("delay", [0, 1])
-def test_what_is_committed_does_not_show_its_owner(made: GuardedBroker, delay: int) -> None:
+def test_a_committed_message_does_not_show_its_owner(made: GuardedBroker, delay: int) -> None:
     sent = half_of(made, OWNER, TROUPE_OWNER="mine", DELAY=delay)
     assert sent.properties.count(TROUPE_OWNER.encode()) == 1, "and no sender writes it"
     assert ended(made, OWNER, sent, COMMIT) is None
@@ -78,7 +80,7 @@ def test_what_is_committed_does_not_show_its_owner(made: GuardedBroker, delay: i
     assert TROUPE_OWNER.encode() not in message.properties
 
 
-def test_a26_a_transaction_is_asked_of_its_own_account_first(made: GuardedBroker) -> None:
+def test_a26_a_check_back_goes_to_the_owning_account_first(made: GuardedBroker) -> None:
     own, other = producing_as(made, OWNER, 7), producing_as(made, OTHER, 8)
     for number in range(4):
         half_of(made, OWNER, key=f"{number}")
@@ -89,7 +91,9 @@ def test_a26_a_transaction_is_asked_of_its_own_account_first(made: GuardedBroker
     assert ended(made, OTHER, asked[0], ROLLBACK) == REFUSED
 
 
-def test_another_account_of_the_group_ends_what_it_was_asked_about(made: GuardedBroker) -> None:
+def test_another_account_of_the_group_may_settle_a_transaction_it_was_asked_about(
+    made: GuardedBroker,
+) -> None:
     """A producer that came back under a new account; nobody of the old one is there."""
     other = producing_as(made, OTHER, 8)
     half_of(made, OWNER)
@@ -101,7 +105,9 @@ def test_another_account_of_the_group_ends_what_it_was_asked_about(made: Guarded
     assert answer.code == 0 and len(made.messages("Orders")) == 1
 
 
-def test_administrators_and_white_addresses_end_any_transaction(made: GuardedBroker) -> None:
+def test_administrators_and_allowlisted_addresses_may_settle_any_transaction(
+    made: GuardedBroker,
+) -> None:
     one, two = half_of(made, OWNER, key="1"), half_of(made, OWNER, key="2")
     assert ended(made, "administrator", one, COMMIT) is None
     answer = made.ask_as(None, end_command(two, COMMIT), host=WHITE_HOST)

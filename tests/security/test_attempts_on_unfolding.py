@@ -72,7 +72,7 @@ def made_bytes(read: Callable[[], object]) -> int:
 
 
 @pytest.mark.heavy
-def test_a12_a_client_is_told_and_unfolds_so_much_and_no_more(record: MessageRecord) -> None:
+def test_a12_a_client_decompresses_up_to_a_limit_with_an_error(record: MessageRecord) -> None:
     """The console and the commands read bodies as clients do."""
     view = view_of(record, MessageQueue("Topic", "broker-a", 0))
 
@@ -84,20 +84,20 @@ def test_a12_a_client_is_told_and_unfolds_so_much_and_no_more(record: MessageRec
 
 
 @pytest.mark.heavy
-def test_a12_a_dump_shows_the_body_as_it_is_stored(record: MessageRecord) -> None:
+def test_a12_a_dump_shows_the_stored_body(record: MessageRecord) -> None:
     (stored,) = decode_records(encode_record(record))
     assert made_bytes(lambda: record_fields(stored, 0)) < 16 << 20
 
 
 @pytest.mark.heavy
-def test_a12_spark_leaves_the_body_out(record: MessageRecord) -> None:
+def test_a12_spark_omits_the_body(record: MessageRecord) -> None:
     def read() -> None:
         assert plain_body(record.body, record.sys_flag) is None
 
     assert made_bytes(read) < MADE_BYTES_MAX
 
 
-def test_a12_a_broker_hands_a_body_on_as_it_came(record: MessageRecord) -> None:
+def test_a12_a_broker_delivers_a_body_as_received(record: MessageRecord) -> None:
     store = replace(STORE, commit_log_file_bytes=4 << 20)
     made = SimulatedBroker(1, store_config=store)
     made.make_topic()
@@ -111,7 +111,7 @@ def test_a12_a_broker_hands_a_body_on_as_it_came(record: MessageRecord) -> None:
     assert made_bytes(attempt) < 32 << 20
 
 
-def test_a12_what_these_codecs_unfold_within_the_limit_is_read() -> None:
+def test_a12_bodies_within_the_limit_are_decompressed_by_every_codec() -> None:
     """So that the attempts above are refused for their length."""
     body = bytes(1 << 20)
     assert plain_body(zstd(20, len(body)), COMPRESSED | COMPRESSION_ZSTD) == body
@@ -121,7 +121,7 @@ def test_a12_what_these_codecs_unfold_within_the_limit_is_read() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, (4 << 20) - 1, 4 << 20, (4 << 20) + 1, 9 << 20])
-def test_a12_a_body_as_long_as_the_limit_is_whole_and_one_byte_more_is_too_long(size: int) -> None:
+def test_a12_a_body_at_the_limit_is_read_and_one_byte_more_is_refused(size: int) -> None:
     body = bytes(range(256)) * (size // 256) + bytes(size % 256)
     packed = compress(body, 1)
     assert inflate(packed, size) == body

@@ -113,7 +113,9 @@ def end_of(peer: socket) -> bytes:
 
 @pytest.mark.slow(seconds=90)
 @pytest.mark.trial(short=0, long=1, every=4)
-def test_a45_ten_thousand_passwords(seed: int, attacked: Attacked, tell: Tell) -> None:
+def test_a45_ten_thousand_password_guesses_are_limited(
+    seed: int, attacked: Attacked, tell: Tell
+) -> None:
     before_kib, before_s = attacked.console_kib(), cpu_seconds(attacked.made.console.pid)
     began_s = perf_counter()
 
@@ -140,7 +142,9 @@ def test_a45_ten_thousand_passwords(seed: int, attacked: Attacked, tell: Tell) -
 
 @pytest.mark.slow(seconds=60)
 @pytest.mark.trial(short=0, long=1, every=4)
-def test_a47_a_thousand_that_hang(seed: int, attacked: Attacked, tell: Tell) -> None:
+def test_a47_a_thousand_hanging_requests_are_limited(
+    seed: int, attacked: Attacked, tell: Tell
+) -> None:
     before_kib, quiet_ms = attacked.console_kib(), attacked.p99_ms()
     begun = (b"", b"GET /tail?topic=Orders HTTP/1.1\r\nHost: loc", b"POST /login HTTP/1.1\r\n")
     ports = attacked.made.console_port, attacked.made.metrics_port
@@ -170,7 +174,9 @@ def test_a47_a_thousand_that_hang(seed: int, attacked: Attacked, tell: Tell) -> 
 
 @pytest.mark.slow(seconds=60)
 @pytest.mark.trial(short=0, long=1, every=4)
-def test_a47_a_thousand_that_follow_a_topic(seed: int, attacked: Attacked, tell: Tell) -> None:
+def test_a47_a_thousand_topic_followers_are_limited(
+    seed: int, attacked: Attacked, tell: Tell
+) -> None:
     """All ask at once for what a page asks for every two seconds."""
     before_kib, quiet_ms = attacked.console_kib(), attacked.p99_ms()
     request = (
@@ -199,7 +205,9 @@ def test_a47_a_thousand_that_follow_a_topic(seed: int, attacked: Attacked, tell:
 
 @pytest.mark.slow(seconds=90)
 @pytest.mark.trial(short=0, long=1, every=4)
-def test_a48_topics_made_up_by_the_thousand(seed: int, attacked: Attacked, tell: Tell) -> None:
+def test_a48_thousands_of_invented_topics_keep_pages_short(
+    seed: int, attacked: Attacked, tell: Tell
+) -> None:
     with Line.to(int(attacked.made.broker.address.split(":")[1])) as line:
         for begin in range(0, TOPICS, AT_A_TIME):
             names = [f"made-up-{seed}-{begin + number}" for number in range(AT_A_TIME)]

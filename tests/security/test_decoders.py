@@ -61,7 +61,7 @@ def test_every_reader_of_the_protocol_is_tried() -> None:
     assert len(found) > 40
 
 
-def test_every_body_and_every_header_is_a_target_of_its_own() -> None:
+def test_every_body_and_header_is_a_separate_target() -> None:
     for folder, base, prefix in (("", "Body", "body"), ("headers", "Header", "fields")):
         for path in (REPOSITORY / "protocol" / folder).glob("*.py"):
             names = re.findall(rf"^class (\w+)\({base}\):", path.read_text(), re.MULTILINE)
@@ -70,7 +70,7 @@ def test_every_body_and_every_header_is_a_target_of_its_own() -> None:
 
 
 @pytest.mark.trial(short=1, long=100)
-def test_damaged_inputs_raise_nothing_but_a_decoders_own_errors(seed: int) -> None:
+def test_damaged_inputs_raise_only_the_decoders_own_errors(seed: int) -> None:
     """A few of each decoder; the run of all of them has a process for each."""
     random = Random(seed)
     for decoder in DECODERS.values():
@@ -86,7 +86,7 @@ def test_damaged_inputs_raise_nothing_but_a_decoders_own_errors(seed: int) -> No
 
 
 @pytest.mark.trial(short=0, long=20)
-def test_long_inputs_take_50_ms_and_64_mib_at_most(seed: int) -> None:
+def test_long_inputs_take_at_most_50_ms_and_64_mib(seed: int) -> None:
     random = Random(seed)
     faults = {}
     for decoder in DECODERS.values():
@@ -140,7 +140,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def test_what_takes_longer_than_50_ms_for_each_mebibyte_is_a_fault(clock: Clock) -> None:
+def test_more_than_50_ms_per_mebibyte_is_a_fault(clock: Clock) -> None:
     def read(data: bytes) -> None:
         clock.now_s += 0.06
 
@@ -148,13 +148,13 @@ def test_what_takes_longer_than_50_ms_for_each_mebibyte_is_a_fault(clock: Clock)
     assert fault_of(faulty(read), bytes(2 << 20)) == ""
 
 
-def test_what_takes_more_than_64_mib_is_a_fault() -> None:
+def test_more_than_64_mib_is_a_fault() -> None:
     large = faulty(lambda data: bytes(BYTES_MAX * len(data) + 1))
     assert fault_of(large, b"") == ""
     assert fault_of(large, b"x") == "64 MiB for 1 bytes"
 
 
-def test_what_a_decoder_keeps_of_an_input_is_no_excuse(clock: Clock) -> None:
+def test_memory_kept_by_a_decoder_counts_as_a_fault(clock: Clock) -> None:
     kept: set[bytes] = set()
 
     def read(data: bytes) -> None:
@@ -166,7 +166,7 @@ def test_what_a_decoder_keeps_of_an_input_is_no_excuse(clock: Clock) -> None:
 
 
 @pytest.mark.slow
-def test_a_judge_is_another_process_that_survives_its_inputs() -> None:
+def test_the_judging_process_survives_its_inputs() -> None:
     made = Judge("fastjson.short")
     assert made.fault_of(b"{") == "" and made.fault_of(b"[" * 100_000) == ""
     assert made.count == 2 and made.cpu_s > 0

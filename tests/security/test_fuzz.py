@@ -47,7 +47,7 @@ def framed(header: bytes, body: bytes = b"x") -> bytes:
     return length.to_bytes(4) + len(header).to_bytes(4) + header + body
 
 
-def test_a_signature_that_holds_the_end_of_its_text_is_no_signature() -> None:
+def test_a_signature_that_contains_its_end_mark_is_refused() -> None:
     """The fast decoder took 28 bytes for it, whatever they were."""
     data = framed(SIGNED % (b'n9eEeEeEeE=","AccessKey":=,', b'"RocketMQ"'))
     take(b"\0" + data)
@@ -55,11 +55,11 @@ def test_a_signature_that_holds_the_end_of_its_text_is_no_signature() -> None:
     assert isinstance(event, FrameError)
 
 
-def test_a_signature_that_is_no_utf_8_is_wrong_for_every_decoder() -> None:
+def test_a_signature_that_is_not_utf_8_is_refused_by_every_decoder() -> None:
     take(b"\0" + framed(SIGNED % (b"n9\x92\xbb\xcd\x92" + b"A" * 22, b'"RocketMQ"')))
 
 
-def test_an_end_of_a_transaction_with_half_a_header_closes_the_connection() -> None:
+def test_a_truncated_end_request_closes_the_connection() -> None:
     """A decoder read behind the last byte, and the connection's actor failed."""
     head = b"\x00\x25" + b"\x01\x01\x97" + bytes(12)
     frame = (4 + len(head)).to_bytes(4) + b"\x01" + len(head).to_bytes(3) + head
@@ -72,7 +72,7 @@ def test_an_end_of_a_transaction_with_half_a_header_closes_the_connection() -> N
         end_connections()
 
 
-def test_tags_without_any_are_refused() -> None:
+def test_a_tag_expression_without_tags_is_refused() -> None:
     take(b"\x06||")
 
 
@@ -90,7 +90,7 @@ def some(seed: int) -> list[bytes]:
 
 
 @pytest.mark.trial(short=10, long=3000)
-def test_damaged_frames_are_refused_and_nothing_else_happens(seed: int) -> None:
+def test_damaged_frames_are_refused_without_side_effects(seed: int) -> None:
     """Each seed damages recorded frames once: bits, bytes, pieces doubled, cut and moved."""
     random = Random(seed)
     found = recorded()
@@ -99,7 +99,7 @@ def test_damaged_frames_are_refused_and_nothing_else_happens(seed: int) -> None:
 
 
 @pytest.mark.trial(short=1, long=300)
-def test_damaged_frames_over_connections_are_nobody_elses_trouble(seed: int) -> None:
+def test_damaged_frames_do_not_affect_other_connections(seed: int) -> None:
     """The same to a whole broker, with access control and without, in pieces or at once."""
     random = Random(seed)
     found = recorded()
@@ -152,7 +152,7 @@ def run_drawn(target: str, seed: int, examples: int) -> None:
 
 @pytest.mark.trial(short=1, long=30)
 @pytest.mark.parametrize("target", TARGETS)
-def test_drawn_inputs_are_refused_and_nothing_else_happens(target: str, seed: int) -> None:
+def test_random_inputs_are_refused_without_side_effects(target: str, seed: int) -> None:
     """As where there is no atheris, but fewer."""
     run_drawn(target, seed, DRAWN[target] // 100)
 
@@ -160,7 +160,7 @@ def test_drawn_inputs_are_refused_and_nothing_else_happens(target: str, seed: in
 @pytest.mark.slow(seconds=GUIDED_S)
 @pytest.mark.trial(short=0, long=1, every=4)
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_run_that_is_guided_by_coverage_finds_nothing(
+def test_a_coverage_guided_run_finds_nothing(
     target: str, seed: int, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
     if find_spec("atheris") is None:

@@ -76,7 +76,7 @@ def gets_nothing(line: socket) -> bool:
 
 
 @pytest.mark.slow(12)
-def test_h16_our_slave_shows_itself_and_follows_and_a_stranger_does_not(
+def test_h16_an_authenticated_slave_replicates_and_another_does_not(
     config: BrokerConfig, servers: tuple[Servers, Servers], tmp_path: Path
 ) -> None:
     master, slave = servers

@@ -122,7 +122,7 @@ def test_h13_too_many_wrong_signatures_close_the_connection(line: socket) -> Non
     assert answers <= TRIES_MAX
 
 
-def test_h13_an_account_that_is_proven_opens_no_door_to_guesses_at_another() -> None:
+def test_h13_a_verified_account_does_not_allow_guesses_at_another() -> None:
     made = GuardedBroker(1)
     guard = made.broker.guard
     assert guard is not None
@@ -149,7 +149,7 @@ def test_h13_an_account_that_is_proven_opens_no_door_to_guesses_at_another() -> 
 
 
 @pytest.mark.parametrize("host", [WHITE_HOST, "192.0.2.9"], ids=["global", "of the account"])
-def test_h13_secrets_are_not_tried_out_from_a_white_address_either(host: str) -> None:
+def test_h13_an_allowlisted_address_cannot_guess_secrets(host: str) -> None:
     """What needs no key goes on meanwhile, whatever key is shown with it."""
     made = with_accounts(1, ACCOUNTS.replace("admin: true", f"admin: true, {WHITE_OF_ADMIN}"))
     guard = made.broker.guard
@@ -169,7 +169,7 @@ def test_h13_secrets_are_not_tried_out_from_a_white_address_either(host: str) ->
     assert grant.is_white and not grant.is_admin
 
 
-def test_h18_a_file_makes_no_objects() -> None:
+def test_h18_an_acl_file_creates_no_objects() -> None:
     for text in (
         b"accounts: !!python/object/apply:os.system [id]",
         b"accounts: !!javax.script.ScriptEngineManager []",
@@ -180,7 +180,7 @@ def test_h18_a_file_makes_no_objects() -> None:
 
 
 @pytest.mark.parametrize("topic", ["../../x", "a/b", "nul\0", "x" * 128, "%RETRY%../x"])
-def test_h19_no_name_is_a_path_whoever_sends(topic: str) -> None:
+def test_h19_no_name_is_a_path_for_any_sender(topic: str) -> None:
     made = GuardedBroker(1)
     before = made.broker.store.commit_log.end_offset
     assert made.ask_as("administrator", send_command(topic=topic)).code != 0
@@ -207,12 +207,12 @@ def test_h20_traces_need_no_permission_and_have_a_limit(
     assert codes == [0, 0, 1], "an hour without traces saves nothing up"
 
 
-def test_h20_traces_go_to_the_topic_of_clients_whatever_the_brokers_is_called() -> None:
+def test_h20_traces_go_to_the_clients_trace_topic() -> None:
     made = with_accounts(1, ACCOUNTS, {"trace_topic_enable": True, "trace_topic_name": "Payroll"})
     assert made.ask_as("nothing-account", send_command(topic="Payroll")).code == 1
 
 
-def test_h21_brokers_whose_accounts_differ_can_be_told_apart() -> None:
+def test_h21_brokers_with_different_accounts_can_be_distinguished() -> None:
     """The command: tests/troupemq/client/test_credentials.py."""
     first = GuardedBroker(1)
     second = with_accounts(1, ACCOUNTS.replace("readers=SUB", "readers=PUB"))

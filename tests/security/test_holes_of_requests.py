@@ -65,7 +65,7 @@ def test_h1_a_batch_needs_the_topic() -> None:
 
 
 @pytest.mark.parametrize("code", [Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2])
-def test_h1_a_retry_topic_needs_its_own_group_whatever_group_the_sender_names(code: Code) -> None:
+def test_h1_a_retry_topic_needs_permission_for_its_own_group(code: Code) -> None:
     made = GuardedBroker(1)
     command = send_command(topic="%RETRY%shop", producer_group="readers")
     if code == Code.SEND_MESSAGE:
@@ -82,7 +82,7 @@ def test_h1_a_retry_topic_needs_its_own_group_whatever_group_the_sender_names(co
     assert made.records() == []
 
 
-def test_h1_a_message_is_seen_by_its_place_only_with_its_topic() -> None:
+def test_h1_viewing_a_message_by_offset_needs_its_topic() -> None:
     made = GuardedBroker(1)
     secret = stored_offset(made, topic="Topic")
     orders = stored_offset(made, topic="Orders")
@@ -98,7 +98,7 @@ def test_h1_a_message_is_seen_by_its_place_only_with_its_topic() -> None:
     assert made.ask_as(READER, view(orders)).code == 0
 
 
-def test_h1_a_message_is_sent_back_only_by_who_may_read_it() -> None:
+def test_h1_sending_back_a_message_needs_permission_to_read_it() -> None:
     made = GuardedBroker(1)
     made.make_group("readers")
     secret, orders = stored_offset(made, topic="Topic"), stored_offset(made, topic="Orders")
@@ -115,7 +115,7 @@ def test_h1_a_message_is_sent_back_only_by_who_may_read_it() -> None:
     assert len(made.records()) == count + 1
 
 
-def test_h1_a_place_in_the_log_is_a_messages_only_if_its_queue_says_so() -> None:
+def test_h1_an_offset_is_a_message_only_if_its_queue_unit_agrees() -> None:
     """Whoever may use a topic is shown all of its messages, and none that lies in a body."""
     made = GuardedBroker(1)
     made.make_group("shop")
@@ -134,7 +134,7 @@ def test_h1_a_place_in_the_log_is_a_messages_only_if_its_queue_says_so() -> None
     assert not any(b"secret" in each.properties for each in made.records())
 
 
-def test_h1_a_half_message_is_ended_only_by_who_may_send_to_its_topic() -> None:
+def test_h1_settling_a_half_message_needs_permission_to_send_to_its_topic() -> None:
     made = GuardedBroker(1)
     properties = "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01u"
     half = made.stored(made.send_as("shop-account", topic="Topic", properties=properties))
@@ -147,7 +147,7 @@ def test_h1_a_half_message_is_ended_only_by_who_may_send_to_its_topic() -> None:
     assert len(made.records()) > count
 
 
-def test_h1_a_query_finds_no_messages_of_other_topics_with_the_same_hash() -> None:
+def test_h1_a_query_finds_no_hash_collisions_of_other_topics() -> None:
     """Java's hash of `topic#key` is easily met: "Aa" and "BB" have the same one."""
     text = ACCOUNTS.replace("topicPerms: [Orders=SUB]", "topicPerms: [TopicBB=SUB]")
     made = with_accounts(1, text)
@@ -160,7 +160,7 @@ def test_h1_a_query_finds_no_messages_of_other_topics_with_the_same_hash() -> No
     assert made.ask_as(READER, replace(command)).code == 22
 
 
-def test_h1_offsets_need_group_and_topic_to_be_asked() -> None:
+def test_h1_offset_queries_need_group_and_topic() -> None:
     made = GuardedBroker(1)
 
     def ask(group: str, topic: str) -> RemotingCommand:
@@ -172,7 +172,7 @@ def test_h1_offsets_need_group_and_topic_to_be_asked() -> None:
 
 
 @pytest.mark.parametrize("code", [Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ])
-def test_h1_queues_are_locked_only_for_ones_own_group(code: Code) -> None:
+def test_h1_locking_queues_needs_the_group(code: Code) -> None:
     made = GuardedBroker(1)
     body = LockBatchRequest("client", "shop", []).encode()
     assert refused(made, READER, RemotingCommand(code, body=body)) == "group:shop"
@@ -180,7 +180,7 @@ def test_h1_queues_are_locked_only_for_ones_own_group(code: Code) -> None:
     assert made.ask_as(READER, RemotingCommand(code, body=body)).code == 0
 
 
-def test_h1_an_expression_is_compiled_only_for_ones_own_group() -> None:
+def test_h1_compiling_an_expression_needs_the_group() -> None:
     made = GuardedBroker(1)
     data = SubscriptionData("Orders", "(" * 100, expression_type="SQL92")
     body = CheckClientRequest("client", "shop", data).encode()
@@ -196,7 +196,7 @@ def test_h1_a_reply_needs_pub_of_the_reply_topic() -> None:
 
 
 @pytest.mark.parametrize("code", [Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2])
-def test_h1_a_reply_is_stored_only_where_its_sender_may_send(code: Code) -> None:
+def test_h1_storing_a_reply_needs_permission_for_its_topic(code: Code) -> None:
     made = GuardedBroker(1)
 
     def reply(topic: str) -> RemotingCommand:
@@ -218,7 +218,7 @@ def test_h1_a_reply_is_stored_only_where_its_sender_may_send(code: Code) -> None
     assert [record.topic for record in made.records()] == topics
 
 
-def test_h1_the_reply_topic_takes_replies_unless_it_is_listed_as_denied() -> None:
+def test_h1_the_reply_topic_accepts_replies_unless_denied() -> None:
     listed = "topicPerms: [Orders=SUB, DefaultCluster_REPLY_TOPIC=SUB]"
     made = with_accounts(1, ACCOUNTS.replace("topicPerms: [Orders=SUB]", listed))
     command = send_command(b"reply", topic="DefaultCluster_REPLY_TOPIC")
@@ -241,7 +241,7 @@ def test_h1_a_heartbeat_needs_every_group_and_every_topic() -> None:
 
 
 @pytest.mark.parametrize("code", [50, 51, 52, 53, 54, 222, 309, 17, 25, 200, 207, 215])
-def test_h2_only_an_administrator_administers(code: int) -> None:
+def test_h2_administration_needs_an_administrator(code: int) -> None:
     made = GuardedBroker(1)
     before = made.disk.read_bytes(ACL_PATH)
     fields = {"accessKey": READER, "admin": "true", "globalWhiteAddrs": "*", "topic": "Orders"}
@@ -250,7 +250,7 @@ def test_h2_only_an_administrator_administers(code: int) -> None:
     assert made.disk.read_bytes(ACL_PATH) == before
 
 
-def test_h2_the_last_administrator_stays_one() -> None:
+def test_h2_the_last_administrator_cannot_be_removed() -> None:
     made = GuardedBroker(1)
     fields = {"accessKey": "administrator", "admin": "false"}
     for code in (Code.UPDATE_AND_CREATE_ACL_CONFIG, Code.DELETE_ACL_CONFIG):
@@ -276,7 +276,7 @@ def refused_with(made: GuardedBroker, code: Code, fields: dict[str, str]) -> str
         "/conf/acl/../plain_acl.yml",
     ],
 )
-def test_h3_only_files_that_are_read_are_written(path: str) -> None:
+def test_h3_only_files_that_were_read_are_written(path: str) -> None:
     made = GuardedBroker(1)
     made.disk.make_dirs("/etc")
     for other in ("/etc/other.yml", "/etc/other", "/conf/other.yml"):
@@ -288,7 +288,7 @@ def test_h3_only_files_that_are_read_are_written(path: str) -> None:
         assert made.disk.read_bytes(other) == b""
 
 
-def test_h4_nobody_is_shown_a_secret() -> None:
+def test_h4_no_answer_contains_a_secret() -> None:
     made = GuardedBroker(1)
     answer = made.ask(RemotingCommand(Code.GET_BROKER_CLUSTER_ACL_CONFIG))
     text = bytes(answer.body or b"")
@@ -296,7 +296,7 @@ def test_h4_nobody_is_shown_a_secret() -> None:
     assert b"secret-" not in text
 
 
-def test_h5_a_white_address_is_no_administrator() -> None:
+def test_h5_an_allowlisted_address_is_not_an_administrator() -> None:
     made = GuardedBroker(1)
     white = "192.0.2.7"
     assert made.ask_as(None, send_command(), host=white).code == 0
@@ -306,7 +306,7 @@ def test_h5_a_white_address_is_no_administrator() -> None:
         assert (answer.remark or "").startswith(NEED_ADMIN)
 
 
-def test_h5_it_is_one_where_an_operator_wants_what_4_9_7_does() -> None:
+def test_h5_a_setting_makes_an_allowlisted_address_an_administrator() -> None:
     made = with_accounts(1, ACCOUNTS, {"is_white_admin": True})
     answer = made.ask_as(
         None, RemotingCommand(Code.GET_BROKER_CLUSTER_ACL_CONFIG), host="192.0.2.7"
@@ -314,7 +314,7 @@ def test_h5_it_is_one_where_an_operator_wants_what_4_9_7_does() -> None:
     assert answer.code == 0
 
 
-def test_h6_an_address_of_an_administrator_is_no_administrator() -> None:
+def test_h6_an_administrators_address_is_not_an_administrator() -> None:
     text = ACCOUNTS.replace("admin: true", "admin: true, whiteRemoteAddress: 192.0.2.10")
     made = with_accounts(1, text)
     fields = {"AccessKey": "administrator"}
@@ -326,7 +326,7 @@ def test_h6_an_address_of_an_administrator_is_no_administrator() -> None:
 # --- H7 to H12
 
 
-def test_h7_an_old_request_is_not_played_again_where_an_account_wants_fresh_ones() -> None:
+def test_h7_an_old_request_cannot_be_replayed_with_fresh_signatures() -> None:
     text = ACCOUNTS.replace(
         "secretKey: secret-shop,", "secretKey: secret-shop, aclMaxAgeSeconds: 30,"
     )
@@ -340,7 +340,7 @@ def test_h7_an_old_request_is_not_played_again_where_an_account_wants_fresh_ones
 
 
 @pytest.mark.parametrize("signed_by", [None, "nobody-known", READER])
-def test_h9_a_body_is_read_only_when_the_signature_is_right(signed_by: str | None) -> None:
+def test_h9_a_body_is_read_only_with_a_valid_signature(signed_by: str | None) -> None:
     """A heartbeat whose body is no JSON would be answered otherwise if somebody read it."""
     made = GuardedBroker(1)
     command = RemotingCommand(Code.HEART_BEAT, body=b"[" * 100_000)
@@ -350,7 +350,7 @@ def test_h9_a_body_is_read_only_when_the_signature_is_right(signed_by: str | Non
     assert (answer.remark or "").startswith("org.apache.rocketmq.acl.common.AclException: ")
 
 
-def test_h10_a_consumer_does_not_see_who_asked_about_it() -> None:
+def test_h10_a_consumer_does_not_see_the_requesting_account() -> None:
     made = GuardedBroker(1)
     beat = heartbeat("shop", "Orders")
     consumer = made.client_at("192.0.2.20")

@@ -40,7 +40,7 @@ def change(name: str, secret: str | None = None, **more: object) -> RemotingComm
     return RemotingCommand(Code.UPDATE_AND_CREATE_ACL_CONFIG, header.encode())
 
 
-def test_h2_who_is_no_administrator_any_more_does_not_put_himself_back() -> None:
+def test_h2_a_former_administrator_cannot_restore_its_rights() -> None:
     """Neither taken out by hand, before the files are looked at, nor by another's request."""
     made = with_accounts(1, ACCOUNTS + EVIL)
     again = change("evil-admin", "nobody-knows", admin=True)
@@ -63,7 +63,7 @@ def test_h2_who_is_no_administrator_any_more_does_not_put_himself_back() -> None
 
 
 @pytest.mark.parametrize("text", ["", "\n".join(ACCOUNTS.splitlines()[:2])])
-def test_h2_a_file_that_is_half_written_is_not_the_base_of_a_change(text: str) -> None:
+def test_h2_a_partly_written_file_is_not_the_base_of_a_change(text: str) -> None:
     made = GuardedBroker(1)
     write_accounts(made.disk, text)
     answer = made.ask(change("new-account", "secret-of-it"))
@@ -71,7 +71,7 @@ def test_h2_a_file_that_is_half_written_is_not_the_base_of_a_change(text: str) -
     assert made.disk.read_bytes(ACL_PATH) == text.encode()
 
 
-def test_h2_a_file_with_a_mistake_in_it_is_not_written_over() -> None:
+def test_h2_an_invalid_file_is_not_overwritten() -> None:
     made = GuardedBroker(1)
     text = ACCOUNTS + "- {accessKey: half-account"
     write_accounts(made.disk, text)
@@ -80,7 +80,7 @@ def test_h2_a_file_with_a_mistake_in_it_is_not_written_over() -> None:
     assert made.disk.read_bytes(ACL_PATH) == text.encode()
 
 
-def test_h7_the_old_secret_stays_valid_when_it_is_asked_for_twice() -> None:
+def test_h7_the_old_secret_stays_valid_after_a_repeated_request() -> None:
     """By a repeat after a timeout, or as masters on one machine have one file."""
     made = GuardedBroker(1)
     for _ in range(2):
@@ -122,7 +122,7 @@ def test_two_brokers_that_change_one_file_lose_nothing(tmp_path: Path) -> None:
     assert "administrator" in names
 
 
-def test_an_account_that_another_broker_of_the_file_has_deleted_is_deleted(tmp_path: Path) -> None:
+def test_an_account_deleted_by_another_broker_is_deleted(tmp_path: Path) -> None:
     """mqadmin asks every broker; all but the first of one file said 210."""
     path = tmp_path / "plain_acl.yml"
     path.write_text(ACCOUNTS)
@@ -135,7 +135,7 @@ def test_an_account_that_another_broker_of_the_file_has_deleted_is_deleted(tmp_p
     assert path.with_name("plain_acl.yml.lock").stat().st_mode & 0o777 == 0o600
 
 
-def test_h16_a_slave_goes_with_its_account(slaves: list[Slave]) -> None:
+def test_h16_a_slave_is_disconnected_when_its_account_is_deleted(slaves: list[Slave]) -> None:
     made = GuardedBroker(1)
     made.make_topic()
     tables = RemotingCommand(Code.GET_ALL_TOPIC_CONFIG)
@@ -163,7 +163,7 @@ def test_h16_a_slave_goes_with_its_account(slaves: list[Slave]) -> None:
     ],
     ids=["secret", "tls", "address", "account"],
 )
-def test_a_pull_that_waits_gets_nothing_once_its_asker_may_not_come(
+def test_a_held_pull_gets_nothing_after_its_account_is_refused(
     change_of: tuple[str, str],
 ) -> None:
     for changed, expected in ((False, 0), (True, 1)):
@@ -184,7 +184,7 @@ def test_a_pull_that_waits_gets_nothing_once_its_asker_may_not_come(
         made.stop()
 
 
-def test_a_secret_that_is_rotated_is_not_gone() -> None:
+def test_a_rotated_secret_stays_valid() -> None:
     made = GuardedBroker(1)
     assert made.broker.guard is not None
     gate = Authorizer(made.broker.guard, STRANGE_HOST)
@@ -199,7 +199,7 @@ def test_a_secret_that_is_rotated_is_not_gone() -> None:
     assert not grant.current().may_use_topic("Orders", 4)
 
 
-def test_a_send_whose_head_is_known_is_still_judged_by_signature_and_right() -> None:
+def test_a_send_with_a_cached_head_is_still_checked() -> None:
     made = GuardedBroker(1)
     with paired_lines(made, 1, STRANGE_HOST) as (line,):
 

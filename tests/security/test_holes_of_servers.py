@@ -78,13 +78,13 @@ def test_h14_only_brokers_register_brokers(account: str | None) -> None:
     assert answer.code == 1 and HERE.encode() in route(namesrv)
 
 
-def test_h14_an_official_broker_comes_in_by_its_white_address() -> None:
+def test_h14_an_official_broker_registers_from_its_allowlisted_address() -> None:
     namesrv = GuardedNamesrv()
     assert namesrv.ask(None, registration(), host="192.0.2.7").code == 0
     assert HERE.encode() in route(namesrv)
 
 
-def test_h14_its_accounts_are_looked_at_every_five_seconds() -> None:
+def test_h14_a_name_server_checks_its_accounts_every_five_seconds() -> None:
     namesrv = GuardedNamesrv()
     assert namesrv.ask("other-broker", registration()).code == 0
     write_accounts(namesrv.system.disk, ACCOUNTS)
@@ -149,7 +149,7 @@ def test_h14_only_administrators_change_a_name_server(code: int) -> None:
 
 
 @pytest.mark.parametrize("account", ["broker-account", None])
-def test_h14_settings_of_a_name_server_are_shown_to_administrators_only(
+def test_h14_only_administrators_see_a_name_servers_settings(
     account: str | None,
 ) -> None:
     host = "192.0.2.50" if account else WHITE
@@ -158,7 +158,7 @@ def test_h14_settings_of_a_name_server_are_shown_to_administrators_only(
     assert "Need admin permission" in (answer.remark or "") and not answer.body
 
 
-def test_h14_who_was_refused_what_is_shown_to_administrators() -> None:
+def test_h14_refusals_are_shown_to_administrators() -> None:
     namesrv = GuardedNamesrv()
     asked = RemotingCommand(Code.GET_ACL_REFUSALS)
     assert namesrv.ask("shop-account", registration(), host="192.0.2.60").code == 1
@@ -174,7 +174,7 @@ def test_h14_who_was_refused_what_is_shown_to_administrators() -> None:
     ]
 
 
-def test_h14_routes_of_traces_and_replies_need_no_right_where_others_do() -> None:
+def test_h14_routes_of_trace_and_reply_topics_need_no_permission() -> None:
     strict = NamesrvConfig(
         acl_enable=True, acl_file=ACL_PATH, kv_config_path="/kv", acl_route_perm_enable=True
     )
@@ -203,14 +203,14 @@ def test_h15_a_live_brokers_name_is_not_taken_over() -> None:
     assert namesrv.ask("administrator", goodbye(THERE)).code == 0
 
 
-def test_h15_two_official_brokers_are_told_apart_by_their_machines() -> None:
+def test_h15_two_official_brokers_are_distinguished_by_their_hosts() -> None:
     namesrv = GuardedNamesrv()
     assert namesrv.client("192.0.2.7").request(registration()).code == 0
     assert namesrv.ask("broker-account", registration(THERE)).code == 1
     assert namesrv.client("192.0.2.7").request(registration(THERE)).code == 0
 
 
-def test_h15_a_white_address_does_not_pass_for_the_account_that_it_names() -> None:
+def test_h15_an_allowlisted_address_does_not_count_as_the_named_account() -> None:
     namesrv = GuardedNamesrv()
     assert namesrv.client().request(signed(registration(), "broker-account")).code == 0
     unsigned = registration(THERE)
@@ -242,7 +242,7 @@ def test_h15_a_live_brokers_address_is_not_taken_over(
 
 
 @pytest.mark.parametrize(("holder", "taker"), TAKERS)
-def test_h15_nobody_keeps_anothers_silent_broker_alive(holder: Asker, taker: Asker) -> None:
+def test_h15_another_account_cannot_keep_a_silent_broker_alive(holder: Asker, taker: Asker) -> None:
     namesrv = GuardedNamesrv()
     assert namesrv.ask(holder[0], registration(), host=holder[1]).code == 0
     namesrv.system.advance(100_000)
@@ -255,7 +255,7 @@ def test_h15_nobody_keeps_anothers_silent_broker_alive(holder: Asker, taker: Ask
     assert namesrv.ask(holder[0], registration(), host=holder[1]).code == 1
 
 
-def test_h15_the_first_of_two_that_are_read_at_a_time_has_the_place() -> None:
+def test_h15_the_first_of_two_concurrent_registrations_owns_the_name() -> None:
     """Neither is alive when they come; long ones are read elsewhere, one after the other."""
     namesrv = GuardedNamesrv()
     codes: list[int] = []
@@ -268,7 +268,7 @@ def test_h15_the_first_of_two_that_are_read_at_a_time_has_the_place() -> None:
     assert namesrv.ask("other-broker", registration(THERE, "evil", topics=3000)).code == 0
 
 
-def test_h15_whose_a_broker_is_is_not_forgotten_for_others_that_come_and_go() -> None:
+def test_h15_broker_ownership_is_not_evicted_by_other_brokers() -> None:
     namesrv = GuardedNamesrv()
     assert namesrv.ask("broker-account", registration()).code == 0
     for number in range(300):
@@ -280,7 +280,7 @@ def test_h15_whose_a_broker_is_is_not_forgotten_for_others_that_come_and_go() ->
 
 
 @pytest.mark.parametrize(("account", "host"), [("broker-account", "192.0.2.50"), (None, WHITE)])
-def test_h15_a_broker_comes_back_and_changes_its_name(account: str | None, host: str) -> None:
+def test_h15_a_broker_can_reconnect_and_change_its_name(account: str | None, host: str) -> None:
     """At its address, while its old connection is still there."""
     namesrv = GuardedNamesrv()
     before, after = namesrv.client(host), namesrv.client(host)
@@ -297,7 +297,7 @@ def test_h15_a_broker_comes_back_and_changes_its_name(account: str | None, host:
     assert namesrv.ask("other-broker", registration()).code == 0
 
 
-def test_h15_official_brokers_share_a_machine_or_a_name() -> None:
+def test_h15_official_brokers_may_share_a_host_or_a_name() -> None:
     namesrv = GuardedNamesrv()
     brokers = [
         (WHITE, "10.0.0.1:10911", "broker-a", 0),
@@ -315,7 +315,7 @@ def test_h15_official_brokers_share_a_machine_or_a_name() -> None:
 
 
 @pytest.mark.parametrize("address", ["x\n:1", "x", "x:", ":1", "a b:1", "x:1\n", "x:100000", ""])
-def test_h15_an_address_is_host_and_port(address: str) -> None:
+def test_h15_ownership_is_by_host_and_port(address: str) -> None:
     answer = GuardedNamesrv().ask("broker-account", registration(address))
     assert (answer.code, answer.remark) == (1, "brokerAddr must be host:port")
 
@@ -335,13 +335,13 @@ def connects(made: GuardedBroker, host: str) -> bool:
     return is_open
 
 
-def test_h16_a_stranger_gets_no_log() -> None:
+def test_h16_an_unauthenticated_slave_gets_no_log() -> None:
     made = GuardedBroker(1)
     assert not connects(made, "198.51.100.1")
     assert made.broker.replicas.link_count == 0
 
 
-def test_h16_a_slave_comes_in_by_its_white_address_or_after_it_has_shown_itself() -> None:
+def test_h16_a_slave_replicates_from_an_allowlisted_address_or_authenticated() -> None:
     made = GuardedBroker(1)
     assert connects(made, "192.0.2.7")
     assert not connects(made, "10.0.0.9")
@@ -354,7 +354,7 @@ def test_h16_a_slave_comes_in_by_its_white_address_or_after_it_has_shown_itself(
     assert not connects(made, "10.0.0.9")
 
 
-def test_h16_only_allowed_addresses_where_they_are_named() -> None:
+def test_h16_a_list_of_addresses_excludes_all_others() -> None:
     made = with_accounts(1, ACCOUNTS, {"ha_allowed_addresses": "10.0.0.*"})
     assert connects(made, "10.0.0.9")
     assert not connects(made, "192.0.2.7")

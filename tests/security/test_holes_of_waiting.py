@@ -24,7 +24,7 @@ INNER = (
 )
 
 
-def test_h1_a_default_right_reads_nothing_where_messages_of_denied_topics_wait() -> None:
+def test_h1_a_default_permission_does_not_read_internal_topics_with_denied_messages() -> None:
     """Each has to be listed by its name; an administrator's default right is for all."""
     topics = "defaultTopicPerm: SUB, defaultGroupPerm: SUB, topicPerms: [Topic=DENY]"
     text = ACCOUNTS.replace("topicPerms: [Orders=SUB],", f"{topics},")
@@ -81,7 +81,7 @@ def half(made: GuardedBroker) -> None:
     )
 
 
-def test_h1_a_half_message_is_shown_only_to_who_may_send_to_its_topic() -> None:
+def test_h1_viewing_a_half_message_needs_permission_to_send_to_its_topic() -> None:
     made = GuardedBroker(1)
     half(made)
     attackers = [
@@ -99,7 +99,7 @@ def test_h1_a_half_message_is_shown_only_to_who_may_send_to_its_topic() -> None:
     assert [questions(each) for each in attackers] == [0, 0, 0]
 
 
-def test_h1_who_may_no_more_send_to_its_topic_is_not_shown_it() -> None:
+def test_h1_a_half_message_is_hidden_after_the_permission_is_revoked() -> None:
     made = GuardedBroker(1)
     half(made)
     owner = produces(made, SHOP, VICTIM, "bookers")
@@ -127,7 +127,7 @@ def takes_reply(made: GuardedBroker, *clients: LocalClient) -> list[int]:
     return [[got.code for got in each.received].count(326) for each in clients]
 
 
-def test_h1_replies_go_to_who_had_the_client_id_first_not_to_another_account() -> None:
+def test_h1_replies_go_to_the_first_owner_of_a_client_id() -> None:
     made = GuardedBroker(1)
     asker = produces(made, SHOP, VICTIM, "askers")
     thief = produces(made, NOTHING, ATTACKER, "askers", "evil")
@@ -145,7 +145,7 @@ def test_h1_replies_go_to_who_had_the_client_id_first_not_to_another_account() -
     assert takes_reply(made, thief) == [1], "nobody has it any more"
 
 
-def test_h1_a_held_pull_of_an_account_that_lost_its_right_gets_no_message() -> None:
+def test_h1_a_held_pull_gets_no_message_after_its_permission_is_revoked() -> None:
     made = GuardedBroker(1)
     made.send(b"before", topic="Orders", queue_id=0)
     made.system.drain()

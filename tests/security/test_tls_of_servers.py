@@ -134,9 +134,7 @@ def made_tls_socket(made: Certificates, port: int) -> Any:
     return made.calls().wrap_socket(sock, server_hostname=HOST)
 
 
-def test_both_are_served_on_one_port_where_tls_is_permitted(
-    made: Certificates, tmp_path: Path
-) -> None:
+def test_a_permissive_port_serves_plain_and_tls_clients(made: Certificates, tmp_path: Path) -> None:
     settings = tls_settings(made.files(), "permissive")
     with serving_broker(tmp_path / "store", **settings) as running:
         with Line.to(running.ports.main) as plain:
@@ -145,9 +143,7 @@ def test_both_are_served_on_one_port_where_tls_is_permitted(
             assert encrypted.ask(send_command(b"x" * 3_000_000)).code == 0
 
 
-def test_who_speaks_tls_to_a_server_without_is_told_in_the_log(
-    made: Certificates, tmp_path: Path
-) -> None:
+def test_a_tls_client_at_a_plain_server_is_logged(made: Certificates, tmp_path: Path) -> None:
     with serving_broker(tmp_path / "store") as running, capture_logs() as logs:
         with pytest.raises(OSError):
             made_tls_socket(made, running.ports.main)
@@ -179,7 +175,7 @@ def test_a5_tls_at_a_port_where_it_is_disabled_is_closed_at_once(
 @pytest.mark.filterwarnings("ignore:.*TLSv1:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:.*TLSv1_1:DeprecationWarning")
 @pytest.mark.parametrize("version", [TLSVersion.TLSv1, TLSVersion.TLSv1_1])
-def test_a8_old_versions_are_refused_and_nobody_renegotiates(
+def test_a8_old_versions_and_renegotiation_are_refused(
     made: Certificates, tmp_path: Path, version: TLSVersion
 ) -> None:
     assert server_context(made.files()).options & OP_NO_RENEGOTIATION
@@ -193,7 +189,7 @@ def test_a8_old_versions_are_refused_and_nobody_renegotiates(
             calls.wrap_socket(sock, server_hostname=HOST)
 
 
-def test_a_flood_of_new_keys_ends_its_connection_and_no_other(
+def test_a_flood_of_key_updates_ends_only_its_connection(
     made: Certificates, tmp_path: Path
 ) -> None:
     """27 bytes each, and some 14 µs: 256 KiB of them held everybody up for 91 to 182 ms."""
@@ -233,7 +229,7 @@ def test_a8_ciphers_without_forward_secrecy_or_authentication_are_refused(
 
 @pytest.mark.skipif(which("openssl") is None, reason="no openssl here")
 @pytest.mark.slow(seconds=2)
-def test_a8_who_wants_to_renegotiate_gets_nothing(made: Certificates, tmp_path: Path) -> None:
+def test_a8_a_renegotiation_request_gets_no_answer(made: Certificates, tmp_path: Path) -> None:
     with serving_broker(tmp_path / "store", **tls_settings(made.files())) as running:
         target = f"{HOST}:{running.ports.main}"
         done = subprocess.run(
@@ -248,7 +244,7 @@ def test_a8_who_wants_to_renegotiate_gets_nothing(made: Certificates, tmp_path: 
 
 
 @pytest.mark.parametrize("before", [0, 1, 20])
-def test_a8_handshakes_by_the_thousand_end_their_connection_and_no_other(
+def test_a8_thousands_of_handshakes_end_only_their_connection(
     made: Certificates, tmp_path: Path, before: int
 ) -> None:
     """A record holds 4,096 beginnings of one; each was answered, 20 ms a record."""
@@ -304,7 +300,7 @@ def test_our_client_sends_and_consumes_with_a_certificate_of_its_own(
                 admin.queues("Orders")
 
 
-def test_an_account_that_wants_tls_is_refused_without_it(
+def test_an_account_that_requires_tls_is_refused_without_it(
     made: Certificates, tmp_path: Path
 ) -> None:
     accounts = tmp_path / "plain_acl.yml"
@@ -326,7 +322,7 @@ def test_an_account_that_wants_tls_is_refused_without_it(
             assert encrypted.ask(request).code == 0
 
 
-def test_a_new_certificate_is_shown_without_a_restart_and_old_connections_go_on(
+def test_a_new_certificate_is_used_without_a_restart_or_disconnects(
     made: Certificates, tmp_path: Path
 ) -> None:
     with (
@@ -352,7 +348,7 @@ def test_a_new_certificate_is_shown_without_a_restart_and_old_connections_go_on(
 
 
 @pytest.mark.parametrize("mode", ["disabled", "permissive", "enforcing"])
-def test_the_replication_port_speaks_what_its_own_mode_says(
+def test_the_replication_port_follows_its_own_tls_mode(
     mode: str, made: Certificates, tmp_path: Path
 ) -> None:
     """Whatever that of the port for clients is."""
@@ -386,7 +382,7 @@ def is_closed(stranger: socket) -> bool:
         return True
 
 
-def test_a_stranger_at_the_replication_port_is_turned_away_before_tls(
+def test_a_forbidden_address_at_the_replication_port_is_refused_before_tls(
     made: Certificates, tmp_path: Path
 ) -> None:
     settings = tls_settings(made.files()) | {"tls_ha_mode": "enforcing"}
@@ -399,7 +395,7 @@ def test_a_stranger_at_the_replication_port_is_turned_away_before_tls(
 
 
 @pytest.mark.slow(8)
-def test_a_slave_follows_with_tls_and_a_stranger_does_not_without(
+def test_a_slave_replicates_with_tls_and_is_refused_without(
     made: Certificates, tmp_path: Path
 ) -> None:
     server = made.files()

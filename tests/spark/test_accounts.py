@@ -102,12 +102,12 @@ def test_rows_are_written_and_read_by_an_account(guarded: Guarded) -> None:
         assert SecretKey(SECRET).has_signed(signature, signed_values(fields), request.body)
 
 
-def test_they_are_read_by_pulls_too(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_account_reads_by_pulls(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cluster_module._REFUSED_UNTIL_S, guarded.broker, float("inf"))
     assert bodies(guarded, **OWN) == [row["body"] for row in ROWS]
 
 
-def test_an_account_comes_from_a_file_or_the_environment_as_well(
+def test_an_account_can_come_from_a_file_or_the_environment(
     guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "tools.yml"
@@ -117,7 +117,7 @@ def test_an_account_comes_from_a_file_or_the_environment_as_well(
     assert bodies(guarded)
 
 
-def test_others_are_refused_with_the_brokers_words_and_no_secret(guarded: Guarded) -> None:
+def test_other_accounts_are_refused_with_the_brokers_text_and_no_secret(guarded: Guarded) -> None:
     denied = "No default permission for topic:orders"
     cases = [
         ({}, "No accessKey is configured"),
@@ -132,7 +132,7 @@ def test_others_are_refused_with_the_brokers_words_and_no_secret(guarded: Guarde
 
 
 @pytest.mark.parametrize("parse", [parse_options, parse_sink_options])
-def test_the_secret_travels_with_a_task_and_is_shown_nowhere(parse: Any) -> None:
+def test_the_secret_is_sent_with_a_task_and_appears_in_no_output(parse: Any) -> None:
     told = parse({"nameServer": "h:1", "topic": "orders", **OWN, "securityToken": "lent-token"})
     arrived = loads(dumps(told))
     assert arrived.credentials == Credentials("spark-account", SECRET, "lent-token")
@@ -149,7 +149,7 @@ def test_the_secret_travels_with_a_task_and_is_shown_nowhere(parse: Any) -> None
     ],
 )
 @pytest.mark.parametrize("parse", [parse_options, parse_sink_options])
-def test_half_an_account_and_two_of_them_are_refused(
+def test_a_partial_or_double_account_is_refused(
     parse: Any, options: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(StoreError, match=sentence) as refused:
@@ -162,7 +162,7 @@ def test_a_store_needs_no_account(tmp_path: Path) -> None:
         parse_options({"store": str(tmp_path), **OWN})
 
 
-def test_a_lease_is_taken_and_gone_on_with_by_an_account(guarded: Guarded) -> None:
+def test_an_account_acquires_and_renews_a_lease(guarded: Guarded) -> None:
     own, queues = Credentials(**_arguments(OWN)), {("orders", 0): 0}
     lease = BrokerLease(guarded.broker, "a read", queues, credentials=own)
     assert lease.acquire()
@@ -181,7 +181,7 @@ def _arguments(options: dict[str, str]) -> dict[str, str]:
     return {"access_key": options["accessKey"], "secret_key": options["secretKey"]}
 
 
-def test_a_job_of_a_broker_has_its_operators_account_and_not_the_brokers() -> None:
+def test_a_brokers_job_uses_the_operators_account() -> None:
     given = environment(
         {
             "TROUPEMQ_ACCESS_KEY": "spark-account",

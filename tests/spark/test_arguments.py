@@ -48,7 +48,7 @@ def test_unneeded_arguments_of_a_broker_are_ignored() -> None:
         ({"store": "/s", "xyz": "A"}, "job has no argument xyz; it has store, topics"),
     ],
 )
-def test_a_mistake_is_named(given: dict[str, object], said: str) -> None:
+def test_an_invalid_argument_is_named(given: dict[str, object], said: str) -> None:
     with pytest.raises(StoreError, match=f"^{said}"):
         read_arguments(Asked, "job", given)
 
@@ -62,7 +62,7 @@ def test_missing_store_is_rejected(tmp_path: Path) -> None:
     check_store(str(tmp_path))
 
 
-def test_a_topic_without_queues_is_refused_with_those_that_have_some(tmp_path: Path) -> None:
+def test_a_topic_without_queues_is_refused_with_the_existing_ones(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"topic A not found in .*: it has none"):
         check_topics(str(tmp_path), ["A"])
     (tmp_path / "consumequeue" / "B").mkdir(parents=True)
@@ -72,7 +72,7 @@ def test_a_topic_without_queues_is_refused_with_those_that_have_some(tmp_path: P
     check_topics(str(tmp_path), None)
 
 
-def test_an_output_is_made_or_refused(tmp_path: Path) -> None:
+def test_an_output_folder_is_created_or_refused(tmp_path: Path) -> None:
     check_output(str(tmp_path / "a" / "b"))
     assert (tmp_path / "a" / "b").is_dir()
     (tmp_path / "file").touch()

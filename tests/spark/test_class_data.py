@@ -58,7 +58,7 @@ def maker(monkeypatch: pytest.MonkeyPatch) -> Maker:
     return maker
 
 
-def test_a_session_uses_what_was_made_for_its_java(tmp_path: Path, maker: Maker) -> None:
+def test_a_session_uses_the_class_archive_of_its_java(tmp_path: Path, maker: Maker) -> None:
     environment = environment_of(tmp_path)
     plain = {OPTIONS: "-Xss1m", "spark.master": "local[2]"}
     assert with_class_data(plain, environment) == plain
@@ -79,9 +79,7 @@ def test_another_value_of_the_setting_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["base.jsa", "spark.jsa", "checksums"])
-def test_a_file_that_was_cut_is_not_used_and_made_again(
-    tmp_path: Path, maker: Maker, name: str
-) -> None:
+def test_a_truncated_class_archive_is_rebuilt(tmp_path: Path, maker: Maker, name: str) -> None:
     environment = environment_of(tmp_path)
     file = make_class_data(environment) / name
     file.write_bytes(file.read_bytes()[:-1])
@@ -90,7 +88,7 @@ def test_a_file_that_was_cut_is_not_used_and_made_again(
     assert OPTIONS in with_class_data({}, environment)
 
 
-def test_archive_is_made_once(tmp_path: Path, maker: Maker) -> None:
+def test_a_class_archive_is_created_once(tmp_path: Path, maker: Maker) -> None:
     environment = environment_of(tmp_path)
     directory = make_class_data(environment)
     assert directory.parent == user_cache(environment)
@@ -99,7 +97,7 @@ def test_archive_is_made_once(tmp_path: Path, maker: Maker) -> None:
     assert maker.runs == 2
 
 
-def test_an_updated_java_has_another_one(tmp_path: Path, maker: Maker) -> None:
+def test_an_updated_java_gets_another_class_archive(tmp_path: Path, maker: Maker) -> None:
     environment = environment_of(tmp_path)
     directory = make_class_data(environment)
     (tmp_path / "java" / "bin" / "java").write_text("newer")
@@ -125,7 +123,7 @@ def test_first_of_two_concurrent_makers_wins(
     assert os.listdir(directory.parent) == [directory.name]
 
 
-def test_nothing_stays_of_one_that_could_not_be_made(tmp_path: Path, maker: Maker) -> None:
+def test_a_failed_class_archive_leaves_no_file(tmp_path: Path, maker: Maker) -> None:
     environment = environment_of(tmp_path)
     maker.fails = True
     with pytest.raises(StoreError, match="no room"):
@@ -146,7 +144,7 @@ def test_no_archive_without_java() -> None:
     assert class_data_directory({"PATH": "/nowhere"}) is None
 
 
-def test_the_cache_is_the_users(tmp_path: Path) -> None:
+def test_the_class_archive_cache_belongs_to_the_user(tmp_path: Path) -> None:
     assert user_cache({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "troupemq"
     assert user_cache({}) == Path.home() / ".cache" / "troupemq"
 

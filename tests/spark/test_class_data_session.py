@@ -24,7 +24,7 @@ start_session({"spark.master": "local[1]", **options}, sys.argv[1]).range(5).cou
 """
 
 
-def test_the_rows_that_are_practised_with_are_of_every_kind() -> None:
+def test_the_training_rows_have_every_type() -> None:
     reader = FewRowsReader()
     (batch,) = reader.read(reader.partitions()[0])
     assert batch.num_rows == 100
@@ -38,7 +38,7 @@ def test_the_rows_that_are_practised_with_are_of_every_kind() -> None:
 
 @pytest.mark.slow
 @pytest.mark.trial(short=0, long=4, every=4, turn=2)
-def test_a_session_takes_its_classes_from_it(seed: int, tmp_path: Path) -> None:
+def test_a_session_loads_classes_from_the_archive(seed: int, tmp_path: Path) -> None:
     given = environment(os.environ, find_java(os.environ))
     given["XDG_CACHE_HOME"] = str(tmp_path / "cache")
     directory = make_class_data(given)

@@ -91,7 +91,7 @@ def run_of(session: Admin, address: str) -> JobRun:
 
 
 @pytest.mark.trial(short=0, long=30, every=3, turn=2)
-def test_a_killed_broker_leaves_no_process_and_no_half_archive_and_goes_on(
+def test_a_killed_broker_leaves_no_process_and_no_partial_archive(
     tmp_path: Path, seed: int
 ) -> None:
     writer = StoreWriter(tmp_path / "store", log_file_bytes=LOG_FILE_BYTES, queue_file_bytes=60_000)

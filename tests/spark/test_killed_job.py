@@ -116,7 +116,7 @@ def wait_until_writing(archive: Archive, share: float) -> None:
 
 
 @pytest.mark.trial(short=0, long=30, every=3, turn=1)
-def test_a_killed_jvm_leaves_nothing_behind_and_the_next_run_is_whole(
+def test_a_killed_jvm_leaves_no_files_and_the_next_run_is_complete(
     real_system: ActorSystem, tmp_path: Path, seed: int
 ) -> None:
     writer = StoreWriter(tmp_path / "store", log_file_bytes=8 << 20, queue_file_bytes=60_000)

@@ -129,7 +129,7 @@ def is_worker(pid: int) -> bool:
 
 
 @pytest.mark.trial(short=0, long=100, every=4, turn=2)  # about four kills in each
-def test_each_number_is_at_the_broker_once(
+def test_a_killed_sink_stores_each_number_once(
     tmp_path: Path, seed: int, tell: Callable[[str], None]
 ) -> None:
     random = Random(seed)

@@ -336,7 +336,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
 
 
 @pytest.mark.trial(short=0, long=100)
-def test_every_message_arrives_exactly_once_whatever_is_killed(
+def test_every_message_arrives_exactly_once_through_kills(
     trial: Trial, seed: int, tally: Counter[str]
 ) -> None:
     random = Random(seed)

@@ -91,7 +91,7 @@ def test_complete_settings_are_accepted(
     check_settings(settings, environment)
 
 
-def test_the_settings_of_the_manual_are_taken(
+def test_the_settings_of_the_manual_are_accepted(
     environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks of docs/pipeline.md are used verbatim, except for the file with the secret."""
@@ -114,7 +114,7 @@ def test_the_settings_of_the_manual_are_taken(
 
 
 @pytest.mark.slow
-def test_the_lines_of_the_manual_prepare_a_machine(tmp_path: Path) -> None:
+def test_the_commands_of_the_manual_prepare_a_machine(tmp_path: Path) -> None:
     """Except for pip: the pinned version must be the tested one."""
     text = (REPOSITORY / "docs" / "pipeline.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```sh\n(pip install .pyspark==.*?)^```$", text, re.M | re.S)
@@ -148,7 +148,7 @@ def test_the_lines_of_the_manual_prepare_a_machine(tmp_path: Path) -> None:
     }
 
 
-def test_the_lines_of_the_manual_start_what_the_demonstration_starts() -> None:
+def test_the_commands_of_the_manual_start_the_demonstrations_processes() -> None:
     """Classes and options of a standalone cluster must be those that `make cluster-demo` runs."""
     text = (REPOSITORY / "docs" / "pipeline.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```sh\n(export SPARK_LOCAL_IP.*?)^```$", text, re.M | re.S)
@@ -193,7 +193,7 @@ def test_invalid_settings_are_rejected_in_one_sentence(
     assert "\n" not in str(refused.value)
 
 
-def test_a_cluster_elsewhere_needs_its_secret(environment: dict[str, str]) -> None:
+def test_a_remote_cluster_needs_a_secret(environment: dict[str, str]) -> None:
     without = {name: value for name, value in STANDALONE.items() if "file" not in name}
     with pytest.raises(StoreError, match=r"secret\.file is missing"):
         check_settings(without, environment)
@@ -207,7 +207,7 @@ def test_yarn_needs_the_configuration_of_hadoop(environment: dict[str, str]) -> 
         check_settings(YARN, {**path, "YARN_CONF_DIR": "nowhere"})
 
 
-def test_a_python_in_an_archive_of_yarn_must_be_here_too(
+def test_a_python_in_a_yarn_archive_must_exist_locally(
     environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark plans reads with it in the driver, under the same name."""
@@ -223,7 +223,7 @@ def test_a_python_in_an_archive_of_yarn_must_be_here_too(
 # --- submitted settings
 
 
-def test_tasks_get_our_code_and_the_python_that_was_named(tmp_path: Path) -> None:
+def test_tasks_get_our_code_and_the_named_python(tmp_path: Path) -> None:
     settings = session_settings({**KUBERNETES, "spark.submit.pyFiles": "a.py"}, str(tmp_path))
     shipped = with_our_code(settings, str(tmp_path))
     first, ours = shipped["spark.submit.pyFiles"].split(",")
@@ -281,7 +281,7 @@ def test_secrets_stay_off_the_command_line(tmp_path: Path) -> None:
     ]
 
 
-def test_on_kubernetes_spark_reads_the_file_itself() -> None:
+def test_on_kubernetes_spark_reads_the_secret_file() -> None:
     _, private = set_private_apart({**KUBERNETES, "spark.authenticate.secret.file": "/etc/s"})
     assert private == {"spark.authenticate.secret.file": "/etc/s"}
 
@@ -299,7 +299,9 @@ def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
         read_secret(str(secret))
 
 
-def test_a_refusal_comes_before_any_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_happens_before_java_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from pyspark import SparkContext
 
     for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):

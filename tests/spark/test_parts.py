@@ -12,7 +12,7 @@ def doubled(part: int) -> int:
     return 2 * part
 
 
-def test_without_spark_each_part_that_is_done_is_progress() -> None:
+def test_without_spark_each_finished_part_is_progress() -> None:
     seen = []
     for result in run_parts(None, doubled, [3, 5], "doubling", lambda part: part * 10):
         seen.append((result, PROGRESS.now().done, PROGRESS.now().rows_done))

@@ -18,7 +18,7 @@ def drawings(text: str) -> list[ElementTree.Element]:
     ]
 
 
-def test_each_series_is_a_line_inside_the_picture(tmp_path: Path) -> None:
+def test_each_series_is_a_line_inside_the_chart(tmp_path: Path) -> None:
     lines = {"a": [(0.0, 1.0), (60_000.0, 4.0)], "b": [(0.0, 2.0), (60_000.0, 0.0)]}
     (drawing,) = drawings(page(tmp_path, Chart("messages", lines)))
     found = [each.attrib["points"] for each in drawing.iter("polyline")]
@@ -31,13 +31,13 @@ def test_each_series_is_a_line_inside_the_picture(tmp_path: Path) -> None:
     assert last < first, "the larger value stands higher"
 
 
-def test_names_are_text_and_nothing_is_loaded(tmp_path: Path) -> None:
+def test_names_are_escaped_and_the_page_loads_nothing(tmp_path: Path) -> None:
     text = page(tmp_path, Chart("<script>", {"<img src=x>": [(0.0, 1.0)]}))
     assert "<script" not in text and "<img" not in text and "http" not in text
     assert "&lt;img src=x&gt;" in text
 
 
-def test_one_moment_and_only_zeros_can_be_drawn(tmp_path: Path) -> None:
+def test_a_single_moment_and_zeros_can_be_drawn(tmp_path: Path) -> None:
     (drawing,) = drawings(page(tmp_path, Chart("zeros", {"a": [(5.0, 0.0)]})))
     assert len([*drawing.iter("circle")]) == 1
 
@@ -53,7 +53,7 @@ def test_a_chart_without_series_says_so(tmp_path: Path) -> None:
     assert "Nothing to show." in page(tmp_path, Chart("empty", {}))
 
 
-def test_a_page_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+def test_a_page_replaces_the_previous_one(tmp_path: Path) -> None:
     page(tmp_path, Chart("old", {}))
     assert "old" not in page(tmp_path, Chart("new", {}))
     assert [each.name for each in (tmp_path / "deep").iterdir()] == ["plot.html"]

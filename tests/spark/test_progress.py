@@ -11,7 +11,7 @@ class Clock:
         return self.s
 
 
-def test_parts_that_are_done_bring_their_messages() -> None:
+def test_finished_parts_add_their_messages() -> None:
     clock = Clock()
     progress = JobProgress(clock)
     assert progress.now() == HowFar()
@@ -25,7 +25,7 @@ def test_parts_that_are_done_bring_their_messages() -> None:
     assert progress.now() == HowFar("counting", 2, 4, 800, 1000, 10_000)
 
 
-def test_tasks_of_spark_count_what_they_read_or_have_their_share() -> None:
+def test_spark_tasks_count_read_messages_or_their_share() -> None:
     progress = JobProgress(Clock())
     progress.begin("comparing", rows=1000, counted=lambda: 130)
     assert progress.now(1, 8) == HowFar("comparing", 1, 8, 130, 1000)

@@ -22,7 +22,7 @@ def test_a_table_without_rows_has_its_headings() -> None:
     ("value", "shown"),
     [(None, "-"), ("", "-"), (0, "0"), (True, "yes"), (False, "no"), (1234.56, "1,234.6")],
 )
-def test_a_cell_shows_what_is_not_there_as_a_dash(value: object, shown: str) -> None:
+def test_a_missing_value_is_a_dash(value: object, shown: str) -> None:
     assert cell(value) == shown
 
 

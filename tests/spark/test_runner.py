@@ -33,7 +33,7 @@ from tests.support.actors import WAIT_S
 from tests.support.golden import REPOSITORY
 
 
-def test_a_command_says_all_that_the_run_needs() -> None:
+def test_a_command_line_has_all_that_the_run_needs() -> None:
     line = command(
         "archive",
         {"store": "/a b", "topics": ["t"]},
@@ -56,7 +56,7 @@ def test_the_child_finds_our_packages_and_its_java() -> None:
     assert environment(changed)["PYTHONPATH"] == changed["PYTHONPATH"]
 
 
-def test_a_job_does_not_inherit_the_jit_that_a_server_has_chosen_for_itself() -> None:
+def test_a_job_does_not_inherit_a_servers_jit_setting() -> None:
     assert JIT not in environment({JIT: "1", OWN_JIT: "1"})
     assert environment({JIT: "1"})[JIT] == "1"
 
@@ -92,7 +92,7 @@ def test_jobs_are_named_by_their_files() -> None:
         (runner.JavaEnded(), "Spark's Java process ended before the job did; see its log"),
     ],
 )
-def test_a_failure_is_told_in_one_sentence(error: Exception, sentence: str) -> None:
+def test_a_failure_is_reported_in_one_sentence(error: Exception, sentence: str) -> None:
     assert sentence_of(error) == sentence
 
 
@@ -104,7 +104,7 @@ def test_a_failure_is_told_in_one_sentence(error: Exception, sentence: str) -> N
         ({"store": "s", "output": "o", "outptu": 1}, "archive has no argument outptu"),
     ],
 )
-def test_wrong_arguments_are_told_before_anything_is_done(
+def test_invalid_arguments_are_reported_before_any_work(
     given: dict[str, object], sentence: str
 ) -> None:
     with pytest.raises(StoreError, match=sentence):
@@ -133,7 +133,7 @@ def test_child_exits_after_its_parent(tmp_path: Path) -> None:
     assert all(json.loads(line)["event"] == "starting" for line in done.stdout.splitlines())
 
 
-def test_the_file_of_settings_is_read_line_by_line(tmp_path: Path) -> None:
+def test_the_settings_file_is_parsed_line_by_line(tmp_path: Path) -> None:
     path = tmp_path / "spark.conf"
     path.write_text("# a comment\n\nspark.master = local[3]\nspark.x=a = b\n")
     assert read_settings(str(path)) == {"spark.master": "local[3]", "spark.x": "a = b"}
@@ -145,7 +145,7 @@ def test_the_file_of_settings_is_read_line_by_line(tmp_path: Path) -> None:
     assert read_settings(None) == {}
 
 
-def test_the_file_we_ship_shows_the_defaults() -> None:
+def test_the_sample_file_shows_the_defaults() -> None:
     path = REPOSITORY / "conf" / "spark.conf"
     assert read_settings(str(path)) == {}
     shown = dict(
@@ -157,7 +157,7 @@ def test_the_file_we_ship_shows_the_defaults() -> None:
         assert name not in DEFAULTS or DEFAULTS[name] == value, name
 
 
-def test_a_session_keeps_its_files_and_its_ports_to_itself() -> None:
+def test_a_sessions_files_and_ports_are_private() -> None:
     settings = session_settings({"spark.driver.extraJavaOptions": "-Xss1m"}, "/work")
     assert settings["spark.local.dir"] == "/work"
     assert settings["spark.driver.bindAddress"] == "127.0.0.1"
@@ -195,7 +195,7 @@ class FakeSpark:
 @pytest.mark.parametrize(
     ("is_cancelled", "code", "last"), [(True, EXIT_CANCELLED, "cancelled"), (False, 0, "finished")]
 )
-def test_a_job_that_is_cancelled_while_it_runs_says_so(
+def test_a_cancelled_job_reports_its_cancellation(
     monkeypatch: pytest.MonkeyPatch, is_cancelled: bool, code: int, last: str
 ) -> None:
     session = FakeSpark()
@@ -255,7 +255,7 @@ def test_job_without_spark_gets_no_session(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_job_has_a_lease_on_its_store_from_its_start_to_its_end(
+def test_a_job_holds_a_lease_on_its_store_from_start_to_end(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: bool
 ) -> None:
     directory = Path(leases_dir(str(tmp_path)))
@@ -315,7 +315,7 @@ def test_job_without_spark_ends_when_cancelled(monkeypatch: pytest.MonkeyPatch) 
         ({"store": "{tmp}", "output": "{tmp}/file/out"}, "cannot write to"),
     ],
 )
-def test_the_archive_job_refuses_what_cannot_work(
+def test_the_archive_job_refuses_impossible_arguments(
     tmp_path: Path, given: dict[str, object], sentence: str
 ) -> None:
     (tmp_path / "file").write_text("")

@@ -95,7 +95,7 @@ def modules(shipped: str) -> list[str]:
     return [part.removesuffix(".__init__") for part in parts if part.partition(".")[0] in OURS]
 
 
-def test_the_same_code_makes_the_same_zip(tmp_path: Path) -> None:
+def test_equal_code_gives_an_equal_zip(tmp_path: Path) -> None:
     again = tmp_path / "again"
     again.mkdir()
     first = Path(write_zip(tmp_path))
@@ -113,13 +113,13 @@ def test_zip_holds_exactly_the_packages_of_tasks(shipped: str) -> None:
     assert not [name for name in names if name.endswith((".so", ".pyd", ".pyc"))]
 
 
-def test_a_zip_that_cannot_be_written_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_an_unwritable_zip_is_a_one_sentence_error(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"cannot write .*: "):
         write_zip(tmp_path / "nowhere")
 
 
 @pytest.mark.heavy
-def test_nothing_in_the_zip_imports_what_a_worker_lacks(shipped: str) -> None:
+def test_the_zip_imports_only_packages_that_workers_have(shipped: str) -> None:
     known = sys.stdlib_module_names | IN_THE_ZIP | A_WORKER_HAS
     found = {
         (name, path)
@@ -143,9 +143,7 @@ def imported(source: str) -> set[str]:
 
 
 @pytest.mark.slow
-def test_its_modules_are_imported_where_there_is_only_pyarrow_and_numpy(
-    python: Path, shipped: str
-) -> None:
+def test_the_zips_modules_need_only_pyarrow_and_numpy(python: Path, shipped: str) -> None:
     told = run_bare(python, IMPORTS_ALL, shipped, "\n".join(modules(shipped)).encode())
     assert set(told.decode().split()) <= {"orjson", "yaml"}
 

@@ -46,7 +46,7 @@ def rows_of_files(directory: Path) -> Iterator[Row]:
 
 
 @pytest.mark.trial(short=1, long=40)
-def test_the_source_finds_in_every_message_what_is_in_it(seed: int, tmp_path: Path) -> None:
+def test_the_source_reads_every_message_of_a_varied_store(seed: int, tmp_path: Path) -> None:
     root = tmp_path / "store"
     make_varied_store(root, SOME, seed, log_file_bytes=300_000)
     given = {**options(root), "maxBytesPerPartition": "100000"}
@@ -64,7 +64,7 @@ def test_the_source_finds_in_every_message_what_is_in_it(seed: int, tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.trial(short=0, long=1, every=1000)  # takes four minutes, so not in short rounds
-def test_the_data_frame_of_two_million_messages_is_what_is_in_them(
+def test_a_data_frame_of_two_million_messages_equals_the_store(
     seed: int, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
     root = tmp_path / "store"

@@ -140,11 +140,11 @@ def user_rows(writer: StoreWriter) -> list[Row]:
     return archived_rows(rows)
 
 
-def test_all_that_was_stored_is_archived_once(ran: Ran) -> None:
+def test_every_stored_message_is_archived_once(ran: Ran) -> None:
     assert ran.archived("archive") == user_rows(ran.all)
 
 
-def test_a_run_goes_on_where_the_last_one_ended(ran: Ran) -> None:
+def test_a_run_continues_at_the_end_of_the_last_one(ran: Ran) -> None:
     assert ran.archived("archive", run=1) == user_rows(ran.first)
     old = {(row["topic"], row["queueId"], row["queueOffset"]) for row in user_rows(ran.first)}
     new = ran.archived("archive", run=2)
@@ -152,19 +152,19 @@ def test_a_run_goes_on_where_the_last_one_ended(ran: Ran) -> None:
     assert not old & {(row["topic"], row["queueId"], row["queueOffset"]) for row in new}
 
 
-def test_a_run_goes_on_behind_one_with_the_names_of_the_first_format(ran: Ran) -> None:
+def test_a_run_continues_after_a_first_format_run(ran: Ran) -> None:
     assert len(ran.archived("mixed", run=2)) == (ALL_MESSAGES - FIRST_MESSAGES) * 3 // 4
     assert ran.archived("mixed") == user_rows(ran.all)
 
 
-def test_files_compacted_in_tasks_are_the_table_that_the_job_writes(ran: Ran) -> None:
+def test_files_compacted_in_tasks_equal_the_jobs_table(ran: Ran) -> None:
     report = ran.results["compacted"]
     assert report["rows"] == ALL_MESSAGES * 3 // 4
     assert report["files"] < report["files_before"]
     assert ran.archived("compacted", run=3) == user_rows(ran.all)
 
 
-def test_without_anything_new_nothing_is_published(ran: Ran) -> None:
+def test_without_new_messages_no_run_is_published(ran: Ran) -> None:
     report = ran.results["same again"]
     assert (report["output"], report["rows"]) == (None, 0)
     assert report["text"] == "Nothing new to archive."
@@ -200,21 +200,21 @@ def test_a_compacted_archive_is_read_by_its_manifests(ran: Ran) -> None:
     assert ran.results["old frame"]["error"].startswith("run 1 of ")
 
 
-def test_another_store_is_not_taken_for_the_archived_one(ran: Ran) -> None:
+def test_another_store_is_distinguished_from_the_archived_one(ran: Ran) -> None:
     assert "this is another store, or it lost messages" in ran.results["another store"]["error"]
 
 
-def test_topics_can_be_chosen_and_the_published_offset_is_the_end(ran: Ran) -> None:
+def test_topics_can_be_selected_and_the_run_ends_at_the_published_offset(ran: Ran) -> None:
     assert ran.results["chosen"]["rows"] == 499 // 4
     assert {row["topic"] for row in ran.archived("chosen")} == {"%RETRY%group"}
 
 
-def test_a_store_that_is_not_there_is_one_sentence_and_no_archive(ran: Ran) -> None:
+def test_a_missing_store_is_a_one_sentence_error_without_an_archive(ran: Ran) -> None:
     assert "is no store directory" in ran.results["nothing there"]["error"]
     assert not (ran.directory / "nowhere").exists()
 
 
-def test_damaged_messages_are_left_out_counted_and_named(ran: Ran) -> None:
+def test_damaged_messages_are_omitted_counted_and_named(ran: Ran) -> None:
     report = ran.results["damaged"]
     lost = {(each.topic, each.queue_id, each.queue_offset) for each in ran.wrong.values()}
     assert {
@@ -237,7 +237,7 @@ def test_damaged_messages_are_left_out_counted_and_named(ran: Ran) -> None:
     assert "left out: message " in report["text"]
 
 
-def test_an_audit_in_the_tasks_of_a_session_names_the_same_ones(ran: Ran) -> None:
+def test_an_audit_in_spark_tasks_names_the_damaged_messages(ran: Ran) -> None:
     report = ran.results["audit"]
     assert report["rows"] == FIRST_MESSAGES - 1
     assert {each["physical_offset"] for each in report["messages"]} == {
@@ -245,7 +245,7 @@ def test_an_audit_in_the_tasks_of_a_session_names_the_same_ones(ran: Ran) -> Non
     }
 
 
-def test_jobs_give_the_same_by_spark_as_without_it(ran: Ran) -> None:
+def test_jobs_give_equal_results_with_and_without_spark(ran: Ran) -> None:
     assert as_tuples(ran.results["duplicates"]) == WANTED
     arguments = {"store": str(ran.directory / "repeats")}
     for name in ("traffic", "duplicates"):
@@ -254,7 +254,7 @@ def test_jobs_give_the_same_by_spark_as_without_it(ran: Ran) -> None:
 
 
 @pytest.mark.parametrize("output", ["archive", "damaged-archive", "mixed", "compacted"])
-def test_an_archive_is_what_the_log_has(ran: Ran, output: str) -> None:
+def test_an_archive_equals_the_log(ran: Ran, output: str) -> None:
     store = ran.damaged.root if output == "damaged-archive" else ran.all.root
     given = {"store": str(store), "output": str(ran.directory / output), "verify": True}
     assert not load_job("archive").needs_spark(given)
@@ -264,7 +264,7 @@ def test_an_archive_is_what_the_log_has(ran: Ran, output: str) -> None:
     assert report["damaged"] == (2 if output == "damaged-archive" else 0)
 
 
-def test_differences_from_the_log_are_named(ran: Ran, tmp_path: Path) -> None:
+def test_differences_from_the_log_are_reported(ran: Ran, tmp_path: Path) -> None:
     store = write_messages(StoreWriter(tmp_path / "other"), FIRST_MESSAGES)
     other = store.records[401]  # of 123: another body, with a valid CRC
     start, size = other.physical_offset % 65_536 + 88, len(other.body)
@@ -278,7 +278,7 @@ def test_differences_from_the_log_are_named(ran: Ran, tmp_path: Path) -> None:
     assert report["expired"] == (ALL_MESSAGES - FIRST_MESSAGES) * 3 // 4  # in the second run
 
 
-def test_nothing_is_left_in_staging(ran: Ran) -> None:
+def test_the_staging_folder_is_empty_afterwards(ran: Ran) -> None:
     assert not (ran.directory / "archive" / "_staging").exists()
 
 
@@ -302,13 +302,13 @@ def test_a_golden_store_is_archived_with_every_column(ran: Ran, name: str) -> No
     assert [{name: row[name] for name in row if name != "body"} for row in archived] == wanted
 
 
-def test_the_data_source_gives_every_column_of_every_message(ran: Ran) -> None:
+def test_the_data_source_returns_every_column_of_every_message(ran: Ran) -> None:
     rows = in_order(ran.results["every row"])
     assert list(rows[0]) == list(MESSAGE_COLUMNS)
     assert rows == [as_json(row) for row in message_rows(expected(ran.all))]
 
 
-def test_retries_and_dead_letters_are_read_only_when_asked_for(ran: Ran) -> None:
+def test_retries_and_dead_letters_are_read_only_on_request(ran: Ran) -> None:
     assert {row["topic"] for row in ran.results["unasked"]} == {"orders", "123"}
     assert len(ran.results["unasked"]) == ALL_MESSAGES // 2
 
@@ -320,14 +320,14 @@ def test_a_narrow_schema_reads_only_these_columns_of_small_ranges(ran: Ran) -> N
 
 
 @pytest.mark.parametrize("step", ["one queue", "one queue, filtered by Spark"])
-def test_filters_choose_queues_and_ranges(ran: Ran, step: str) -> None:
+def test_filters_select_queues_and_ranges(ran: Ran, step: str) -> None:
     rows: list[Mapping[str, Any]] = ran.results[step]
     assert sorted(row["queueOffset"] for row in rows) == list(range(10, 17))
     assert {(row["topic"], row["queueId"]) for row in rows} == {("123", 0)}
     assert ran.results["no queue"] == []
 
 
-def test_filters_that_choose_neither_are_left_to_spark(ran: Ran) -> None:
+def test_other_filters_are_left_to_spark(ran: Ran) -> None:
     wanted = [
         row
         for row in expected(ran.all)
@@ -340,7 +340,7 @@ def test_filters_that_choose_neither_are_left_to_spark(ran: Ran) -> None:
     assert len(ran.results["a moment"]) == len(late) > 1
 
 
-def test_a_stream_that_failed_goes_on_without_gap_or_duplicate(ran: Ran) -> None:
+def test_a_failed_stream_continues_without_gap_or_duplicate(ran: Ran) -> None:
     failed, went_on = ran.results["stream fails"], ran.results["stream goes on"]
     assert [number for number, _ in failed["batches"]] == [0, 1, 2], failed["error"]
     assert failed["error"].startswith("StreamingQueryException")
@@ -378,11 +378,11 @@ def test_written_messages_are_stored_once(ran: Ran) -> None:
     check_written(ran)
 
 
-def test_programs_of_the_page_do_what_the_page_says(ran: Ran) -> None:
+def test_the_programs_of_the_page_do_what_it_describes(ran: Ran) -> None:
     check_page(ran)
 
 
-def test_the_progress_of_a_stream_has_its_lag(ran: Ran) -> None:
+def test_a_streams_progress_reports_its_lag(ran: Ran) -> None:
     again, *lags = ran.results["stream goes on"]["lags"]
     rows = [len(rows) for _, rows in ran.results["stream goes on"]["batches"]]
     assert again == {}, "Spark asks for no end when it reads a batch again"

@@ -17,7 +17,7 @@ def test_the_defaults_are_those_of_the_original() -> None:
     assert config.flush_disk_type == "ASYNC_FLUSH"
 
 
-def test_directories_lie_below_the_root_unless_said_otherwise() -> None:
+def test_directories_default_to_paths_below_the_root() -> None:
     assert StoreConfig(root="/store").commit_log_dir == "/store/commitlog"
     config = StoreConfig(root="/store", commit_log_dir="/fast/log")
     assert config.commit_log_dir == "/fast/log"
@@ -60,11 +60,11 @@ def test_each_key_fills_one_field() -> None:
         ({"file_reserved_hours": -1}, "fileReservedTime is -1: it must not be less than 0"),
     ],
 )
-def test_what_cannot_work_is_refused(settings: dict[str, str], sentence: str) -> None:
+def test_impossible_settings_are_refused(settings: dict[str, str], sentence: str) -> None:
     with pytest.raises(StoreError, match=sentence):
         StoreConfig(**settings)  # type: ignore[arg-type]
 
 
-def test_a_configuration_does_not_change() -> None:
+def test_a_configuration_is_immutable() -> None:
     with pytest.raises(FrozenInstanceError):
         StoreConfig().root = "/other"  # type: ignore[misc]

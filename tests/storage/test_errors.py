@@ -19,7 +19,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("code", REASONS)
-def test_a_refusal_of_the_system_says_why_and_what_to_do(code: int) -> None:
+def test_an_os_error_is_reported_with_reason_and_remedy(code: int) -> None:
     error = OSError(code, os.strerror(code), "/store/file")
     assert reason_of(error) == REASONS[code]
     assert os_sentence(error) == f"/store/file: {REASONS[code]}."
@@ -28,7 +28,7 @@ def test_a_refusal_of_the_system_says_why_and_what_to_do(code: int) -> None:
     assert str(error) not in said
 
 
-def test_without_a_file_or_a_number_it_says_what_it_knows() -> None:
+def test_an_os_error_without_file_or_errno_is_still_described() -> None:
     assert os_sentence(OSError("unknown cause")) == "unknown cause."
     assert os_sentence(OSError(errno.EIO, os.strerror(errno.EIO))) == f"{REASONS[errno.EIO]}."
     assert str(store_error("no", OSError(errno.EIO, "I/O"))) == "no: I/O; check the disk."

@@ -21,7 +21,7 @@ FILE_BYTES = 65_536
 
 
 @pytest.mark.parametrize("name", ["clean", "slave", "v6", "crashed-recovered", BY_HAND])
-def test_the_same_messages_give_the_same_files(name: str, tmp_path: Path) -> None:
+def test_equal_messages_give_equal_files(name: str, tmp_path: Path) -> None:
     theirs, ours = store(name, tmp_path / "theirs"), tmp_path / "ours"
     records = read(theirs)
     write(ours, records)

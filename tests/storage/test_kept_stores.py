@@ -33,14 +33,14 @@ def unpacked(tmp_path: Path, number: int, name: str) -> StoreConfig:
     return with_sizes_of_files(RealDisk(), StoreConfig(root=str(tmp_path / name)))
 
 
-def test_there_is_a_small_one_of_every_format_before_this_one() -> None:
+def test_every_earlier_store_format_has_a_small_kept_store() -> None:
     kept = {path.name: path.stat().st_size for path in KEPT.iterdir()}
     assert kept.keys() >= {f"format-{number}.tar.xz" for number in range(STORE_FORMAT)}
     assert max(kept.values()) <= PACKED_BYTES_MAX
 
 
 @pytest.mark.parametrize("name", ["stopped", "killed"])
-def test_format_0_is_opened_and_nothing_is_lost(tmp_path: Path, name: str) -> None:
+def test_a_format_0_store_opens_without_loss(tmp_path: Path, name: str) -> None:
     config, disk = unpacked(tmp_path, 0, name), RealDisk()
     assert format_of(config, disk) == 0
     store = MessageStore(config, disk, ManualClock(1_900_000_000_000))

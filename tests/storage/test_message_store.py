@@ -21,7 +21,7 @@ def get(store: MessageStore, topic: str, queue_id: int) -> GetResult:
     return get_message(queue, store.commit_log, 0, 32, None, limits)
 
 
-def test_a_new_store_has_what_the_original_has() -> None:
+def test_a_new_store_has_the_files_of_the_original() -> None:
     made = SmallStore()
     assert made.disk.listdir("/store") == ["abort", "checkpoint", "commitlog", "lock", "troupemq"]
     assert made.disk.listdir("/store/commitlog") == ["00000000000000000000"]
@@ -30,7 +30,7 @@ def test_a_new_store_has_what_the_original_has() -> None:
     assert made.disk.listdir("/store") == ["checkpoint", "commitlog", "lock", *ours]
 
 
-def test_a_store_is_opened_once() -> None:
+def test_a_store_can_be_opened_only_once() -> None:
     made = SmallStore()
     with pytest.raises(StoreLocked):
         SmallStore(made.disk)
@@ -38,7 +38,7 @@ def test_a_store_is_opened_once() -> None:
     assert SmallStore(made.restarted().disk.killed()).log.end_offset > 0
 
 
-def test_a_failed_opening_gives_the_store_free_and_leaves_no_abort() -> None:
+def test_a_failed_open_releases_the_store_and_leaves_no_abort_file() -> None:
     made = SmallStore()
     made.send(1)
     made.store.close()
@@ -51,7 +51,7 @@ def test_a_failed_opening_gives_the_store_free_and_leaves_no_abort() -> None:
 
 
 @pytest.mark.heavy
-def test_the_log_may_lie_elsewhere() -> None:
+def test_the_log_can_be_in_another_directory() -> None:
     config = StoreConfig(root="/store", commit_log_dir="/fast/log", commit_log_file_bytes=8192)
     made = SmallStore(config=config)
     made.send(5)
@@ -67,7 +67,7 @@ def test_a_clean_stop_saves_the_checkpoint() -> None:
     assert again.physic_ms == again.logics_ms == made.clock.now_ms()
 
 
-def test_a_stop_that_cannot_flush_keeps_abort_and_gives_the_store_free() -> None:
+def test_a_stop_without_a_flush_keeps_the_abort_file_and_releases_the_store() -> None:
     made = SmallStore()
     made.send(3)
     made.disk.fail_next("sync", OSError(errno.EIO, "broken"))
@@ -88,12 +88,12 @@ def test_an_abandoned_store_recovers() -> None:
     assert sum(map(len, again.units().values())) == 3
 
 
-def test_a_full_disk_is_told_at_the_start() -> None:
+def test_a_full_disk_is_reported_at_the_start() -> None:
     with pytest.raises(StoreError, match="the disk is full; make room"):
         SmallStore(FakeDisk(capacity_bytes=10_000))
 
 
-def test_a_dispatcher_that_died_catches_up_from_the_log() -> None:
+def test_a_restarted_dispatcher_catches_up_from_the_log() -> None:
     made = SmallStore()
     made.send(10)
     made.send(7, dispatch=False)
@@ -104,7 +104,7 @@ def test_a_dispatcher_that_died_catches_up_from_the_log() -> None:
     assert sum(map(len, made.units().values())) == 17
 
 
-def test_messages_are_got_by_queue_offset() -> None:
+def test_messages_are_read_by_queue_offset() -> None:
     made = SmallStore()
     placed = made.send(6)
     result = get(made.store, "Topic", 1)

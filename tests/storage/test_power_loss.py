@@ -173,11 +173,11 @@ def replay(seed: int, *, without_sync: bool = False) -> Run:
 
 
 @pytest.mark.trial(short=10, long=1000)
-def test_what_was_flushed_survives_every_power_cut_without_a_gap(seed: int) -> None:
+def test_flushed_messages_survive_every_power_cut_without_a_gap(seed: int) -> None:
     replay(seed)
 
 
-def test_without_fdatasync_a_power_cut_loses_what_was_flushed() -> None:
+def test_without_fdatasync_a_power_cut_loses_flushed_messages() -> None:
     losses = 0
     for seed in range(10):
         try:

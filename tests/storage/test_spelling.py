@@ -42,6 +42,6 @@ def test_every_setting_is_recognized_with_its_last_letter_missing() -> None:
     assert wrong == {}
 
 
-def test_a_refused_name_gets_a_question_or_the_names_there_are() -> None:
+def test_an_unknown_name_gets_a_suggestion_or_the_list_of_names() -> None:
     assert did_you_mean("arhive", ["archive", "audit"]) == "did you mean archive?"
     assert did_you_mean("mow", ["archive", "audit"], "there is archive") == "there is archive"

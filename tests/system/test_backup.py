@@ -82,7 +82,7 @@ def kill_a_backup(store: Path, copy: Path, after_s: float) -> None:
 
 @pytest.mark.slow(seconds=5)
 @pytest.mark.trial(short=1, long=10)
-def test_what_was_acknowledged_before_a_backup_is_in_it(seed: int, tmp_path: Path) -> None:
+def test_a_backup_contains_all_messages_acknowledged_before(seed: int, tmp_path: Path) -> None:
     random, over = Random(seed), Event()
     copy, restored = tmp_path / "copy", tmp_path / "restored"
     with OurNameServer(tmp_path / "names") as names:

@@ -146,7 +146,7 @@ def compare_the_rest(
 
 @pytest.mark.parametrize("stopped", ["cleanly", "killed"])
 @pytest.mark.trial(short=2, long=1500)
-def test_every_message_but_the_hit_one_is_served(
+def test_every_message_except_the_damaged_one_is_served(
     seed: int, stopped: str, tally: Counter[str]
 ) -> None:
     random = Random(f"{stopped}/{seed}")
@@ -262,7 +262,7 @@ def drain(broker: SimulatedBroker, topic: str, queue_id: int) -> dict[Place, byt
     return found
 
 
-def test_the_hit_record_is_what_the_test_thinks_it_is() -> None:
+def test_the_damaged_record_is_the_intended_one() -> None:
     """A flip in a body is found as that record's."""
     store = pristine("cleanly")
     offset, head = next(iter(store.heads.items()))

@@ -216,7 +216,7 @@ def said_by_a_start(disk: FakeDisk) -> set[str]:
     return said
 
 
-def test_a_store_that_was_stopped_cleanly_is_clean_and_starts_without_a_word() -> None:
+def test_a_cleanly_stopped_store_has_no_findings_in_check_and_start() -> None:
     disk = stopped().killed()
     assert checked(disk).findings == []
     assert said_by_a_start(disk) == set()
@@ -224,7 +224,7 @@ def test_a_store_that_was_stopped_cleanly_is_clean_and_starts_without_a_word() -
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("case", CASES)
-def test_the_check_names_what_the_start_then_says(case: str) -> None:
+def test_the_check_reports_the_findings_of_the_next_start(case: str) -> None:
     damage, parts = CASES[case]
     disk = stopped().killed()
     damage(disk)
@@ -238,7 +238,7 @@ def test_the_check_names_what_the_start_then_says(case: str) -> None:
 
 
 @pytest.mark.trial(short=6, long=400)
-def test_of_several_losses_and_after_a_kill_the_start_says_nothing_else(seed: int) -> None:
+def test_the_start_reports_only_the_checked_findings_after_a_kill(seed: int) -> None:
     random = Random(seed)
     disk = stopped(killed=seed % 2 == 0).killed()
     cases = random.sample(sorted(CASES), random.randint(1, 3))

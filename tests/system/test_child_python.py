@@ -47,7 +47,7 @@ def hostile(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHILDREN)
-def test_a_process_of_ours_imports_nothing_of_the_working_directory(
+def test_a_child_process_imports_nothing_from_the_working_directory(
     name: str, hostile: Path
 ) -> None:
     """json.py and structlog.py of a folder in which a broker was started ran as the broker."""
@@ -64,7 +64,7 @@ def test_a_process_of_ours_imports_nothing_of_the_working_directory(
     assert done.returncode != 99
 
 
-def test_every_process_of_python_is_started_without_the_working_directory() -> None:
+def test_every_python_process_is_started_without_the_working_directory() -> None:
     """Of the product, the image and the Makefile; the supervisor is isolated by -I."""
     files = [
         path
@@ -77,14 +77,14 @@ def test_every_process_of_python_is_started_without_the_working_directory() -> N
     assert [str(path) for path, text in texts.items() if wrong.search(text)] == []
 
 
-def test_the_environment_of_a_child_holds_for_its_own_children() -> None:
+def test_the_environment_of_a_child_applies_to_its_children() -> None:
     found = child_environment({"A": "b", "PYTHONPATH": f"x{os.pathsep}{os.pathsep}y"})
     assert found["A"] == "b" and found["PYTHONSAFEPATH"] == "1"
     assert found["PYTHONPATH"].split(os.pathsep) == [str(PACKAGE_ROOT), "x", "y"]
     assert python_path(found["PYTHONPATH"]) == found["PYTHONPATH"]
 
 
-def test_the_python_workers_of_spark_leave_it_out_too() -> None:
+def test_sparks_python_workers_exclude_the_working_directory() -> None:
     environment: dict[str, str] = {}
     prepare_environment(DEFAULTS, environment)
     assert environment["PYTHONSAFEPATH"] == "1"
@@ -92,7 +92,7 @@ def test_the_python_workers_of_spark_leave_it_out_too() -> None:
 
 
 @pytest.mark.slow
-def test_links_show_a_process_our_packages_and_nothing_beside_them(tmp_path: Path) -> None:
+def test_links_expose_only_our_packages_to_a_process(tmp_path: Path) -> None:
     """Another Python took numpy from the folder of the broker's packages, made for the broker's."""
     packages = linked_packages()
     link_packages(tmp_path, packages)

@@ -111,17 +111,17 @@ def live(seed: int, *, with_sync: bool = True) -> int:
 
 
 @pytest.mark.trial(short=1, long=400)
-def test_a_power_cut_while_files_are_deleted_loses_nothing_that_is_left(seed: int) -> None:
+def test_a_power_cut_during_deletion_loses_no_retained_message(seed: int) -> None:
     live(seed)
 
 
 @pytest.mark.heavy
-def test_the_log_is_really_cleaned_meanwhile() -> None:
+def test_the_trial_really_deletes_log_files() -> None:
     assert all(live(seed) > 3 * CONFIG.commit_log_file_bytes for seed in range(1000, 1003))
 
 
 @pytest.mark.heavy
-def test_without_fdatasync_the_same_run_would_notice() -> None:
+def test_without_fdatasync_the_trial_fails() -> None:
     losses = 0
     for seed in range(6):
         try:

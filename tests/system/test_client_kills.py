@@ -85,7 +85,7 @@ class Member:
 
 @pytest.mark.slow(seconds=10)
 @pytest.mark.trial(short=1, long=10)
-def test_a_group_consumes_whatever_was_acknowledged_before_between_and_after_kills(
+def test_a_group_consumes_all_acknowledged_messages_through_kills(
     seed: int, tmp_path: Path
 ) -> None:
     random = Random(seed)

@@ -40,13 +40,13 @@ def official(name: str, role: str) -> dict[str, str]:
     }
 
 
-def test_there_are_no_others() -> None:
+def test_every_cluster_file_is_tested() -> None:
     there = {str(path.relative_to(CONF)) for path in CONF.glob("*/*.properties")}
     assert there == {f"{folder}/{name}.properties" for folder, name, _ in FILES}
 
 
 @pytest.mark.parametrize(("folder", "name", "role"), FILES)
-def test_a_file_says_what_the_originals_says_and_starts(
+def test_a_cluster_file_has_the_originals_settings_and_starts(
     folder: str, name: str, role: str, tmp_path: Path
 ) -> None:
     path = CONF / folder / f"{name}.properties"

@@ -136,7 +136,7 @@ def start_cluster(
 
 @pytest.mark.slow(seconds=20)
 @pytest.mark.trial(short=0, long=32)
-def test_a_cluster_goes_on_whoever_is_killed(seed: int, tmp_path: Path) -> None:
+def test_a_cluster_continues_whichever_process_is_killed(seed: int, tmp_path: Path) -> None:
     random, over = Random(seed), Event()
     with ExitStack() as stack:
         names, master, slave, other = start_cluster(stack, tmp_path)

@@ -73,7 +73,7 @@ BAD_ENTRIES = {
 }
 
 
-def test_a_bad_entry_in_every_table_costs_that_entry_only() -> None:
+def test_an_invalid_entry_in_every_table_costs_only_itself() -> None:
     """As 4.9.7 saves what it is told."""
     disk = stopped_broker()
     for name, entry in BAD_ENTRIES.items():
@@ -124,7 +124,7 @@ def test_a_flipped_bit_in_a_config_file_changes_nothing() -> None:
         assert parse_groups(saved).subscription_group_table["readers"].retry_max_times == 3
 
 
-def test_the_files_of_the_original_that_nobody_changes_survive(tmp_path: Path) -> None:
+def test_unchanged_files_of_the_original_survive(tmp_path: Path) -> None:
     disk = FakeDisk()
     golden = store("clean", tmp_path)
     disk.make_dirs("/store/config")

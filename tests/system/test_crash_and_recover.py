@@ -44,11 +44,11 @@ def live(seed: int, flush: str) -> tuple[set[bytes], list[bytes], list[int]]:
 
 @pytest.mark.trial(short=1, long=200)
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_what_was_acknowledged_is_consumed_after_every_crash(seed: int, flush: str) -> None:
+def test_acknowledged_messages_are_consumed_after_every_crash(seed: int, flush: str) -> None:
     print(f"seed {seed}")
     acknowledged, found, _ = live(seed, flush)
     assert acknowledged <= set(found)
 
 
-def test_the_same_seed_gives_the_same_run() -> None:
+def test_one_seed_always_gives_the_same_run() -> None:
     assert live(7, "SYNC_FLUSH") == live(7, "SYNC_FLUSH")

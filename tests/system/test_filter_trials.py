@@ -68,7 +68,7 @@ def check(made: SimulatedBroker, known: Expressions, version: int) -> None:
 
 @pytest.mark.trial(short=1, long=300)
 @pytest.mark.parametrize("with_bits", [True, False])
-def test_a_group_finds_exactly_what_matches(seed: int, with_bits: bool) -> None:
+def test_a_group_finds_exactly_the_matching_messages(seed: int, with_bits: bool) -> None:
     print(f"seed {seed}")
     random = Random(seed)
     disk = FakeDisk()

@@ -209,7 +209,7 @@ REASONS = {
 """How many answers were compared, by why they are not as recorded; empty: they are."""
 
 
-def test_the_recorded_session_goes_with_guarded_servers_as_it_went(
+def test_the_recorded_session_gets_its_answers_from_guarded_servers(
     tell: Callable[[str], None],
 ) -> None:
     said = conversations()

@@ -92,7 +92,7 @@ def test_every_group_of_the_original_finds_its_messages(
     assert pulled(made, group, EXPRESSIONS[group]) == wanted
 
 
-def test_the_originals_bits_decide_before_any_record_is_asked(tmp_path: Path) -> None:
+def test_the_originals_bit_maps_decide_without_reading_records(tmp_path: Path) -> None:
     """Taken as if they were of another group's expression, they hide what this one would find."""
     made = broker_on(store("ext", tmp_path), ext=True)
     group = "GS_CGsql0"
@@ -106,7 +106,7 @@ def test_the_originals_bits_decide_before_any_record_is_asked(tmp_path: Path) ->
     assert set(found) < set(expected(group)), "no number is above 5 and below it"
 
 
-def test_the_file_that_is_saved_is_the_originals_with_nothing_lost(tmp_path: Path) -> None:
+def test_the_saved_filter_file_keeps_the_originals_content(tmp_path: Path) -> None:
     root = store("ext", tmp_path)
     made = broker_on(root, ext=True)
     before = {each.group: each for each in made.broker.tables.filters.value}

@@ -43,7 +43,7 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
     servers.stop(20)
 
 
-def test_a_broker_that_advertises_ipv6_is_listened_at(servers: Servers) -> None:
+def test_a_broker_listens_at_its_advertised_ipv6_address(servers: Servers) -> None:
     """It was advertised and not listened at: every send failed."""
     broker = host_port("::1", servers.ports["broker"])
     for host in ("::1", "127.0.0.1"):
@@ -55,7 +55,7 @@ def test_a_broker_that_advertises_ipv6_is_listened_at(servers: Servers) -> None:
         assert (found.store_host, found.born_host.rpartition(":")[0]) == (broker, "[::1]")
 
 
-def test_a_client_that_comes_by_ipv4_is_seen_so(servers: Servers) -> None:
+def test_an_ipv4_client_is_seen_with_its_ipv4_address(servers: Servers) -> None:
     with Line.to(servers.ports["broker"]) as line:
         assert line.ask(send_command(topic="TBW102")).code == ResponseCode.SUCCESS
         assert servers.broker is not None

@@ -38,7 +38,7 @@ MASTERS, KILLS = 3, 2
 
 @pytest.mark.slow(seconds=15)
 @pytest.mark.trial(short=1, long=24, every=3, turn=0)
-def test_one_master_dies_the_others_go_on_and_it_comes_back_with_all_it_had(
+def test_a_killed_master_returns_with_its_messages_while_others_continue(
     seed: int, tmp_path: Path, tell: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "ROUTE_INTERVAL_MS", 1000)
@@ -80,7 +80,7 @@ def test_one_master_dies_the_others_go_on_and_it_comes_back_with_all_it_had(
 
 
 @pytest.mark.slow(seconds=10)
-def test_each_of_several_slaves_follows_the_master_of_its_number_and_one_port_shows_all_masters(
+def test_slaves_follow_masters_by_number_and_one_port_shows_all_masters(
     tmp_path: Path,
 ) -> None:
     port = free_port()

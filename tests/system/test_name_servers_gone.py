@@ -35,7 +35,7 @@ class BrokerOfBoth(OurBroker):
 
 @pytest.mark.slow(seconds=15)
 @pytest.mark.trial(short=0, long=2)
-def test_clients_with_a_route_go_on_without_name_servers(
+def test_clients_with_a_route_continue_without_name_servers(
     seed: int, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     random, over = Random(seed), Event()

@@ -89,9 +89,7 @@ class Producer(Thread):
 
 @pytest.mark.slow(seconds=20)
 @pytest.mark.trial(short=1, long=10)
-def test_what_was_acknowledged_is_on_the_other_side_of_every_partition(
-    seed: int, tmp_path: Path
-) -> None:
+def test_acknowledged_messages_survive_every_partition(seed: int, tmp_path: Path) -> None:
     skip_without_namespaces()
     random, over = Random(seed), Event()
     with (

@@ -178,7 +178,7 @@ def act(broker: SimulatedBroker, random: Random, life: Life, number: int) -> Non
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 @pytest.mark.trial(short=2, long=500)
-def test_a_store_that_rolls_and_deletes_keeps_what_it_promised(seed: int, flush: str) -> None:
+def test_a_store_that_rolls_and_deletes_keeps_its_promises(seed: int, flush: str) -> None:
     life, broker = busy_life(seed, flush)
     records = {r.body: r for queue in range(QUEUES) for r in broker.messages(queue_id=queue)}
     log = broker.broker.store.commit_log
@@ -198,7 +198,7 @@ def test_a_store_that_rolls_and_deletes_keeps_what_it_promised(seed: int, flush:
 
 
 @pytest.mark.trial(short=5, long=500)
-def test_sync_flush_loses_nothing_acknowledged(seed: int) -> None:
+def test_sync_flush_loses_no_acknowledged_message(seed: int) -> None:
     producers, found = lose_power(seed, "SYNC_FLUSH")
     lost = producers.acknowledged.keys() - set(found)
     assert not lost, f"seed {seed}: {len(lost)} acknowledged messages are gone"
@@ -215,7 +215,7 @@ def test_async_flush_loses_only_the_tail(seed: int) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_without_fdatasync_what_was_promised_would_be_lost(flush: str) -> None:
+def test_without_fdatasync_acknowledged_messages_are_lost(flush: str) -> None:
     """The promises hang on the sync and on nothing else."""
     losses = 0
     for seed in range(1, 11):

@@ -88,7 +88,7 @@ def queued(made: SimulatedBroker, topics: set[str]) -> dict[tuple[str, int], lis
 
 
 @pytest.mark.trial(short=1, long=500)
-def test_the_slaves_queues_are_its_masters(seed: int) -> None:
+def test_the_slaves_queues_equal_its_masters(seed: int) -> None:
     with following() as (pair, _):
         pair.master.make_topic("Other")
         pair.send(topic="Other")

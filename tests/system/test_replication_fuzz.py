@@ -68,7 +68,7 @@ def say(pair: Pair, random: Random, made: SimulatedBroker, end: socket, far: soc
 
 
 @pytest.mark.trial(short=3, long=300)
-def test_a_master_minds_no_nonsense_from_slaves(seed: int) -> None:
+def test_invalid_bytes_from_slaves_do_not_affect_a_master(seed: int) -> None:
     print(f"seed {seed}")
     random = Random(seed)
     fars = []
@@ -89,7 +89,7 @@ def test_a_master_minds_no_nonsense_from_slaves(seed: int) -> None:
 
 
 @pytest.mark.trial(short=1, long=300)
-def test_a_slave_takes_no_nonsense_from_a_master(
+def test_a_slave_refuses_invalid_bytes_from_a_master(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     print(f"seed {seed}")

@@ -85,7 +85,7 @@ def numbers(pair: Pair) -> set[int]:
 
 
 @pytest.mark.trial(short=1, long=500)
-def test_what_was_acknowledged_is_on_the_slave_at_every_moment(seed: int) -> None:
+def test_acknowledged_messages_are_always_on_the_slave(seed: int) -> None:
     """SYNC_MASTER and SYNC_FLUSH on both: whatever dies, by a kill or a power cut."""
     story = Story(seed, "SYNC_MASTER", SYNC, power=True)
     for _ in range(STEPS):
@@ -113,7 +113,7 @@ def test_the_slaves_log_is_a_prefix_of_its_masters(seed: int) -> None:
 
 
 @pytest.mark.trial(short=1, long=300)
-def test_a_slave_never_goes_on_behind_another_log_than_its_own(seed: int) -> None:
+def test_a_slave_never_continues_a_different_log(seed: int) -> None:
     """ASYNC_FLUSH and power cuts: the master loses what its slave has, and writes something else.
 
     From then on the slave gets nothing more, unless it has lost the difference itself. (The wire
@@ -139,7 +139,7 @@ def has_gone_apart(pair: Pair) -> bool:
 
 
 @pytest.mark.trial(short=2, long=200)
-def test_the_slave_of_a_dead_master_takes_its_place(seed: int) -> None:
+def test_a_slave_can_replace_its_dead_master(seed: int) -> None:
     """As docs/operations.md says: its store, started as a master, has what was promised."""
     story = Story(seed, "SYNC_MASTER", SYNC, power=True)
     for _ in range(STEPS // 2):

@@ -44,7 +44,7 @@ def give_back(made: SimulatedBroker, record: MessageRecord) -> None:
     made.system.advance(7000)
 
 
-def test_it_comes_with_every_retry_and_into_the_dead_letters() -> None:
+def test_the_trace_context_is_kept_in_retries_and_dead_letters() -> None:
     made = broker(1)
     first = made.stored(made.send(properties=f"{TEXT}\x02UNIQ_KEY\x01u"))
     give_back(made, first)
@@ -55,7 +55,7 @@ def test_it_comes_with_every_retry_and_into_the_dead_letters() -> None:
     assert carried(dead) == CONTEXT
 
 
-def test_it_comes_with_a_delayed_message() -> None:
+def test_the_trace_context_is_kept_in_a_delayed_message() -> None:
     made = broker(2)
     made.send(properties=f"DELAY\x012\x02{TEXT}")
     made.system.advance(4000)
@@ -63,7 +63,7 @@ def test_it_comes_with_a_delayed_message() -> None:
     assert carried(due) == CONTEXT
 
 
-def test_it_comes_with_a_committed_transaction_after_checks() -> None:
+def test_the_trace_context_is_kept_in_a_checked_and_committed_transaction() -> None:
     made = broker(3)
     client = producing(made)
     waiting = half(made, "K", properties=dict(CONTEXT))
@@ -76,7 +76,7 @@ def test_it_comes_with_a_committed_transaction_after_checks() -> None:
     assert carried(committed) == CONTEXT
 
 
-def test_it_survives_a_restart_of_the_broker_before_its_time() -> None:
+def test_the_trace_context_survives_a_restart_before_delivery() -> None:
     made = broker(4)
     made.send(properties=f"DELAY\x016\x02{TEXT}")
     made.system.advance(1000)

@@ -137,7 +137,7 @@ class Zones:
 
 @pytest.mark.slow(seconds=25)
 @pytest.mark.trial(short=0, long=6, every=3, turn=1)
-def test_a_zone_that_is_lost_costs_nothing_that_was_answered_ok(seed: int, tmp_path: Path) -> None:
+def test_a_lost_zone_loses_no_acknowledged_message(seed: int, tmp_path: Path) -> None:
     skip_without_namespaces()
     random = Random(seed)
     with ExitStack() as stack:

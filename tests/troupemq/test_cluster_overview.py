@@ -62,7 +62,7 @@ def servers() -> Iterator[tuple[FakeServer, FakeServer, FakeServer]]:
         yield namesrv, ours, official
 
 
-def test_all_brokers_are_there_and_one_that_is_gone_is_named(
+def test_all_brokers_are_listed_and_an_unreachable_one_is_named(
     servers: tuple[FakeServer, FakeServer, FakeServer],
 ) -> None:
     with Admin(servers[0].address) as admin:
@@ -81,7 +81,7 @@ def test_all_brokers_are_there_and_one_that_is_gone_is_named(
     assert "ours: the actor pull_hold is down." in troubles
 
 
-def test_lag_is_added_up_over_brokers_without_retries_and_has_an_age(
+def test_lag_is_summed_over_brokers_without_retries(
     servers: tuple[FakeServer, FakeServer, FakeServer],
 ) -> None:
     with Admin(servers[0].address) as admin:
@@ -91,7 +91,7 @@ def test_lag_is_added_up_over_brokers_without_retries_and_has_an_age(
     assert GroupFigures("g", "t").late_s(1e9) is None
 
 
-def test_lag_is_asked_less_often_than_rates(
+def test_lag_is_queried_less_often_than_rates(
     servers: tuple[FakeServer, FakeServer, FakeServer],
 ) -> None:
     namesrv, ours, _ = servers

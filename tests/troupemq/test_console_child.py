@@ -38,7 +38,7 @@ def is_there(pid: int) -> bool:
 
 
 @pytest.mark.slow
-def test_a_console_that_is_killed_comes_again_and_goes_when_it_is_told_to(
+def test_a_killed_console_restarts_and_ends_on_request(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     child = ConsoleChild(GONE, 0, tmp_path / "console")
@@ -67,7 +67,7 @@ def _ready_pid(folder: Path) -> int:
 
 
 @pytest.mark.slow
-def test_a_console_ends_with_its_parent_however_that_ends(tmp_path: Path) -> None:
+def test_a_console_ends_whenever_its_parent_ends(tmp_path: Path) -> None:
     program = (
         "import os, sys\n"
         "from pathlib import Path\n"
@@ -91,7 +91,7 @@ def test_a_console_ends_with_its_parent_however_that_ends(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_without_its_folder_a_broker_runs_and_the_command_says_what_to_install(
+def test_without_the_console_extra_a_broker_runs_and_the_command_names_it(
     tmp_path: Path,
 ) -> None:
     leave_out = shutil.ignore_patterns("__pycache__", "console", "cluster_demo")
@@ -129,7 +129,7 @@ def test_without_its_folder_a_broker_runs_and_the_command_says_what_to_install(
 
 
 @pytest.mark.slow
-def test_beside_a_server_with_a_certificate_browsers_come_by_https(
+def test_a_console_of_a_tls_server_serves_https(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     certificates = Certificates(tmp_path / "tls")
@@ -147,7 +147,7 @@ def test_beside_a_server_with_a_certificate_browsers_come_by_https(
     assert f"Console on https://127.0.0.1:{port}/" in capfd.readouterr().out
 
 
-def test_a_server_that_shall_have_one_and_cannot_says_so(
+def test_a_console_that_cannot_start_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "console_is_installed", lambda: False)
@@ -165,7 +165,7 @@ def options_of(tmp_path: Path, **settings: str) -> tuple[list[str], dict[str, st
     return shown, {key: child._environment[key] for key in child._environment if "TLS" in key}
 
 
-def test_beside_a_server_with_a_certificate_it_shows_the_same_and_calls_as_that_does(
+def test_a_console_uses_its_servers_certificate_and_trust(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (ENABLE, TRUST, AUTH_SERVER):

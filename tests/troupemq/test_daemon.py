@@ -72,7 +72,7 @@ def test_a_signal_stops_in_order_with_exit_code_0(number: int) -> None:
     ("once", "says_end", "told"),
     [(False, True, "Stopped.\n"), (True, True, ""), (False, False, "")],
 )
-def test_the_end_of_a_server_is_one_line(
+def test_the_end_of_a_server_logs_one_line(
     once: bool, says_end: bool, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The stop used to be silent, as after a crash."""
@@ -81,13 +81,13 @@ def test_the_end_of_a_server_is_one_line(
     assert capsys.readouterr().out == told
 
 
-def test_signals_are_handled_as_before_afterwards() -> None:
+def test_signal_handlers_are_restored_afterwards() -> None:
     before = signal.getsignal(signal.SIGTERM)
     serve(Service().start, work=lambda over: terminate())
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_the_ready_file_tells_the_real_ports_while_it_serves(tmp_path: Path) -> None:
+def test_the_ready_file_has_the_real_ports_while_serving(tmp_path: Path) -> None:
     ready, seen = tmp_path / "ready.json", []
 
     def work(_: Event) -> None:
@@ -107,7 +107,7 @@ def test_the_ready_file_tells_the_real_ports_while_it_serves(tmp_path: Path) -> 
         (OSError(13, "Permission denied", "/store"), 14),
     ],
 )
-def test_an_operators_mistake_is_one_sentence(
+def test_an_operators_mistake_is_a_one_sentence_error(
     error: Exception, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def start(_: OnGiveUp) -> Serving:
@@ -119,7 +119,7 @@ def test_an_operators_mistake_is_one_sentence(
     assert str(error.args[-1] if isinstance(error, OSError) else error) in lines[0]
 
 
-def test_a_start_that_failed_because_of_the_store_says_what_the_store_said(
+def test_a_failed_start_shows_the_store_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def start(_: OnGiveUp) -> Serving:
@@ -129,11 +129,11 @@ def test_a_start_that_failed_because_of_the_store_says_what_the_store_said(
     assert capsys.readouterr().err == "troupemq: The disk is full.\n"
 
 
-def test_a_stop_that_was_not_in_order_is_exit_code_1() -> None:
+def test_an_unclean_stop_is_exit_code_1() -> None:
     assert serve(Service(stops=False).start, work=lambda over: terminate()) == 1
 
 
-def test_a_stop_that_fails_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_stop_logs_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     def stop(_: float) -> bool:
         raise StoreError("The disk is full.")
 
@@ -157,7 +157,7 @@ SIGTERM, SIGINT = signal.SIGTERM, signal.SIGINT
     ],
     ids=str,
 )
-def test_sigterms_within_two_seconds_are_one_and_any_later_signal_insists(
+def test_signals_within_two_seconds_count_once_and_later_ones_force_the_end(
     signals: list[tuple[signal.Signals, float]], code: int
 ) -> None:
     """Supervisors of processes signal the process and then its group."""
@@ -182,7 +182,7 @@ def test_sigterms_within_two_seconds_are_one_and_any_later_signal_insists(
     assert (ended, codes) == (code, [1] * code)
 
 
-def test_the_first_signal_does_not_hurry_a_stop_that_has_begun() -> None:
+def test_the_first_signal_does_not_shorten_a_running_stop() -> None:
     clock = SignalClock()
 
     def stop(_: float) -> bool:
@@ -206,7 +206,7 @@ def test_a_stop_past_its_deadline_ends_the_process() -> None:
     assert (code, codes) == (1, [1])
 
 
-def test_work_whose_stop_is_cut_short_is_cancelled(capsys: pytest.CaptureFixture[str]) -> None:
+def test_work_is_cancelled_when_a_stop_is_forced(capsys: pytest.CaptureFixture[str]) -> None:
     """A job that got Ctrl-C twice spoke of a recovery at the next start, with exit code 1."""
     may_stop = Event()
     codes: list[int] = []
@@ -236,13 +236,13 @@ def test_a_supervisor_that_gives_up_stops_the_rest_with_exit_code_1(
     assert "put_message failed 6 times" in capsys.readouterr().err
 
 
-def test_work_that_is_done_once_ends_the_process() -> None:
+def test_completed_work_ends_the_process() -> None:
     service = Service()
     assert serve(service.start, work=lambda over: None, once=True) == 0
     assert len(service.stopped_in) == 1
 
 
-def test_work_that_fails_once_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_work_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
     def work(_: Event) -> None:
         raise StoreError("No Java.")
 
@@ -250,7 +250,7 @@ def test_work_that_fails_once_is_exit_code_1(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == "troupemq: No Java.\n"
 
 
-def test_after_work_it_goes_on_serving() -> None:
+def test_with_serving_requested_the_process_continues_after_work() -> None:
     service = Service()
 
     def work(_: Event) -> None:
@@ -259,7 +259,7 @@ def test_after_work_it_goes_on_serving() -> None:
     assert serve(service.start, work=work) == 0
 
 
-def test_work_learns_that_its_result_is_no_longer_wanted(
+def test_work_can_see_that_a_stop_was_requested(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     learnt = Event()
@@ -277,7 +277,7 @@ def test_work_learns_that_its_result_is_no_longer_wanted(
     assert capsys.readouterr().err == ""
 
 
-def test_a_ready_file_that_cannot_be_written_stops_what_was_started(
+def test_an_unwritable_ready_file_stops_the_server(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service = Service()
@@ -286,7 +286,7 @@ def test_a_ready_file_that_cannot_be_written_stops_what_was_started(
     assert capsys.readouterr().err.startswith("troupemq: ")
 
 
-def test_a_reader_of_stdout_that_has_gone_away_does_not_end_the_process(
+def test_a_closed_stdout_does_not_end_the_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reading, writing = os.pipe()

@@ -84,7 +84,7 @@ def taken() -> Iterator[socket]:
     sock.close()
 
 
-def test_an_advertised_address_that_is_not_listened_on_is_refused_as_by_a_start(
+def test_an_advertised_address_without_a_listener_is_refused_as_by_a_start(
     tmp_path: Path,
 ) -> None:
     found = examined(tmp_path, brokerIP1="::1")
@@ -98,14 +98,14 @@ def test_a_healthy_machine_has_no_problems(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-def test_a_taken_port_is_found_before_the_start_finds_it(tmp_path: Path, taken: socket) -> None:
+def test_a_port_in_use_is_found(tmp_path: Path, taken: socket) -> None:
     port = str(taken.getsockname()[1])
     found = examined(tmp_path, healthPort=port)
     assert refused(found) == ["port"]
     assert exit_code_of_all(found) == code_of_a_start(tmp_path, healthPort=port) == 11
 
 
-def test_an_address_of_replication_that_is_not_here_is_found(tmp_path: Path) -> None:
+def test_a_foreign_replication_address_is_found(tmp_path: Path) -> None:
     with open_listener(HOST, 0, "nobody's") as sock:
         port = str(sock.getsockname()[1])
     found = examined(tmp_path, listenPort=port, haBindAddress="192.0.2.1")
@@ -128,7 +128,7 @@ def test_an_unfinished_copy_is_found(tmp_path: Path, made: Path) -> None:
     assert exit_code_of_all(found) == code_of_a_start(tmp_path) == 20
 
 
-def test_a_file_in_the_stores_place_is_found(tmp_path: Path) -> None:
+def test_a_file_at_the_stores_path_is_found(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("")
     assert exit_code_of_all(examined(tmp_path)) == code_of_a_start(tmp_path) == 14
 
@@ -145,14 +145,14 @@ def test_a_clock_behind_the_store_is_found(
     assert exit_code_of_all(found) == code_of_a_start(tmp_path) == 18
 
 
-def test_a_disk_that_is_too_small_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_too_small_disk_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RealDisk, "capacity", lambda *_: (1 << 20, 1 << 20))
     found = examined(tmp_path)
     assert refused(found) == ["disk"]
     assert exit_code_of_all(found) == code_of_a_start(tmp_path) == 13
 
 
-def test_a_store_that_may_not_be_written_is_found(
+def test_an_unwritable_store_is_found(
     tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: not path.endswith("checkpoint"))
@@ -224,7 +224,7 @@ CPYTHON = Runtime("CPython", "3.11.2", "3.11", True, NO_JIT)
         (Runtime("PyPy", "8.0.1", "3.11", True, JIT_ON), {}, OK, "PyPy 8.0.1 (Python 3.11)"),
     ],
 )
-def test_a_python_is_named_with_what_a_better_one_would_give(
+def test_the_python_is_named_with_the_gain_of_a_faster_one(
     monkeypatch: pytest.MonkeyPatch,
     runtime: Runtime,
     environment: dict[str, str],
@@ -238,7 +238,7 @@ def test_a_python_is_named_with_what_a_better_one_would_give(
     assert f"{runtime}, {sys.executable}" in found.found
 
 
-def test_a_system_on_which_no_jit_can_work_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_a_possible_jit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "may_make_code", lambda: False)
     found = python_of(CPYTHON._replace(jit=JIT_OFF), {})
     assert found.verdict == ADVICE and "MemoryDenyWriteExecute" in found.cure
@@ -252,7 +252,7 @@ def test_the_python_and_the_java_of_jobs_are_named() -> None:
 
 
 @pytest.mark.parametrize(("named", "verdict"), [("", OK), ("/opt/python", ADVICE)])
-def test_without_spark_only_a_python_that_was_named_is_a_reason_for_advice(
+def test_without_spark_only_a_configured_python_gets_advice(
     monkeypatch: pytest.MonkeyPatch, named: str, verdict: str
 ) -> None:
     def fails(_: str) -> JobsPython:
@@ -264,7 +264,7 @@ def test_without_spark_only_a_python_that_was_named_is_a_reason_for_advice(
     assert "do this." in jobs.found + jobs.cure and "not checked" in java.found
 
 
-def test_every_refusal_has_a_line(tmp_path: Path) -> None:
+def test_every_start_refusal_has_a_check(tmp_path: Path) -> None:
     found = (*examine_machine({}), *examine_jobs("", {}), *examined(tmp_path, healthPort="1"))
     names = {each.name for each in found}
     assert {each.name for each in REFUSALS} <= names

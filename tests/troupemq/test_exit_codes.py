@@ -34,7 +34,7 @@ def test_no_two_refusals_share_a_code() -> None:
     assert len({0, FAILED, WRONG_OPTIONS, *codes}) == len(codes) + 3
 
 
-def test_the_manual_lists_them_in_the_same_words() -> None:
+def test_the_manual_lists_the_exit_codes_with_equal_texts() -> None:
     text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| (\d+) \| (.*) \|$", text, re.MULTILINE))
     for each in REFUSALS:
@@ -59,7 +59,7 @@ def test_the_manual_lists_them_in_the_same_words() -> None:
         (UnfinishedCopy("half"), "copy"),
     ],
 )
-def test_an_error_has_the_code_of_its_refusal_also_as_the_cause_of_a_failed_start(
+def test_an_error_keeps_its_code_as_the_cause_of_a_failed_start(
     error: Exception, name: str
 ) -> None:
     wanted = next(each.code for each in REFUSALS if each.name == name)
@@ -68,7 +68,7 @@ def test_an_error_has_the_code_of_its_refusal_also_as_the_cause_of_a_failed_star
     assert exit_code_of(error) == exit_code_of(failed) == wanted
 
 
-def test_wrong_settings_of_broker_and_store_have_one_code() -> None:
+def test_invalid_settings_of_broker_and_store_share_one_code() -> None:
     for make in (lambda: BrokerConfig(broker_role="KING"), lambda: StoreConfig(delete_when="x")):
         with pytest.raises(StoreError) as caught:
             make()

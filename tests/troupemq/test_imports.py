@@ -20,7 +20,7 @@ NO_BROKER = (
 )
 
 
-def test_every_name_is_that_which_type_checkers_see() -> None:
+def test_every_exported_name_equals_the_type_checkers_one() -> None:
     text = Path(str(troupemq.__file__)).read_text(encoding="utf-8")
     seen = {}
     for block in ast.parse(text).body:
@@ -34,7 +34,7 @@ def test_every_name_is_that_which_type_checkers_see() -> None:
     assert set(troupemq.__all__) <= set(dir(troupemq))
 
 
-def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Consumers'"):
         _ = troupemq.Consumers
 
@@ -67,7 +67,7 @@ def imported_by(program: str, *arguments: str) -> list[str]:
         ),
     ],
 )
-def test_a_start_imports_no_more_than_it_needs(statement: str, unwanted: tuple[str, ...]) -> None:
+def test_a_start_imports_only_needed_modules(statement: str, unwanted: tuple[str, ...]) -> None:
     found = imported_by(f"{statement}\nimport json, sys\nfound = sorted(sys.modules)")
     assert [
         each for each in found for name in unwanted if each == name or each.startswith(f"{name}.")
@@ -75,7 +75,7 @@ def test_a_start_imports_no_more_than_it_needs(statement: str, unwanted: tuple[s
 
 
 @pytest.mark.slow
-def test_a_spare_process_has_imported_all_that_a_broker_starts_with(tmp_path: Path) -> None:
+def test_a_spare_process_has_imported_all_modules_of_a_broker(tmp_path: Path) -> None:
     """Modules missing in the spare would delay the restart of a master."""
     program = f"""
 import json, sys

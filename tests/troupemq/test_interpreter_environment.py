@@ -58,7 +58,7 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> Executed:
     return Executed()
 
 
-def test_a_jit_that_is_off_is_switched_on_once_with_the_same_command_line(
+def test_a_disabled_jit_is_enabled_by_one_reexecution(
     executed: Executed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = ["python3", "-P", "-X", "dev", "-m", "troupemq", "broker", "-s", "a=b c"]
@@ -77,7 +77,7 @@ def test_variables_of_the_environment_are_kept(executed: Executed, wish: str) ->
 
 
 @pytest.mark.parametrize("state", [NO_JIT, JIT_ON])
-def test_without_a_jit_or_with_one_that_is_on_nothing_happens(
+def test_without_a_jit_or_with_an_enabled_one_nothing_happens(
     executed: Executed, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     monkeypatch.setattr(interpreter_environment, "jit_of_this", lambda: state)
@@ -109,7 +109,7 @@ def test_a_failed_exec_does_not_stop_a_server(executed: Executed) -> None:
     execute_for_server({}, fails)
 
 
-def test_the_setting_switches_off_what_was_switched_on_once(executed: Executed) -> None:
+def test_the_setting_disables_an_inherited_jit(executed: Executed) -> None:
     obey_setting(True, None, OURS, executed)
     assert executed.calls == []
     obey_setting(False, __file__, OURS, executed)
@@ -119,9 +119,7 @@ def test_the_setting_switches_off_what_was_switched_on_once(executed: Executed) 
     assert len(executed.calls) == 1
 
 
-def test_settings_that_can_be_read_only_once_are_not_lost(
-    executed: Executed, tmp_path: Path
-) -> None:
+def test_settings_from_a_pipe_survive_the_reexecution(executed: Executed, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with pytest.raises(WrongSetting, match="is not a regular file: set PYTHON_JIT=0"):
@@ -131,9 +129,7 @@ def test_settings_that_can_be_read_only_once_are_not_lost(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", ["true", "false"])
-def test_a_server_keeps_its_number_its_options_and_its_signals(
-    tmp_path: Path, setting: str
-) -> None:
+def test_a_server_keeps_its_pid_options_and_signals(tmp_path: Path, setting: str) -> None:
     settings = tmp_path / "namesrv.conf"
     settings.write_text(f"pythonJit = {setting}\nbindAddress = 127.0.0.1\nlistenPort = 1\n")
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path)}
@@ -152,7 +148,7 @@ def test_a_server_keeps_its_number_its_options_and_its_signals(
     assert said.count(f"{process.pid} ") == len(wishes)
 
 
-def test_pypy_gets_what_the_environment_lacks_and_no_jit() -> None:
+def test_pypy_gets_missing_variables_and_no_jit_setting() -> None:
     own = {"PYPY_GC_NURSERY": "32MB", "HOME": "/"}
     wanted = wanted_by_server(own, "pypy")
     assert wanted == {name: value for name, value in COLLECTOR.items() if name not in own}

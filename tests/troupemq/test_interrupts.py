@@ -19,7 +19,7 @@ from troupemq.interrupts import INTERRUPTED, PATIENCE_S, Interrupts, Wakeup, sig
 WAIT_S = 60.0
 
 
-def test_the_second_ctrl_c_does_not_disturb_and_a_late_one_ends(
+def test_a_second_ctrl_c_is_ignored_and_a_late_one_ends_the_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     moment, codes = [100.0], list[int]()
@@ -36,7 +36,7 @@ def test_the_second_ctrl_c_does_not_disturb_and_a_late_one_ends(
     assert codes == [INTERRUPTED]
 
 
-def test_a_command_that_ctrl_c_interrupts_says_so_and_ends_with_130(
+def test_an_interrupted_command_reports_it_and_ends_with_130(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """`send` and `console` said "Aborted!" and ended with 1."""
@@ -52,7 +52,7 @@ def test_a_command_that_ctrl_c_interrupts_says_so_and_ends_with_130(
     )
 
 
-def test_sigterm_interrupts_what_holds_the_terminal_and_only_that() -> None:
+def test_sigterm_interrupts_only_a_foreground_command() -> None:
     """`top` left the terminal on its other screen, without a cursor."""
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt), sigterm_interrupts():
@@ -62,9 +62,7 @@ def test_sigterm_interrupts_what_holds_the_terminal_and_only_that() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_server_that_is_told_again_and_again_ends_with_one_line(
-    tmp_path: Path, number: int
-) -> None:
+def test_repeated_signals_end_a_server_with_one_line(tmp_path: Path, number: int) -> None:
     """Signals while the interpreter shut down were tracebacks, or its exit code."""
     settings = ("listenPort=0", "bindAddress=127.0.0.1", f"kvConfigPath={tmp_path}/kv.json")
     options = [word for each in settings for word in ("-s", each)]

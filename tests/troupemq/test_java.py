@@ -41,13 +41,13 @@ def test_a_usable_java_home_comes_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.8.0_392", "11.0.2"])
-def test_an_old_java_home_gives_way_to_the_path(tmp_path: Path, version: str) -> None:
+def test_an_old_java_home_is_skipped_for_the_path(tmp_path: Path, version: str) -> None:
     home = fake_java(tmp_path / "home", version).parents[1]
     path = fake_java(tmp_path / "path", "21.0.1").parent
     assert find_java({"JAVA_HOME": str(home), "PATH": str(path)}) == str(tmp_path / "path")
 
 
-def test_a_java_home_that_is_not_there_gives_way_to_the_path(tmp_path: Path) -> None:
+def test_a_missing_java_home_is_skipped_for_the_path(tmp_path: Path) -> None:
     path = fake_java(tmp_path / "path", "17").parent
     assert find_java({"JAVA_HOME": "/nowhere", "PATH": str(path)}) == str(tmp_path / "path")
 
@@ -60,7 +60,7 @@ def test_a_link_on_the_path_is_followed_to_its_home(tmp_path: Path) -> None:
     assert find_java({"PATH": str(links)}) == str(tmp_path / "jvm")
 
 
-def test_a_java_that_lies_in_no_bin_gets_a_home_of_its_own(tmp_path: Path) -> None:
+def test_a_java_outside_a_bin_folder_gets_its_own_home(tmp_path: Path) -> None:
     shims = tmp_path / "shims"
     shims.mkdir()
     fake_java(tmp_path / "x", "17.0.1").rename(shims / "java")
@@ -69,7 +69,7 @@ def test_a_java_that_lies_in_no_bin_gets_a_home_of_its_own(tmp_path: Path) -> No
     assert java_version(home / "bin" / "java") == 17
 
 
-def test_a_java_without_sparks_module_goes_behind_a_shim(tmp_path: Path) -> None:
+def test_a_java_without_sparks_module_is_wrapped_by_a_shim(tmp_path: Path) -> None:
     packaged = fake_java(
         tmp_path / "a runtime", "21.0.8", refused="--add-modules=jdk.incubator.vector"
     )
@@ -84,7 +84,7 @@ def test_a_java_without_sparks_module_goes_behind_a_shim(tmp_path: Path) -> None
     assert said.stdout == "-Xmx1g a b \n"
 
 
-def test_the_shim_is_made_once(tmp_path: Path) -> None:
+def test_the_shim_is_created_once(tmp_path: Path) -> None:
     packaged = fake_java(tmp_path / "runtime", "21")
     first = shim_home(packaged, tmp_path) / "bin" / "java"
     made_at = first.stat().st_mtime_ns
@@ -102,7 +102,7 @@ def test_the_packaged_java_is_the_last_resort(
 
 
 @pytest.mark.usefixtures("no_package")
-def test_without_any_java_one_sentence_says_what_was_tried(tmp_path: Path) -> None:
+def test_without_java_one_sentence_lists_the_searched_places(tmp_path: Path) -> None:
     home = fake_java(tmp_path / "home", "11.0.2").parents[1]
     with pytest.raises(NoJava) as caught:
         find_java({"JAVA_HOME": str(home), "PATH": "/nowhere"})
@@ -113,7 +113,7 @@ def test_without_any_java_one_sentence_says_what_was_tried(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("no_package")
-def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+def test_an_unwritable_cache_is_a_one_sentence_error(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     lacking = fake_java(tmp_path / "x", "17", refused="--add-modules=jdk.incubator.vector")
     with pytest.raises(NoJava, match=r"cannot write .*; set JAVA_HOME instead"):

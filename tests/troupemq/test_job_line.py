@@ -9,7 +9,7 @@ from troupemq.job_line import job_line
 WRITING = JobState("archive-1", "archive", "running", 3, 80, stage="writing")
 
 
-def test_a_line_has_what_is_known() -> None:
+def test_a_job_line_has_all_known_figures() -> None:
     assert job_line(JobState("archive-1", "archive")) == "waiting"
     assert job_line(replace(WRITING, done=0, tasks=0)) == "running, writing"
     assert job_line(WRITING) == "running, writing: 3 of 80 tasks"
@@ -20,6 +20,6 @@ def test_a_line_has_what_is_known() -> None:
     assert job_line(replace(more, state="finished")) == "finished"
 
 
-def test_it_is_the_same_of_a_run_over_the_network() -> None:
+def test_a_job_line_of_a_remote_run_is_equal() -> None:
     run = JobRun("archive-1", "archive", "running", done=1, tasks=2, stage="counting", rows=5)
     assert job_line(run) == "running, counting: 1 of 2 tasks, 0 of 5 messages"

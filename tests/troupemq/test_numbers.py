@@ -25,7 +25,7 @@ NOT_WHOLE: tuple[object, ...] = (
 
 
 @pytest.mark.parametrize("value", [0, -1, LONG_MAX, "0", "-7", str(LONG_MAX), -(1 << 63)])
-def test_a_long_is_one_as_a_text_too(value: object) -> None:
+def test_a_long_is_accepted_as_text(value: object) -> None:
     assert whole(value) == int(str(value))
 
 
@@ -39,7 +39,7 @@ def test_finite_refuses_texts_that_are_not_finite_numbers() -> None:
     assert (finite("0.5"), first_finite("7.5 6.0 5"), first_finite("  ")) == (0.5, 7.5, None)
 
 
-def test_an_odd_number_is_said_in_words() -> None:
+def test_an_out_of_range_number_is_described() -> None:
     assert [odd_number(float(each)) for each in ("nan", "inf", "1.5")] == ["nan", "inf", ""]
     assert odd_number(1 << 63) == "a number of 64 bits"
     assert odd_number(HUGE) == "a number of 16610 bits"

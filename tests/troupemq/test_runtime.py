@@ -39,7 +39,9 @@ DEBIANS = "'--enable-shared' '--prefix=/usr' '--with-computed-gotos' 'CC=x86_64-
         (Runtime("PyPy", "8.0.1", "3.11", True, JIT_ON), "PyPy 8.0.1 (Python 3.11)"),
     ],
 )
-def test_a_runtime_is_named_by_what_decides_on_its_speed(found: Runtime, text: str) -> None:
+def test_a_runtime_is_named_by_the_features_that_decide_its_speed(
+    found: Runtime, text: str
+) -> None:
     assert str(found) == text
 
 
@@ -61,7 +63,7 @@ def test_debians_builds_count_as_optimised(options: str, folder: str, optimised:
     ("available", "enabled", "found"),
     [(False, False, NO_JIT), (True, False, JIT_OFF), (True, True, JIT_ON)],
 )
-def test_a_cpython_that_tells_of_its_jit_is_believed(
+def test_a_cpythons_own_jit_report_is_used(
     monkeypatch: pytest.MonkeyPatch, available: bool, enabled: bool, found: str
 ) -> None:
     own = SimpleNamespace(is_available=lambda: available, is_enabled=lambda: enabled)
@@ -80,7 +82,9 @@ def test_a_cpython_that_tells_of_its_jit_is_believed(
         ("--enable-experimental-jit=yes", "0", JIT_OFF),
     ],
 )
-def test_a_cpython_3_13_is_known_by_how_it_was_built(option: str, wish: str, found: str) -> None:
+def test_a_cpython_3_13_is_identified_by_its_build_options(
+    option: str, wish: str, found: str
+) -> None:
     assert jit_of_3_13(f"'--prefix=/usr' '{option}' 'CC=gcc'", wish) == found
 
 

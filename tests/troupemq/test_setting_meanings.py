@@ -7,12 +7,12 @@ from storage.config import StoreConfig, keys_of
 from troupemq.setting_meanings import SAMPLES, broker_settings, meanings, sample
 
 
-def test_a_comment_means_the_keys_below_it_up_to_the_next() -> None:
+def test_a_comment_describes_the_keys_below_it() -> None:
     text = "# --- part\n\n# Both, in\n# ms.\n#a = 1\n#b = 2\n# Other.\nc = 3\n\n#d = 4\n"
     assert meanings(text) == {"a": "Both, in ms.", "b": "Both, in ms.", "c": "Other.", "d": ""}
 
 
-def test_every_setting_of_a_broker_has_its_words_its_default_and_whether_it_is_live() -> None:
+def test_every_broker_setting_has_meaning_default_and_live_flag() -> None:
     found = broker_settings()
     assert found.keys() == {*keys_of(BrokerConfig), *keys_of(StoreConfig)}
     assert [key for key, each in found.items() if not each.words] == []
@@ -21,6 +21,6 @@ def test_every_setting_of_a_broker_has_its_words_its_default_and_whether_it_is_l
     assert str(Path.home()) not in found["storePathRootDir"].default
 
 
-def test_a_sample_that_did_not_come_along_is_empty() -> None:
+def test_a_missing_sample_file_is_empty() -> None:
     assert all(sample(name) for name in SAMPLES)
     assert sample("nothing.conf") == ""

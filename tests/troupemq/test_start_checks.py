@@ -34,7 +34,7 @@ def small() -> SmallStore:
     return store
 
 
-def test_a_start_takes_as_many_open_files_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_raises_the_limit_of_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 5000))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: taken.append(limits))
@@ -42,7 +42,7 @@ def test_a_start_takes_as_many_open_files_as_it_may(monkeypatch: pytest.MonkeyPa
     assert taken == [(5000, 5000)]
 
 
-def test_too_few_are_refused_with_both_numbers() -> None:
+def test_too_few_open_files_are_refused_with_both_numbers() -> None:
     with pytest.raises(
         TooManyFiles, match=f"open files is 200, but a broker needs at least {FILES_MIN}"
     ):
@@ -80,7 +80,7 @@ def test_a_setting_whose_library_is_missing_refuses_the_start(
             Servers(pytest.fail).start_namesrv(parse_namesrv_config("", settings)[0])
 
 
-def test_a_clock_that_is_behind_the_store_is_refused_unless_the_settings_say_otherwise(
+def test_a_clock_behind_the_store_is_refused_unless_a_setting_allows_it(
     small: SmallStore,
 ) -> None:
     now = small.store.checkpoint.physic_ms
@@ -94,5 +94,5 @@ def test_a_clock_that_is_behind_the_store_is_refused_unless_the_settings_say_oth
     require_clock(lenient, small.disk, late)
 
 
-def test_a_store_that_knows_no_time_is_not_refused(small: SmallStore) -> None:
+def test_a_store_without_a_time_is_not_refused(small: SmallStore) -> None:
     require_clock(StoreConfig(root="/other"), small.disk, ManualClock(0))

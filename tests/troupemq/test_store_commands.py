@@ -51,7 +51,9 @@ def test_every_file_of_every_kind_is_printed_and_none_is_changed(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["missing", "unknown"])
-def test_an_unreadable_file_is_one_sentence_and_exit_code_1(name: str, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_a_one_sentence_error_with_exit_code_1(
+    name: str, tmp_path: Path
+) -> None:
     (tmp_path / "unknown").write_text("root:x:0:0")
     code, out, err = run(str(tmp_path / name))
     assert (code, out) == (1, "")
@@ -60,7 +62,7 @@ def test_an_unreadable_file_is_one_sentence_and_exit_code_1(name: str, tmp_path:
     assert err.rstrip().endswith(".")
 
 
-def test_a_start_beyond_the_end_is_one_sentence_and_exit_code_1(tmp_path: Path) -> None:
+def test_a_start_beyond_the_end_is_a_one_sentence_error_with_exit_code_1(tmp_path: Path) -> None:
     code, out, err = run(str(store("clean", tmp_path) / LOG), "--from", "65536")
     assert (code, out) == (1, "")
     assert "ends before 65536" in err and err.count("\n") == 1

@@ -35,7 +35,7 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", ["clean", "ext", "v6", "slave", BY_HAND])
-def test_check_of_a_store_of_the_original_says_in_one_line_that_nothing_is_wrong(
+def test_check_of_an_intact_store_of_the_original_prints_one_line(
     name: str, tmp_path: Path
 ) -> None:
     root = store(name, tmp_path)
@@ -47,7 +47,7 @@ def test_check_of_a_store_of_the_original_says_in_one_line_that_nothing_is_wrong
     assert contents(root) == before
 
 
-def test_check_names_what_is_wrong_and_exits_with_1(tmp_path: Path) -> None:
+def test_check_names_the_findings_and_exits_with_1(tmp_path: Path) -> None:
     root = store(BY_HAND, tmp_path)
     damaged(root)
     result = run("check", root)
@@ -57,7 +57,7 @@ def test_check_names_what_is_wrong_and_exits_with_1(tmp_path: Path) -> None:
     assert "2 faults" in result.output
 
 
-def test_check_of_a_stranger_s_store_moves_no_cursor(tmp_path: Path) -> None:
+def test_check_of_a_hostile_store_prints_no_control_characters(tmp_path: Path) -> None:
     """Names of folders reached a terminal as they were."""
     root = store(BY_HAND, tmp_path)
     queue = root / "consumequeue" / "\x1b[2J\u202ex\x9b1m" / "0"
@@ -108,7 +108,7 @@ def test_check_names_the_process_that_uses_the_store(tmp_path: Path) -> None:
     assert lock_owner(str(root / "lock")) == 0
 
 
-def test_other_directories_are_refused_in_one_sentence(tmp_path: Path) -> None:
+def test_other_directories_are_a_one_sentence_error(tmp_path: Path) -> None:
     for command in ("check", "rebuild"):
         result = run(command, tmp_path)
         assert result.exit_code == 1 and "is not a store" in result.output
@@ -117,7 +117,7 @@ def test_other_directories_are_refused_in_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "counts"), [("clean", (20, 519)), (BY_HAND, (12, 339))])
-def test_rebuild_makes_the_same_queues_again_and_keeps_the_config_files(
+def test_rebuild_gives_equal_queues_and_keeps_the_config_files(
     name: str, counts: tuple[int, int], tmp_path: Path
 ) -> None:
     root = store(name, tmp_path)

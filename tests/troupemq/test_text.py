@@ -17,7 +17,7 @@ def test_control_and_direction_characters_are_escaped() -> None:
 ODD = "a\x1b[2J\x7f\x85\x9b\u2028\u202eb\ud800 née 名\u200d"
 
 
-def test_json_keeps_its_meaning_and_moves_no_cursor() -> None:
+def test_json_keeps_its_meaning_without_control_characters() -> None:
     """DEL, C1 and what turns the direction of a line passed as they were."""
     for text in (json.dumps(ODD), json.dumps([ODD, 1], ensure_ascii=False, indent=1)):
         found = escaped_json(text)
@@ -37,13 +37,13 @@ def test_every_command_escapes_its_json() -> None:
     assert lines == []
 
 
-def test_a_sentence_has_one_line_and_a_report_those_that_it_had() -> None:
+def test_a_sentence_is_one_line_and_a_report_keeps_its_lines() -> None:
     assert one_line("no\r\n  more\x07") == r"no more\x07"
     assert escaped_lines("a\rb\n\x9bc\n") == "a\\rb\n\\x9bc\n"
 
 
 @pytest.mark.parametrize(("text", "width"), [("abc", 3), ("名", 2), ("e\u0301", 1)])
-def test_columns_are_those_of_a_terminal(text: str, width: int) -> None:
+def test_widths_are_counted_in_terminal_columns(text: str, width: int) -> None:
     assert width_of(text) == width
     assert padded(text, 4) == text + " " * (4 - width)
     assert padded(text, 4, right=True) == " " * (4 - width) + text

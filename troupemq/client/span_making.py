@@ -14,10 +14,11 @@ message that it consumes. Needs opentelemetry-api. For any thread.
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from dataclasses import replace
 from time import time_ns
+from typing import Any, Protocol, TypeVar
 
 from opentelemetry import context as contexts
 from opentelemetry import propagate, trace
@@ -34,6 +35,15 @@ from troupemq.client.message import Message, MessageView, SendResult
 SCOPE = "troupemq"
 CARRIED_CHARS_MAX = 2048
 """Limit of tracestate and baggage; all properties of a message have at most 32,767 bytes."""
+
+
+class EndingSend(Protocol):
+    """Future of a send, of a thread or of an event loop."""
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> object: ...
+
+
+SentFuture = TypeVar("SentFuture", bound=EndingSend)
 
 
 class ClientSpans:
@@ -61,9 +71,7 @@ class ClientSpans:
 
     # --- sending
 
-    def around(
-        self, message: Message, send: Callable[[Message], Future[SendResult]]
-    ) -> Future[SendResult]:
+    def around(self, message: Message, send: Callable[[Message], SentFuture]) -> SentFuture:
         """Send a message within a span that ends with the answer."""
         if not self.is_on:
             return send(message)
@@ -77,8 +85,8 @@ class ClientSpans:
     def around_batch(
         self,
         messages: Sequence[Message],
-        send: Callable[[Sequence[Message]], Future[SendResult]],
-    ) -> Future[SendResult]:
+        send: Callable[[Sequence[Message]], SentFuture],
+    ) -> SentFuture:
         if not self.is_on or not messages:
             return send(messages)
         for each in messages:
@@ -149,7 +157,7 @@ class ClientSpans:
             raise
 
     def sent(self, span: Span, done: Future[SendResult]) -> None:
-        error = done.exception()
+        error = CancelledError() if done.cancelled() else done.exception()
         if error is not None:
             _fail(span, error)
             span.end()

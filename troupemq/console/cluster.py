@@ -20,7 +20,7 @@ from protocol.headers.fields import Header
 from troupemq.client.admin import Admin, Answers, Change, Result
 from troupemq.client.admin.answers import Row
 from troupemq.client.admin.base import SILENT_S
-from troupemq.client.connection.connection import Answer
+from troupemq.client.connection.pending import Answer
 from troupemq.client.errors import ArgumentIllegal, ClientError, RequestTimeout, RouteNotFound
 from troupemq.text import one_line
 

@@ -18,7 +18,7 @@ def test_without_the_setting_no_address_is_checked() -> None:
     assert administration(BROKER_RIGHTS, None, RateLimitedLog(lambda: 0)) is None
 
 
-def test_what_only_administrators_ask_is_taken_only_from_there() -> None:
+def test_administrative_requests_are_accepted_only_from_allowed_addresses() -> None:
     made = administration(BROKER_RIGHTS, ALLOWED, RateLimitedLog(lambda: 0))
     assert made is not None
     for remote in ("10.0.0.7:1", "10.1.0.255:2", "2001:db8::1:3", "[2001:db8::1]:3"):
@@ -30,7 +30,7 @@ def test_what_only_administrators_ask_is_taken_only_from_there() -> None:
         assert "adminAllowedAddresses" in refused.value.remark
 
 
-def test_clients_and_their_questions_are_no_administration() -> None:
+def test_client_requests_are_not_administrative() -> None:
     made = administration(BROKER_RIGHTS, ALLOWED, RateLimitedLog(lambda: 0))
     assert made is not None
     own = {Code.SEND_MESSAGE, Code.PULL_MESSAGE, Code.HEART_BEAT, Code.GET_CONSUMER_LIST_BY_GROUP}

@@ -112,7 +112,7 @@ def send_refusal(gate: Authorizer, command: RemotingCommand) -> str:
 # --- authentication
 
 
-def test_the_texts_are_as_clients_know_them() -> None:
+def test_refusals_have_the_texts_of_4_9_7() -> None:
     gate = Server().gate()
     assert refusal(gate, ends()) == "No accessKey is configured"
     assert refusal(gate, signed(ends(), "stranger-key")) == "No acl config for stranger-key"
@@ -127,7 +127,7 @@ def test_the_texts_are_as_clients_know_them() -> None:
     assert refusal(gate, admin) == need
 
 
-def test_a_right_signature_passes_and_covers_the_body() -> None:
+def test_a_correct_signature_passes_and_covers_the_body() -> None:
     gate = Server().gate()
     command = signed(ends(), "shop-account")
     assert gate.grant(command).account.access_key == "shop-account"
@@ -136,7 +136,7 @@ def test_a_right_signature_passes_and_covers_the_body() -> None:
 
 
 @pytest.mark.parametrize("signature", [None, "", "not Base64 at all", "x" * 1_000_000, "\ud800"])
-def test_signatures_of_any_form_are_wrong(signature: str | None) -> None:
+def test_malformed_signatures_are_refused(signature: str | None) -> None:
     command = signed(ends(), "shop-account")
     assert command.fields is not None
     del command.fields[SIGNATURE]
@@ -150,7 +150,7 @@ def test_a_long_unknown_key_is_cut_in_the_answer() -> None:
     assert len(text) < 200
 
 
-def test_a_query_by_unique_key_is_right_in_both_forms() -> None:
+def test_a_query_by_unique_key_is_permitted_in_both_forms() -> None:
     fields = {"topic": "Orders", "key": "k", "_UNIQUE_KEY_QUERY": "true"}
     as_client = signed(RemotingCommand(Code.QUERY_MESSAGE, dict(fields)), "shop-account")
     assert Server().gate().grant(as_client)
@@ -163,7 +163,7 @@ def test_a_query_by_unique_key_is_right_in_both_forms() -> None:
     assert Server().gate().grant(as_broker)
 
 
-def test_two_secrets_are_right_while_clients_change() -> None:
+def test_two_secrets_are_valid_during_a_rotation() -> None:
     server = Server()
     for secret in ("secret-new", "secret-old"):
         gate = server.gate()
@@ -172,7 +172,7 @@ def test_two_secrets_are_right_while_clients_change() -> None:
     assert send_refusal(server.gate(), signed(send_command(), "rotated-account", "secret-none"))
 
 
-def test_new_accounts_hold_for_connections_that_are_there() -> None:
+def test_account_changes_apply_to_open_connections() -> None:
     server = Server()
     gate, command = server.gate(), send_command(topic="Orders")
     check_send(gate, send_of(signed(command, "shop-account")))
@@ -198,7 +198,7 @@ def test_a_send_needs_pub_of_its_topic_and_sub_of_the_group_of_a_retry_topic() -
         assert send_refusal(gate, wrong).startswith("Check signature failed")
 
 
-def test_replies_go_unless_the_topic_is_listed() -> None:
+def test_replies_need_no_permission_unless_the_topic_is_listed() -> None:
     reply = RemotingCommand(
         Code.SEND_REPLY_MESSAGE_V2, send_command(topic="C_REPLY_TOPIC").fields, b"reply"
     )
@@ -211,7 +211,7 @@ def test_replies_go_unless_the_topic_is_listed() -> None:
 # --- from where
 
 
-def test_a_white_address_sends_receives_and_looks_but_does_not_administer() -> None:
+def test_an_allowlisted_address_may_send_receive_and_read_but_not_administer() -> None:
     gate = Server().gate(WHITE_HOST)
     check_send(gate, send_of(send_command(topic="Whatever")))
     assert gate.grant(ends("Whatever")).is_white
@@ -223,7 +223,7 @@ def test_a_white_address_sends_receives_and_looks_but_does_not_administer() -> N
     assert Server(is_white_admin=True).gate(WHITE_HOST).grant(RemotingCommand(25)).is_admin
 
 
-def test_an_account_from_its_own_white_address_needs_no_signature() -> None:
+def test_an_account_at_its_allowlisted_address_needs_no_signature() -> None:
     server = Server()
     unsigned = RemotingCommand(
         Code.GET_MAX_OFFSET, {"topic": "Orders", "AccessKey": "reader-account"}
@@ -232,7 +232,7 @@ def test_an_account_from_its_own_white_address_needs_no_signature() -> None:
     assert refusal(server.gate(STRANGE_HOST), unsigned).startswith("Check signature failed")
 
 
-def test_an_account_may_be_kept_to_addresses() -> None:
+def test_an_account_can_be_restricted_to_addresses() -> None:
     server = Server()
     command = signed(ends(), "at-home-account", "secret-home")
     assert server.gate("10.0.0.77").grant(command)
@@ -241,14 +241,14 @@ def test_an_account_may_be_kept_to_addresses() -> None:
     assert refusal(server.gate("10.0.1.77"), command) == away
 
 
-def test_an_account_may_be_kept_to_tls() -> None:
+def test_an_account_can_be_restricted_to_tls() -> None:
     command = signed(ends(), "tls-account", "secret-tls")
     only = "accessKey=tls-account is only allowed over TLS"
     assert refusal(Server().gate(), command) == only
     assert Server().gate(is_encrypted=True).grant(command)
 
 
-def test_its_white_address_does_not_void_where_and_how_an_account_may_come() -> None:
+def test_an_allowlisted_address_does_not_override_address_and_tls_restrictions() -> None:
     text = """
 accounts:
 - {accessKey: tls-account, secretKey: secret-tls, defaultTopicPerm: SUB, requireTls: true,
@@ -269,7 +269,7 @@ accounts:
     assert server.gate("10.9.9.9").grant(unsigned["at-home-account"]).is_white
 
 
-def test_an_old_signature_is_ignored_where_none_is_needed() -> None:
+def test_an_old_signature_is_ignored_if_no_signature_is_needed() -> None:
     server = Server(
         "accounts: [{accessKey: fresh-account, secretKey: secret-fresh, aclMaxAgeSeconds: 60,"
         " admin: true, whiteRemoteAddress: 10.9.9.9}]"
@@ -283,7 +283,7 @@ def test_an_old_signature_is_ignored_where_none_is_needed() -> None:
     assert refusal(gate, update).startswith("Need admin permission")
 
 
-def test_an_account_may_want_fresh_signatures() -> None:
+def test_an_account_can_require_fresh_signatures() -> None:
     server = Server()
     gate, now_ms = server.gate(), server.now_ms
     for _ in range(2):
@@ -312,7 +312,7 @@ def test_a_fresh_signature_is_for_one_request_only() -> None:
 # --- how often
 
 
-def test_a_wrong_key_too_often_closes_and_shuts_the_address_out_for_a_minute() -> None:
+def test_too_many_wrong_keys_block_the_address_for_a_minute() -> None:
     server = Server()
     good, bad = server.gate(), server.gate()
     good.grant(signed(ends(), "shop-account"))
@@ -377,7 +377,7 @@ def test_a_stored_refusal_is_short_whatever_its_group() -> None:
     assert all(len(repr(line)) < 2000 for line in logs)
 
 
-def test_traces_go_without_a_permission_but_not_without_end() -> None:
+def test_traces_need_no_permission_but_are_limited() -> None:
     server = Server()
     gate, size = server.gate(), TRACE_BYTES_PER_SECOND // 4
     trace = send_of(

@@ -69,7 +69,7 @@ def said(gate: Authorizer, command: RemotingCommand) -> str:
     return ""
 
 
-def test_the_recorded_talk_goes_as_it_went_but_for_the_holes() -> None:
+def test_a_recorded_4_9_7_session_gets_its_answers_except_closed_holes() -> None:
     snapshot = parse_texts({"plain_acl.yml": ACCOUNTS}, takes_samples=True)
     seen: Counter[str] = Counter()
     differing = set()

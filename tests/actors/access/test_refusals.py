@@ -7,7 +7,7 @@ from actors.engine.snapshot_ref import SnapshotRef
 from storage.access.acl_files import parse_texts
 
 
-def test_address_is_shut_out_for_a_minute_although_the_clock_is_set() -> None:
+def test_an_address_is_blocked_for_a_minute_even_if_the_clock_is_set() -> None:
     wall, monotonic = [0], [0.0]
     refusals = Refusals(lambda: wall[0], RateLimitedLog(lambda: monotonic[0]))
     tries = new_guard(

@@ -54,13 +54,13 @@ def passes(
     return True
 
 
-def test_every_code_that_a_broker_serves_has_a_right() -> None:
+def test_every_code_that_a_broker_serves_has_a_required_permission() -> None:
     assert sorted(SERVED - BROKER_RIGHTS.keys()) == []
     not_served = {Code.LITE_PULL_MESSAGE} - SERVED
     assert sorted(BROKER_RIGHTS.keys() - SERVED - not_served) == []
 
 
-def test_every_code_that_a_name_server_serves_has_a_right() -> None:
+def test_every_code_that_a_name_server_serves_has_a_required_permission() -> None:
     assert NAMESRV_RIGHTS.keys() == codes_of(NAMESRV_RESPONDERS).keys()
     assert STRICT_NAMESRV_RIGHTS.keys() == NAMESRV_RIGHTS.keys()
 
@@ -70,7 +70,7 @@ ADMIN_ONLY = [code for code in ADMIN_CODES if BROKER_RIGHTS[code] == BROKER_RIGH
 
 
 @pytest.mark.parametrize("code", [17, 25, *range(50, 55), 200, 207, 215, 222, 309, 314, 323, 401])
-def test_only_administrators_may(code: int) -> None:
+def test_administrative_codes_are_for_administrators_only(code: int) -> None:
     assert Code(code) in ADMIN_ONLY
     assert passes(Code(code), ADMIN) and passes(Code(code), ADMIN_WITH_LISTS)
     for account in (READER, SENDER, NOTHING, BROKER, MONITOR):
@@ -91,7 +91,7 @@ def test_administrators_and_users_of_the_topic_pass(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [21, 26, 28, 43, 45, 201, 204, 305, 315, 317, 328, 402, 30_002])
-def test_who_looks_at_everything(code: int) -> None:
+def test_administrators_brokers_and_monitors_may_read_everything(code: int) -> None:
     assert all(passes(Code(code), account) for account in (ADMIN, BROKER, MONITOR))
     assert passes(Code(code), NOTHING, is_white=True)
     assert not passes(Code(code), READER) and not passes(Code(code), NOTHING)
@@ -107,13 +107,13 @@ def test_a_pull_and_its_offsets_need_topic_and_group(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [29, 30, 31, 32])
-def test_the_ends_of_a_queue_need_any_use_of_its_topic(code: int) -> None:
+def test_queue_offsets_need_any_permission_on_the_topic(code: int) -> None:
     assert passes(Code(code), READER) and passes(Code(code), SENDER)
     assert not passes(Code(code), NOTHING)
 
 
 @pytest.mark.parametrize("code", [103, 104, 322])
-def test_only_brokers_and_white_addresses_register_brokers(code: int) -> None:
+def test_only_broker_accounts_and_allowlisted_addresses_register_brokers(code: int) -> None:
     assert passes(Code(code), BROKER, at_namesrv=True) and passes(
         Code(code), ADMIN, at_namesrv=True
     )
@@ -135,14 +135,14 @@ def test_any_account_may_ask_a_name_server(code: int) -> None:
     assert passes(Code(code), NOTHING, at_namesrv=True)
 
 
-def test_a_route_may_be_made_to_need_a_use_of_the_topic() -> None:
+def test_a_setting_makes_routes_need_a_permission_on_the_topic() -> None:
     right = STRICT_NAMESRV_RIGHTS[Code.GET_ROUTEINFO_BY_TOPIC]
     right.check(grant(READER), 105, FIELDS)
     with pytest.raises(AccessRefused, match="No default permission for topic:T"):
         right.check(grant(NOTHING), 105, FIELDS)
 
 
-def test_routes_of_traces_and_replies_are_left_open_as_brokers_take_these() -> None:
+def test_routes_of_trace_and_reply_topics_need_no_permission() -> None:
     right = STRICT_NAMESRV_RIGHTS[Code.GET_ROUTEINFO_BY_TOPIC]
     for topic in ("RMQ_SYS_TRACE_TOPIC", "C_REPLY_TOPIC", "OtherCluster_REPLY_TOPIC"):
         right.check(grant(NOTHING), 105, {"topic": topic})
@@ -151,12 +151,12 @@ def test_routes_of_traces_and_replies_are_left_open_as_brokers_take_these() -> N
         right.check(grant(denied), 105, {"topic": "C_REPLY_TOPIC"})
 
 
-def test_what_only_a_handler_knows_is_left_to_it() -> None:
+def test_codes_checked_in_their_handlers_are_listed() -> None:
     left = {code for code, right in BROKER_RIGHTS.items() if right is IN_HANDLER}
     settled = {200_051, 200_053, 200_151}
     assert left == {10, 310, 320, 324, 325, 33, 34, 37, 41, 42, 46, 400} | settled
 
 
-def test_a_right_that_names_nothing_in_a_request_without_it_is_refused() -> None:
+def test_a_request_without_the_field_its_permission_names_is_refused() -> None:
     with pytest.raises(AccessRefused, match="Need admin permission for request code=208"):
         BROKER_RIGHTS[Code.GET_CONSUME_STATS].check(grant(READER), 208, {})

@@ -12,7 +12,7 @@ from tests.support.brokers import send_command
 from tests.support.guarded import SECRETS, signed
 
 
-def test_no_administrator_is_made_of_a_sealed_request_under_another_code() -> None:
+def test_a_sealed_request_is_invalid_under_another_code() -> None:
     """The console signed CANCEL_JOB with a run of the asker's choice: values of code 50."""
     server = Server()
     run = "evil-account" + "true" + "evil-secret"
@@ -39,7 +39,7 @@ def test_no_administrator_is_made_of_a_sealed_request_under_another_code() -> No
         assert refusal(server.gate(), stolen) == text
 
 
-def test_no_settings_are_made_of_a_sealed_request_by_moving_it_into_the_body() -> None:
+def test_sealed_fields_are_invalid_when_moved_into_the_body() -> None:
     server = Server()
     heard = signed(RemotingCommand(Code.CANCEL_JOB, {"run": "a\nb=c"}), "administrator")
     own = heard.fields or {}
@@ -70,7 +70,7 @@ def test_a_sealed_request_of_an_administrator_is_good_for_a_quarter_of_an_hour()
     assert "too old" in send_refusal(gate, sent)
 
 
-def test_what_a_broker_or_a_monitor_has_sealed_is_good_for_nothing_else() -> None:
+def test_a_broker_or_monitor_seal_is_valid_for_that_request_only() -> None:
     """A broker with a wrong clock must stay registered, however old its request is."""
     server = Server()
     for account in ("broker-account", "monitor-account"):

@@ -90,7 +90,7 @@ def test_a_new_account_works_at_once_and_after_a_restart() -> None:
     assert account(again, "new-account") is not None
 
 
-def test_what_a_change_does_not_name_stays() -> None:
+def test_fields_not_named_in_a_change_are_kept() -> None:
     made = GuardedBroker(1)
     assert change(made, "shop-account", default_topic_perm="SUB") == ""
     found = account(made, "shop-account")
@@ -134,7 +134,7 @@ def test_a_secret_is_replaced_at_once_or_stays_valid_beside_the_new_one() -> Non
         (("RocketMQ", "12345678"), "The accesskey[RocketMQ] corresponding to accessConfig has"),
     ],
 )
-def test_an_account_that_cannot_be_is_refused_in_the_known_words(
+def test_an_invalid_account_is_refused_with_the_texts_of_4_9_7(
     header: tuple[Any, ...], text: str
 ) -> None:
     made = GuardedBroker(1)
@@ -145,7 +145,7 @@ def test_an_account_that_cannot_be_is_refused_in_the_known_words(
     assert made.disk.read_bytes(ACL_PATH) == before
 
 
-def test_an_account_is_deleted_once() -> None:
+def test_deleting_an_account_twice_is_an_error() -> None:
     made = GuardedBroker(1)
     text = "The accesskey[shop-account] corresponding to accessConfig has been deleted failed."
     assert delete(made, "shop-account") == ""
@@ -153,7 +153,7 @@ def test_an_account_is_deleted_once() -> None:
     assert "No acl config" in str(made.ask_as("shop-account", send_command()).remark)
 
 
-def test_white_addresses_are_replaced() -> None:
+def test_allowlisted_addresses_are_replaced() -> None:
     made = GuardedBroker(1)
     assert whiten(made, "10.0.0.{1,2},10.1.*.*") == ""
     assert shown(made)["globalWhiteAddrs"] == ["10.0.0.{1,2}", "10.1.*.*"]
@@ -162,7 +162,7 @@ def test_white_addresses_are_replaced() -> None:
     assert "has been updated failed" in whiten(made, "10.0.0")
 
 
-def test_versions_count_every_change_by_request_and_by_hand() -> None:
+def test_the_version_counts_changes_by_request_and_by_hand() -> None:
     made = GuardedBroker(1)
     assert counter(made) == 0
     first = versions(made)
@@ -182,7 +182,7 @@ def test_versions_count_every_change_by_request_and_by_hand() -> None:
     assert counter(made) == 3
 
 
-def test_files_that_differ_have_other_fingerprints_whatever_their_version() -> None:
+def test_different_files_have_different_fingerprints_at_equal_versions() -> None:
     brokers = [GuardedBroker(1), GuardedBroker(1), with_accounts(1, ACCOUNTS + " \n# same\n")]
     brokers.append(with_accounts(1, ACCOUNTS.replace("secret-shop", "secret-other")))
     first, *others = [versions(made)["aclFingerprints"] for made in brokers]
@@ -192,7 +192,7 @@ def test_files_that_differ_have_other_fingerprints_whatever_their_version() -> N
         made.stop()
 
 
-def test_a_file_written_badly_by_hand_changes_nothing_until_it_is_mended() -> None:
+def test_an_invalid_manual_edit_has_no_effect_until_it_is_fixed() -> None:
     made = GuardedBroker(1)
     orders = send_command(topic="Orders")
     write_accounts(made.disk, ACCOUNTS.replace("Orders=PUB|SUB", "Orders"))
@@ -208,7 +208,7 @@ def test_a_file_written_badly_by_hand_changes_nothing_until_it_is_mended() -> No
     assert made.ask_as("shop-account", orders).code == 1
 
 
-def test_edit_by_hand_just_before_a_change_is_kept() -> None:
+def test_a_manual_edit_just_before_a_change_is_kept() -> None:
     made = GuardedBroker(1)
     more = "- {accessKey: by-hand-account, secretKey: secret-hand}\n"
     write_accounts(made.disk, ACCOUNTS + more)
@@ -216,7 +216,7 @@ def test_edit_by_hand_just_before_a_change_is_kept() -> None:
     assert account(made, "by-hand-account") is not None
 
 
-def test_a_file_more_or_less_below_acl_is_noticed() -> None:
+def test_files_added_or_removed_below_acl_are_detected() -> None:
     made = GuardedBroker(1)
     made.disk.make_dirs("/conf/acl")
     extra = "accounts: [{accessKey: team-account, secretKey: secret-team}]"
@@ -239,13 +239,15 @@ def test_refusals_are_shown_to_administrators() -> None:
 
 
 @pytest.mark.parametrize(("code", "refused"), [(50, 209), (51, 210), (53, 211), (52, 1), (54, 1)])
-def test_without_access_control_its_codes_are_refused_in_words(code: int, refused: int) -> None:
+def test_without_access_control_its_codes_are_refused_with_an_explanation(
+    code: int, refused: int
+) -> None:
     made = SimulatedBroker(1)
     answer = made.ask(RemotingCommand(code, {"accessKey": "a", "globalWhiteAddrs": ""}))
     assert (answer.code, answer.remark) == (refused, ACL_IS_OFF)
 
 
-def test_a_broker_does_not_start_with_accounts_that_cannot_be_used() -> None:
+def test_invalid_accounts_prevent_a_start() -> None:
     with pytest.raises(StoreError, match=r"account account1: .* longer than 6 characters"):
         with_accounts(1, "accounts: [{accessKey: account1, secretKey: short}]")
     sample = "accounts: [{accessKey: RocketMQ, secretKey: 12345678}]"
@@ -254,7 +256,7 @@ def test_a_broker_does_not_start_with_accounts_that_cannot_be_used() -> None:
     with_accounts(1, sample, {"takes_samples": True}).stop()
 
 
-def test_files_that_cannot_be_read_are_told_once_and_change_nothing() -> None:
+def test_unreadable_account_files_are_logged_once_and_change_nothing() -> None:
     made = GuardedBroker(1)
     text = made.disk.read_bytes(ACL_PATH).decode()
     with capture_logs() as logs:

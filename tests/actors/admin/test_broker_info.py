@@ -69,7 +69,7 @@ def figures(system: SimulatedSystem) -> dict[str, str]:
     return KVTable.decode(answer.body).table
 
 
-def test_all_that_cluster_list_reads_is_there() -> None:
+def test_all_keys_that_clusterlist_reads_are_present() -> None:
     with broker_info() as (system, _):
         found = figures(system)
     read = (
@@ -107,7 +107,7 @@ OURS = {
 }
 
 
-def test_every_figure_is_one_that_the_original_has_too_but_for_ours() -> None:
+def test_every_key_is_one_of_the_original_or_a_listed_extension() -> None:
     original = next(each for each in frames("java-4.9.7") if each.get("request_code") == 28)
     theirs = KVTable.decode(original["body"]).table.keys()
     with broker_info() as (system, sources):
@@ -121,7 +121,7 @@ def test_every_figure_is_one_that_the_original_has_too_but_for_ours() -> None:
     assert not OURS & theirs
 
 
-def test_durations_of_puts_are_those_of_the_last_whole_minute() -> None:
+def test_put_durations_are_those_of_the_last_whole_minute() -> None:
     with broker_info() as (system, sources):
         found = figures(system)
         assert (found["putMessageDistributeTime"], found["putLatency99"]) == ("null", "0.00")
@@ -140,7 +140,7 @@ def test_durations_of_puts_are_those_of_the_last_whole_minute() -> None:
         assert figures(system)["putLatency99"] == "0.00"
 
 
-def test_pulls_that_had_to_wait_are_counted_by_their_reason() -> None:
+def test_delayed_pulls_are_counted_by_reason() -> None:
     with broker_info() as (system, sources):
         stats = sources.pull_stats
         stats.held_count, stats.cold_count, stats.doubt_count = 3, 2, 1
@@ -158,7 +158,7 @@ def test_disk_ratios_are_whole_hundredths_rounded_up_as_in_4_9_7() -> None:
     assert found["commitLogDiskRatio_/store/commitlog"] == "0.41"
 
 
-def test_throughput_is_that_of_the_last_seconds() -> None:
+def test_throughput_is_measured_over_the_last_seconds() -> None:
     with broker_info() as (system, sources):
         for _ in range(20):
             sources.put_stats.put_count += 50
@@ -188,7 +188,7 @@ def test_5_x_finds_its_own_spelling_of_a_rate() -> None:
         assert new.keys() - old.keys() == {"getTransferredTps"}
 
 
-def test_figures_for_people_are_written_as_in_4_9_7() -> None:
+def test_human_readable_figures_are_formatted_as_in_4_9_7() -> None:
     assert _span_text(14_000) == "[ 0 days, 0 hours, 0 minutes, 14 seconds ]"
     assert _span_text(90_061_000) == "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"
     assert [_bytes_text(n) for n in (0, 185, 1024, 1536, 1 << 30)] == [
@@ -200,7 +200,7 @@ def test_figures_for_people_are_written_as_in_4_9_7() -> None:
     ]
 
 
-def test_tools_of_rocketmq_5_get_one_topic_and_one_group() -> None:
+def test_rocketmq_5_tools_can_query_one_topic_and_one_group() -> None:
     made = SimulatedBroker(1)
     made.make_topic(queues=3)
     made.make_group(retry_max_times=7)
@@ -216,7 +216,7 @@ def test_tools_of_rocketmq_5_get_one_topic_and_one_group() -> None:
     assert (missing.code, missing.remark) == (26, "No group in this broker")
 
 
-def test_actors_are_told_with_what_waits_for_them_and_their_restarts() -> None:
+def test_actors_are_listed_with_inbox_depth_and_restarts() -> None:
     made = SimulatedBroker(2)
     made.system.address("pull_hold").tell(object())  # it fails at it
     made.system.advance(5000)

@@ -12,7 +12,7 @@ def asked(made: SimulatedBroker) -> StoreState:
     return StoreState.decode(made.ask(request(RequestCode.GET_STORE_STATE)).body)
 
 
-def test_what_the_store_holds_is_told_with_every_damaged_place() -> None:
+def test_store_contents_are_listed_with_every_damaged_range() -> None:
     made = SimulatedBroker(3)
     made.make_topic(queues=2)
     made.send()
@@ -28,7 +28,7 @@ def test_what_the_store_holds_is_told_with_every_damaged_place() -> None:
     assert (found.damaged_tables, found.verified_percent) == ([], 100)
 
 
-def test_of_very_many_damaged_places_the_first_are_told_and_all_are_counted() -> None:
+def test_only_the_first_damaged_ranges_are_listed_and_all_counted() -> None:
     made = SimulatedBroker(4)
     for number in range(PLACES_MAX + 5):
         made.broker.store.damage.add(number * 10, number * 10 + 3, "torn")
@@ -36,7 +36,7 @@ def test_of_very_many_damaged_places_the_first_are_told_and_all_are_counted() ->
     assert (found.damaged_places, len(found.damage)) == (PLACES_MAX + 5, PLACES_MAX)
 
 
-def test_a_table_that_the_start_found_damaged_is_named() -> None:
+def test_a_table_found_damaged_at_the_start_is_named() -> None:
     made = SimulatedBroker(5)
     made.make_topic(queues=2)
     made.stop()

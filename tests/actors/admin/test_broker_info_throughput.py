@@ -3,7 +3,7 @@
 from actors.admin.broker_info import DailyTotals, Throughput
 
 
-def test_a_counter_is_told_per_second_for_each_window() -> None:
+def test_a_counter_is_reported_per_second_for_each_window() -> None:
     throughput = Throughput()
     assert throughput.text(0) == "0.0 0.0 0.0"
     throughput.sample(0, (0, 0))
@@ -24,7 +24,7 @@ def test_old_samples_are_dropped() -> None:
     assert throughput.text(0) == "0.0 0.0 0.0"
 
 
-def test_totals_are_noted_when_a_day_begins() -> None:
+def test_totals_are_recorded_at_the_start_of_a_day() -> None:
     totals = DailyTotals()
     totals.note("2024-05-01", 5)
     assert (totals.yesterday_morning, totals.today_morning) == (0, 0)

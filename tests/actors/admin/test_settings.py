@@ -63,7 +63,7 @@ def settings(made: SimulatedBroker) -> dict[str, str]:
     return parse_properties(bytes(answer.body or b"").decode())
 
 
-def test_a_change_holds_at_once_and_is_in_the_file_with_all_else_as_it_was() -> None:
+def test_a_change_applies_at_once_and_changes_one_line_of_the_file() -> None:
     with broker() as made:
         answer = update(made, "fileReservedTime=49\n")
         assert (answer.code, answer.remark, answer.fields) == (0, None, None)
@@ -74,14 +74,14 @@ def test_a_change_holds_at_once_and_is_in_the_file_with_all_else_as_it_was() -> 
     assert BROKER.config_path == "", "the settings of one broker are its own"
 
 
-def test_what_is_not_in_the_file_comes_at_its_end() -> None:
+def test_a_setting_missing_from_the_file_is_appended() -> None:
     with broker() as made:
         update(made, "longPollingEnable=false")
         assert made.disk.read_bytes(PATH).decode() == f"{FILE}longPollingEnable=false\n"
         assert not made.broker.config.long_polling_enable
 
 
-def test_what_waits_for_a_restart_is_said_and_shown() -> None:
+def test_a_change_that_needs_a_restart_is_reported() -> None:
     with broker() as made:
         answer = update(made, "mappedFileSizeCommitLog=131072\nfileReservedTime=50\nmadeUp=1")
         assert answer.code == 0
@@ -93,7 +93,7 @@ def test_what_waits_for_a_restart_is_said_and_shown() -> None:
         assert store.commit_log_file_bytes == 131_072
 
 
-def test_settings_are_told_as_properties_with_the_version_of_the_last_change() -> None:
+def test_settings_are_returned_as_properties_with_their_version() -> None:
     with broker() as made:
         answer = made.ask(RemotingCommand(GET))
         assert answer.fields is not None
@@ -137,7 +137,7 @@ def test_settings_of_paths_and_commands_are_refused(key: str) -> None:
         assert made.disk.read_bytes(PATH).decode() == FILE
 
 
-def test_an_escape_or_a_line_break_smuggles_nothing_in() -> None:
+def test_escapes_and_line_breaks_cannot_inject_settings() -> None:
     with broker() as made:
         assert update(made, "broker\\u0043onfigPath=/x").code == ResponseCode.NO_PERMISSION
         update(made, "namesrvAddr=a:1\\nbrokerConfigPath=/x")
@@ -145,7 +145,7 @@ def test_an_escape_or_a_line_break_smuggles_nothing_in() -> None:
         assert "brokerConfigPath" not in parse_properties(text)
 
 
-def test_no_key_is_no_forbidden_one() -> None:
+def test_a_forbidden_key_is_refused_in_any_spelling() -> None:
     with broker() as made:
         assert update(made, "=1\nfileReservedTime=49").code == 0
         assert made.broker.store.config.file_reserved_hours == 49
@@ -155,7 +155,7 @@ def test_no_key_is_no_forbidden_one() -> None:
     assert is_refused("jobsPython")  # a program
 
 
-def test_the_operator_may_forbid_more() -> None:
+def test_the_operator_can_forbid_more_settings() -> None:
     assert is_refused("fileReservedTime", "fileReservedTime;deleteWhen")
     assert not is_refused("fileReservedTime", "")
 
@@ -172,7 +172,7 @@ def test_the_operator_may_forbid_more() -> None:
         ("a=" + "\\\n" * UPDATE_BYTES_MAX, "bytes: at most 65536"),
     ],
 )
-def test_a_value_that_cannot_work_changes_nothing(text: str, word: str) -> None:
+def test_an_invalid_value_changes_nothing(text: str, word: str) -> None:
     with broker() as made:
         answer = update(made, f"longPollingEnable=false\n{text}")
         assert answer.code == ResponseCode.SYSTEM_ERROR
@@ -181,7 +181,7 @@ def test_a_value_that_cannot_work_changes_nothing(text: str, word: str) -> None:
         assert made.disk.read_bytes(PATH).decode() == FILE
 
 
-def test_a_disk_that_refuses_the_file_leaves_everything_as_it_was() -> None:
+def test_a_failed_save_leaves_the_settings_unchanged() -> None:
     disk = FakeDisk()
     with broker(disk) as made:
         disk.fail_next("rename", OSError(EACCES, "Permission denied"))
@@ -191,7 +191,7 @@ def test_a_disk_that_refuses_the_file_leaves_everything_as_it_was() -> None:
         assert made.broker.config.long_polling_enable
 
 
-def test_without_a_file_a_change_lasts_until_the_stop_and_says_so() -> None:
+def test_without_a_file_a_change_lasts_until_the_stop_with_a_warning() -> None:
     with broker(path="") as made:
         answer = update(made, "longPollingEnable=false")
         assert answer.code == 0
@@ -199,7 +199,7 @@ def test_without_a_file_a_change_lasts_until_the_stop_and_says_so() -> None:
         assert not made.broker.config.long_polling_enable
 
 
-def test_what_waits_for_a_restart_counts_for_what_is_set_after_it() -> None:
+def test_pending_settings_are_considered_when_others_are_checked() -> None:
     with broker() as made:
         assert update(made, "brokerRole=SLAVE").code == ResponseCode.SYSTEM_ERROR, "without an id"
         assert update(made, "brokerId=1").code == 0
@@ -209,7 +209,7 @@ def test_what_waits_for_a_restart_counts_for_what_is_set_after_it() -> None:
         assert made.broker.config.broker_role == "ASYNC_MASTER"
 
 
-def test_file_that_was_damaged_since_the_start_is_not_written() -> None:
+def test_a_settings_file_damaged_since_the_start_is_not_overwritten() -> None:
     with broker() as made:
         made.disk.open(PATH).pwrite(b"a=\\u12", 0)
         assert settings(made)["brokerName"] == "broker-a"
@@ -218,14 +218,14 @@ def test_file_that_was_damaged_since_the_start_is_not_written() -> None:
         assert made.broker.config.long_polling_enable
 
 
-def test_no_body_is_a_success_that_changes_nothing() -> None:
+def test_an_empty_body_succeeds_without_a_change() -> None:
     with broker() as made:
         assert made.ask(RemotingCommand(UPDATE)).code == 0
         assert update(made, "").code == 0
         assert made.disk.read_bytes(PATH).decode() == FILE
 
 
-def test_a_permission_reaches_pulls_at_once_and_name_servers_as_a_new_version() -> None:
+def test_a_permission_change_applies_to_pulls_and_is_registered() -> None:
     with broker() as made:
         made.send()
         before = made.broker.tables.topic_table.value.data_version
@@ -238,7 +238,7 @@ def test_a_permission_reaches_pulls_at_once_and_name_servers_as_a_new_version() 
         assert made.pull().code == 0
 
 
-def test_transactions_and_groups_are_refused_from_the_next_request_on() -> None:
+def test_transaction_and_group_settings_apply_to_the_next_request() -> None:
     half = "TRAN_MSG\x01true\x02PGROUP\x01p"
     with broker() as made:
         assert made.send(properties=half).code == 0
@@ -248,7 +248,7 @@ def test_transactions_and_groups_are_refused_from_the_next_request_on() -> None:
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
-def test_when_open_transactions_are_asked_about_changes_with_the_next_round() -> None:
+def test_check_back_settings_apply_to_the_next_round() -> None:
     with broker() as made:
         made.make_topic()
         producer = producing(made)
@@ -278,7 +278,7 @@ def test_settings_of_addresses_ports_and_paths_are_refused(
 
 
 @pytest.mark.parametrize("config", [BrokerConfig, StoreConfig, NamesrvConfig])
-def test_only_settings_that_are_no_path_are_live(config: Any) -> None:
+def test_no_path_setting_is_live(config: Any) -> None:
     assert not [key for key in live_keys_of(config) if is_refused(key)]
 
 
@@ -295,7 +295,7 @@ def name_server(**more: Any) -> Iterator[tuple[SimulatedSystem, NamesrvConfig]]:
         yield system, config
 
 
-def test_a_name_servers_settings_change_and_are_kept() -> None:
+def test_a_name_servers_settings_can_be_changed_and_saved() -> None:
     with name_server() as (system, config):
         body = b"orderMessageEnable=true\nclusterTest=false\n"
         answer = ask(system, "settings", request(RequestCode.UPDATE_NAMESRV_CONFIG, body=body))
@@ -310,7 +310,7 @@ def test_a_name_servers_settings_change_and_are_kept() -> None:
 
 
 @pytest.mark.parametrize("key", ["kvConfigPath", "configStorePath", "rocketmqHome", "mine"])
-def test_a_name_server_keeps_its_paths(key: str) -> None:
+def test_a_name_servers_paths_cannot_be_changed(key: str) -> None:
     with name_server(config_black_list="mine") as (system, _):
         body = f"{key}=/x".encode()
         answer = ask(system, "settings", request(RequestCode.UPDATE_NAMESRV_CONFIG, body=body))

@@ -164,7 +164,7 @@ def test_an_unknown_group_has_no_members() -> None:
         assert answer.remark == "no consumer for this group, X"
 
 
-def test_a_changed_subscription_is_told_and_published() -> None:
+def test_a_changed_subscription_notifies_members_and_is_published() -> None:
     with clients() as bench:
         first, second = RecordingPeer(), RecordingPeer()
         bench.heartbeat(first, consumer("a", subscription("T", "A", 1)))
@@ -204,7 +204,7 @@ def test_a_newer_version_of_the_same_topic_is_published_without_a_notice() -> No
         assert notices(peer) == []
 
 
-def test_a_client_leaves_with_its_connection_and_the_others_are_told() -> None:
+def test_a_closed_connection_removes_its_client_and_notifies_the_others() -> None:
     with clients() as bench:
         first, second = RecordingPeer(), RecordingPeer()
         bench.heartbeat(first, consumer("a"))
@@ -218,7 +218,7 @@ def test_a_client_leaves_with_its_connection_and_the_others_are_told() -> None:
         assert bench.consumers.value == {}
 
 
-def test_a_client_signs_off_from_its_groups() -> None:
+def test_a_client_can_unregister_from_its_groups() -> None:
     with clients() as bench:
         first, second = RecordingPeer(), RecordingPeer()
         data = consumer("b")
@@ -262,7 +262,7 @@ def test_notices_can_be_switched_off(where: str) -> None:
         assert bench.members("G") == ["a"]
 
 
-def test_a_heartbeat_makes_the_group_and_its_retry_topic() -> None:
+def test_a_heartbeat_creates_the_group_and_its_retry_topic() -> None:
     with clients() as bench:
         bench.groups.value = {"G": SubscriptionGroupConfig("G", retry_queue_nums=3)}
         peer = RecordingPeer()
@@ -279,7 +279,7 @@ def test_a_heartbeat_makes_the_group_and_its_retry_topic() -> None:
         assert bench.topic_table.take() == []
 
 
-def test_a_group_that_may_not_be_made_still_has_members() -> None:
+def test_a_group_that_cannot_be_created_still_has_members() -> None:
     with clients(auto_create_group_enable=False) as bench:
         peer = RecordingPeer()
         bench.heartbeat(peer, consumer("a", group="New"))
@@ -288,7 +288,7 @@ def test_a_group_that_may_not_be_made_still_has_members() -> None:
 
 
 @pytest.mark.parametrize("body", [None, b"not json", b"[]"])
-def test_a_broken_heartbeat_is_answered_with_an_error(body: bytes | None) -> None:
+def test_an_invalid_heartbeat_is_answered_with_an_error(body: bytes | None) -> None:
     with clients() as bench:
         answer = ask(bench.system, "clients", request(RequestCode.HEART_BEAT, body=body))
         assert answer.code == ResponseCode.SYSTEM_ERROR
@@ -301,7 +301,7 @@ def check_config(bench: Bench, kind: str, expression: str) -> RemotingCommand:
     return ask(bench.system, "clients", request(RequestCode.CHECK_CLIENT_CONFIG, body=body))
 
 
-def test_an_expression_is_checked_beforehand_where_the_broker_filters_by_one() -> None:
+def test_an_expression_is_checked_on_request_if_sql_filters_are_enabled() -> None:
     with clients(property_filter_enable=True) as bench:
         for kind, expression in (("TAG", "*"), ("SQL92", "a > 1 AND TAGS = 'x'")):
             assert check_config(bench, kind, expression).code == ResponseCode.SUCCESS
@@ -316,7 +316,7 @@ def test_an_expression_is_checked_beforehand_where_the_broker_filters_by_one() -
         assert check_config(bench, "SQL93", "a > 1").code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
-def test_what_was_asked_of_the_original_about_expressions_is_answered_alike() -> None:
+def test_recorded_expression_checks_get_the_originals_answers() -> None:
     asked: dict[int, RemotingCommand] = {}
     compared = 0
     for name in ("negative", "java-4.9.7", "java-5.3.3", "binary-header"):
@@ -333,7 +333,7 @@ def test_what_was_asked_of_the_original_about_expressions_is_answered_alike() ->
     assert compared >= 6
 
 
-def test_subscriptions_other_than_tags_are_refused_beforehand() -> None:
+def test_non_tag_subscriptions_are_refused_by_the_check() -> None:
     with clients() as bench:
         for kind, code in (("TAG", 0), ("SQL92", ResponseCode.SYSTEM_ERROR)):
             body = b'{"subscriptionData":{"topic":"T","expressionType":"%s"}}' % kind.encode()

@@ -43,7 +43,7 @@ def told_of(peer: RecordingPeer) -> Counter[str]:
     return Counter((each.fields or {})["consumerGroup"] for each in peer.notices())
 
 
-def test_client_in_many_groups_does_not_have_all_members_told_in_one_round(
+def test_notices_about_a_client_in_many_groups_take_several_rounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """40 clients in 1,000 groups each that went at once held the loop up for 5.5 s."""
@@ -109,7 +109,7 @@ def test_subscriptions_of_one_group_are_compared_up_to_a_limit(
         assert len(others) == 2, "of all topics the first ones"
 
 
-def test_connection_is_in_a_limited_number_of_groups_however_many_heartbeats_it_sends() -> None:
+def test_a_connection_can_join_a_limited_number_of_groups() -> None:
     with clients() as bench:
         peer = RecordingPeer()
         for first in range(0, GROUPS_MAX, 500):
@@ -127,7 +127,7 @@ def test_connection_is_in_a_limited_number_of_groups_however_many_heartbeats_it_
         assert heartbeat(bench, peer, again).code == 0
 
 
-def test_members_and_subscriptions_of_all_groups_have_a_limit(
+def test_total_members_and_subscriptions_are_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Clients in 1,000 groups each took memory without a limit."""
@@ -142,7 +142,7 @@ def test_members_and_subscriptions_of_all_groups_have_a_limit(
         assert heartbeat(bench, RecordingPeer(), HeartbeatData("other", [], said)).code == 0
 
 
-def test_lists_of_many_clients_are_written_by_another_actor() -> None:
+def test_long_client_lists_are_encoded_on_a_thread() -> None:
     """40 clients in 1,000 producer groups each made one answer that held the loop up for 0.35 s."""
     with clients() as bench:
         peer = RecordingPeer()

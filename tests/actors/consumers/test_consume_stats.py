@@ -52,7 +52,7 @@ def times(made: SimulatedBroker) -> list[int]:
     return [record.store_timestamp for record in made.messages()]
 
 
-def test_the_ends_of_a_topics_queues() -> None:
+def test_the_offsets_of_a_topics_queues_are_returned() -> None:
     made = filled()
     answer = ask(made, RequestCode.GET_TOPIC_STATS_INFO, topic="Topic")
     table = TopicStatsTable.decode(answer.body).offset_table
@@ -73,7 +73,7 @@ def stats(made: SimulatedBroker, **fields: Any) -> ConsumeStatsBody:
 
 
 @pytest.mark.parametrize("fields", [{}, {"topic": ""}, {"topic": "Topic"}])
-def test_how_far_a_group_is_behind(fields: dict[str, str]) -> None:
+def test_the_consumer_lag_of_a_group_is_returned(fields: dict[str, str]) -> None:
     made = filled()
     made.ask(update("consumers", 3))
     found = stats(made, consumerGroup="consumers", **fields)
@@ -106,7 +106,7 @@ def test_unknown_group_is_not_found() -> None:
     assert stats(made, consumerGroup="nobody", topic="Nobody").offset_table == {}
 
 
-def test_what_a_group_no_longer_subscribes_is_not_counted() -> None:
+def test_topics_a_group_no_longer_subscribes_are_not_counted() -> None:
     made = filled()
     made.make_topic("Other", queues=1)
     for topic in ("Topic", "Other", "Gone"):
@@ -119,7 +119,7 @@ def test_what_a_group_no_longer_subscribes_is_not_counted() -> None:
     assert {each.topic for each in stats(made, consumerGroup="consumers").offset_table} == {"Other"}
 
 
-def test_what_a_group_gets_by_the_second_is_that_of_the_last_minute() -> None:
+def test_the_consume_rate_is_that_of_the_last_minute() -> None:
     made = filled(30)
     made.ask(update("consumers", 0))
     made.system.advance(10 * MINUTE_SAMPLE_MS)
@@ -132,7 +132,7 @@ def test_what_a_group_gets_by_the_second_is_that_of_the_last_minute() -> None:
     assert stats(made, consumerGroup="consumers").consume_tps == 0.0
 
 
-def test_all_groups_at_once() -> None:
+def test_the_statistics_of_all_groups_are_returned_at_once() -> None:
     made = filled()
     made.make_group()
     made.make_group("idle")
@@ -164,7 +164,7 @@ def text(time_ms: int) -> str:
     return f"{datetime.fromtimestamp(time_ms // 1000):%Y-%m-%d#%H:%M:%S}:{time_ms % 1000:03d}"
 
 
-def test_age_of_the_next_message_is_right_after_the_clock_was_ahead_for_one_send() -> None:
+def test_the_time_lag_is_correct_after_one_send_with_a_fast_clock() -> None:
     """Regression: the age was negative until the clock had caught up."""
     made = filled(1)
     made.clock.set_wall(made.clock.now_ms() + 300_000)
@@ -182,7 +182,7 @@ def test_age_of_the_next_message_is_right_after_the_clock_was_ahead_for_one_send
     assert [round(age / 1000) for age in ages[1:]] == [4, 2, 0]
 
 
-def test_age_of_the_next_message_of_a_group_that_has_never_consumed_is_that_of_the_first() -> None:
+def test_a_new_groups_time_lag_is_that_of_the_first_message() -> None:
     """Regression: the age was the time since 1970."""
     made = filled()
     answer = ask(made, RequestCode.QUERY_CONSUME_TIME_SPAN, topic="Topic", group="new")
@@ -190,7 +190,7 @@ def test_age_of_the_next_message_of_a_group_that_has_never_consumed_is_that_of_t
     assert first.delay_time == made.system.clock.now_ms() - times(made)[0]
 
 
-def test_how_old_the_messages_are_that_a_group_has_before_it() -> None:
+def test_the_time_lag_of_a_group_is_returned_per_queue() -> None:
     made = filled()
     made.ask(update("consumers", 2))
     now_ms = made.system.clock.now_ms()
@@ -213,7 +213,7 @@ def test_how_old_the_messages_are_that_a_group_has_before_it() -> None:
     assert (answer.code, answer.remark) == (17, "topic[Nobody] not exist")
 
 
-def test_who_consumes_a_topic() -> None:
+def test_the_groups_that_consume_a_topic_are_returned() -> None:
     made = filled()
     made.ask(update("with-offsets", 1))
     made.ask(update("both", 1))
@@ -227,7 +227,7 @@ def test_who_consumes_a_topic() -> None:
     assert GroupList.decode(answer.body).group_list == []
 
 
-def test_the_lowest_offsets_of_the_others() -> None:
+def test_the_lowest_offsets_of_other_groups_are_returned() -> None:
     made = filled()
     for group, offset in (("a", 4), ("b", 2), ("c", 3)):
         made.ask(update(group, offset))
@@ -246,7 +246,7 @@ def test_the_lowest_offsets_of_the_others() -> None:
 # --- much, and cold
 
 
-def test_many_queues_take_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_queues_are_processed_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     made = filled(4, queues=7)
     made.ask(update("consumers", 3))
     whole = stats(made, consumerGroup="consumers")
@@ -276,7 +276,7 @@ class ColdProbe:
         return [("/store/commitlog/00000000000000000000", start, end - start)]
 
 
-def test_what_is_not_in_memory_is_read_first_and_not_on_the_loop() -> None:
+def test_cold_data_is_read_on_a_thread_first() -> None:
     probes: list[ColdProbe] = []
 
     def cold(made: Broker) -> Any:
@@ -298,7 +298,7 @@ def test_what_is_not_in_memory_is_read_first_and_not_on_the_loop() -> None:
     assert len(probes[0].asked) == 1
 
 
-def test_a_request_without_its_field_is_an_error() -> None:
+def test_a_request_without_its_required_field_is_an_error() -> None:
     made = filled()
     for code in (
         RequestCode.GET_TOPIC_STATS_INFO,
@@ -332,7 +332,7 @@ def test_messages_in_unread_queues_count_as_lag() -> None:
         (RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "Topic", "group": "consumers"}),
     ],
 )
-def test_answers_about_many_queues_are_written_on_a_thread_and_looked_up_in_rounds(
+def test_long_answers_are_encoded_on_a_thread_and_collected_in_steps(
     code: RequestCode, fields: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A topic of 65,536 queues held the loop up for a second; it takes one request to make it."""
@@ -354,7 +354,7 @@ def test_answers_about_many_queues_are_written_on_a_thread_and_looked_up_in_roun
     assert handled["long_answers"] == 1
 
 
-def test_large_answers_are_worked_on_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_answers_are_processed_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each took 75 MiB until it was written, and a client may ask for thousands at once."""
     made = filled(1, queues=2 * ENCODED_HERE_MAX)
     begun: list[queue_work.QueueWork] = []
@@ -376,7 +376,7 @@ def test_large_answers_are_worked_on_one_after_the_other(monkeypatch: pytest.Mon
     assert len([*groupby(later)]) == 3, "behind their first turns"
 
 
-def test_answer_about_too_many_queues_is_refused_before_it_is_made(
+def test_a_request_about_too_many_queues_is_refused_early(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(queue_work, "QUEUES_MAX", 150)

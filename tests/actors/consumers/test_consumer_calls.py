@@ -21,7 +21,7 @@ QUEUE = MessageQueue("Topic", "broker-a", 0)
 
 
 @pytest.mark.parametrize("kind", SerializeType)
-def test_request_is_passed_on_without_credentials_and_the_answer_unchanged(
+def test_a_request_is_forwarded_without_credentials_and_the_answer_unchanged(
     kind: SerializeType,
 ) -> None:
     made = broker()
@@ -79,7 +79,7 @@ def running(made: SimulatedBroker, group: str = "consumers", client: str = "c1")
     return ask(made, RUNNING, consumerGroup=group, clientId=client)
 
 
-def test_who_is_not_there_or_too_old_is_not_asked() -> None:
+def test_a_missing_or_too_old_client_is_not_called() -> None:
     made = broker()
     Client(made, "old", 1001, version=61)
     Client(made, "new", 1002)
@@ -93,7 +93,7 @@ def test_who_is_not_there_or_too_old_is_not_asked() -> None:
     )
 
 
-def test_a_consumer_that_does_not_answer_in_ten_seconds() -> None:
+def test_a_consumer_that_does_not_answer_in_ten_seconds_times_out() -> None:
     made = broker()
     member = Client(made, "c1", 1001)
     answers = start(made, RUNNING, consumerGroup="consumers", clientId="c1")
@@ -112,7 +112,7 @@ def test_a_consumer_that_does_not_answer_in_ten_seconds() -> None:
     assert len(answers) == 1
 
 
-def test_consumer_connection_closes_before_the_answer() -> None:
+def test_a_consumer_that_disconnects_before_the_answer_is_an_error() -> None:
     made = broker()
     member = Client(made, "c1", 1001)
     answers = start(made, RUNNING, consumerGroup="consumers", clientId="c1")
@@ -139,7 +139,7 @@ def reply_status(member: Client, offset: int) -> None:
     member.peer.reply(asked.answer(body=ConsumerStatusBody({QUEUE: offset}).encode()))
 
 
-def test_every_member_is_asked_how_far_it_is() -> None:
+def test_every_member_is_asked_for_its_progress() -> None:
     made = broker()
     one, other = Client(made, "c1", 1001), Client(made, "c2", 1002)
     answers = start(made, STATUS, topic="Topic", group="consumers", clientAddr="")
@@ -158,7 +158,7 @@ def test_every_member_is_asked_how_far_it_is() -> None:
     assert offsets(answer) == {}
 
 
-def test_who_says_nothing_of_use_is_left_out() -> None:
+def test_members_with_unusable_answers_are_omitted() -> None:
     made = broker()
     names = ("fine", "silent", "gone", "error", "empty", "broken")
     members = {name: Client(made, name, 1001 + each) for each, name in enumerate(names)}
@@ -174,7 +174,7 @@ def test_who_says_nothing_of_use_is_left_out() -> None:
     assert offsets(answers[0]) == {"fine": {QUEUE: 1}}
 
 
-def test_a_group_that_cannot_be_asked() -> None:
+def test_a_group_without_reachable_members_is_an_error() -> None:
     made = broker()
     answer = ask(made, STATUS, topic="Topic", group="consumers")
     assert (answer.code, answer.remark) == (

@@ -19,7 +19,7 @@ from tests.support.brokers import subscription
 from tests.support.peers import RecordingPeer
 
 
-def test_who_has_the_same_account_is_judged_once_however_many_connections_it_opens() -> None:
+def test_an_accounts_access_is_checked_once_for_all_its_connections() -> None:
     refusals = Refusals(lambda: 0, RateLimitedLog(lambda: 0))
     guard = new_guard(SnapshotRef(AclSnapshot()), BROKER_RIGHTS, lambda: 0, refusals)
 
@@ -71,7 +71,7 @@ def wanted(bench: Bench) -> str:
     return bench.consumers.value["G"].subscriptions["T"].data.sub_string
 
 
-def test_a_subscription_that_a_client_changes_counts_though_its_clock_went_back() -> None:
+def test_a_changed_subscription_applies_even_if_the_clients_clock_went_back() -> None:
     with clients() as bench, capture_logs() as lines:
         first, second = RecordingPeer(), RecordingPeer()
         bench.heartbeat(first, consumer("a", subscription("T", "A", 100)))
@@ -92,7 +92,7 @@ def test_a_subscription_that_a_client_changes_counts_though_its_clock_went_back(
     assert [each["topics"] for each in lines if each["event"] == late] == [["T"]]
 
 
-def test_a_heartbeat_from_before_the_change_that_comes_late_undoes_nothing() -> None:
+def test_a_late_heartbeat_does_not_undo_a_subscription_change() -> None:
     with clients() as bench:
         peer = RecordingPeer()
         bench.heartbeat(peer, consumer("a", subscription("T", "A", 1)))

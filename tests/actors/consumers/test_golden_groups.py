@@ -318,7 +318,7 @@ def comparable(body: Any) -> Any:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", FILES)
-def test_recorded_questions_get_the_recorded_answers(name: str) -> None:
+def test_recorded_group_queries_get_the_recorded_answers(name: str) -> None:
     compared: Counter[int] = Counter()
     differing = []
     for request, record in recorded(name):
@@ -339,7 +339,7 @@ def test_recorded_questions_get_the_recorded_answers(name: str) -> None:
         assert compared.keys() == set(CODES)
 
 
-def test_members_are_told_of_a_reset_as_the_original_told_them() -> None:
+def test_members_get_the_originals_reset_notices() -> None:
     notices = [each for each in frames("java-4.9.7") if each["direction"] == "server-oneway"]
     wanted = {}
     for each in notices:

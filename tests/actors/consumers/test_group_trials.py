@@ -16,7 +16,7 @@ RESET_MS = 10_000
 
 
 @pytest.mark.trial(short=6, long=500)
-def test_every_call_ends_once_whatever_becomes_of_its_client(seed: int) -> None:
+def test_every_call_ends_once_whatever_happens_to_its_client(seed: int) -> None:
     random = Random(seed)
     made = SimulatedBroker(seed)
     asker, address = Told("asker"), made.system.address("client_calls")
@@ -66,7 +66,7 @@ def test_every_call_ends_once_whatever_becomes_of_its_client(seed: int) -> None:
 
 
 @pytest.mark.trial(short=2, long=500)
-def test_stale_members_undo_no_reset_and_other_clients_go_not_back(seed: int) -> None:
+def test_stale_members_undo_no_reset_and_no_offset_goes_back(seed: int) -> None:
     """Against a model of one queue: what may be stored, and what may not."""
     random = Random(seed)
     made = SimulatedBroker(seed)

@@ -42,7 +42,9 @@ def found(**wants: list[SubscriptionData]) -> list[tuple[str, dict[str, list[str
         ([], []),
     ],
 )
-def test_these_are_alike(one: list[SubscriptionData], other: list[SubscriptionData]) -> None:
+def test_equal_subscriptions_are_no_mismatch(
+    one: list[SubscriptionData], other: list[SubscriptionData]
+) -> None:
     assert found(a=one, b=other) == []
 
 
@@ -56,7 +58,7 @@ def test_these_are_alike(one: list[SubscriptionData], other: list[SubscriptionDa
         ([sql("T", "A")], [by_tags("T", "A")], ("SQL92: A", "A")),
     ],
 )
-def test_these_are_not(
+def test_different_subscriptions_are_a_mismatch(
     one: list[SubscriptionData], other: list[SubscriptionData], expressions: tuple[str, str]
 ) -> None:
     same = [by_tags("U", "x")]
@@ -65,7 +67,7 @@ def test_these_are_not(
     ]
 
 
-def test_every_topic_counts_for_itself_and_only_some_clients_are_named() -> None:
+def test_mismatches_are_reported_per_topic_with_some_clients() -> None:
     wants = {f"c{number:02}": {"T": by_tags("T", "A")} for number in range(2 * CLIENTS_MAX)}
     wants["x"] = {"T": by_tags("T", "B"), "U": by_tags("U")}
     first, second = mismatches_of(wants)
@@ -126,7 +128,7 @@ def test_a_mismatch_is_logged_once_for_each_change_and_counted() -> None:
         assert len(lines(logs, ALIKE)) == 1
 
 
-def test_a_client_that_comes_back_by_another_connection_counts_once() -> None:
+def test_a_reconnected_client_counts_once() -> None:
     made = broker()
     with capture_logs() as logs:
         Client(made, "c1", 1001, expressions={"Topic": "A"})
@@ -138,7 +140,7 @@ def test_a_client_that_comes_back_by_another_connection_counts_once() -> None:
 # --- what has happened to a group
 
 
-def test_who_came_and_went_is_remembered() -> None:
+def test_recent_membership_changes_are_kept() -> None:
     made = broker()
     start_ms = made.system.clock.now_ms()
     assert changes(made) == GroupChanges("consumers")
@@ -167,7 +169,7 @@ def test_who_came_and_went_is_remembered() -> None:
     assert body.changes[0].client_addr == "127.0.0.1:1001"
 
 
-def test_only_so_much_is_remembered() -> None:
+def test_the_membership_history_is_bounded() -> None:
     kept = GroupHistory()
     for number in range(2 * CHANGES_MAX):
         kept.note("first", GroupChange(number, "joined", "c", "a"))

@@ -69,7 +69,7 @@ def test_a_queue_that_is_read_and_no_longer_written_is_reset_too() -> None:
 
 @pytest.mark.parametrize("force", [True, False])
 @pytest.mark.parametrize("goal", [0, 3, 8, 10])
-def test_members_are_told_where_a_time_is(goal: int, force: bool) -> None:
+def test_members_get_the_offsets_of_a_time_reset(goal: int, force: bool) -> None:
     made = filled()
     one, other = Client(made, "c1", 1001), Client(made, "c2", 1002)
     timestamp = -1 if goal == 10 else stored_ms(made, goal)
@@ -89,7 +89,7 @@ def test_members_are_told_where_a_time_is(goal: int, force: bool) -> None:
     assert offsets(made) == [wanted, wanted]
 
 
-def test_cpp_clients_get_a_list() -> None:
+def test_cpp_clients_get_the_reset_as_a_list() -> None:
     made = filled()
     member = Client(made, "c1", 1001)
     fields = {"topic": "Topic", "group": "consumers", "timestamp": "-1", "isForce": "true"}
@@ -103,7 +103,7 @@ def test_cpp_clients_get_a_list() -> None:
     ]
 
 
-def test_what_cannot_be_reset_is_refused_and_nothing_changes() -> None:
+def test_an_invalid_reset_is_refused_and_changes_nothing() -> None:
     made = filled()
     answer = reset(made, 0, topic="Nobody")
     assert (answer.code, answer.remark) == (
@@ -130,7 +130,7 @@ def test_what_cannot_be_reset_is_refused_and_nothing_changes() -> None:
     assert offsets(made) == [5, 5]
 
 
-def test_one_queue_without_an_offset_is_enough_to_refuse() -> None:
+def test_one_queue_without_an_offset_refuses_the_reset() -> None:
     made = broker()
     made.make_topic(queues=QUEUES)
     made.ask(update("consumers", 1, 0))
@@ -139,7 +139,7 @@ def test_one_queue_without_an_offset_is_enough_to_refuse() -> None:
 
 
 @pytest.mark.parametrize("goal", [2, 8])
-def test_a_member_of_before_does_not_undo_it_and_may_go_on_later(goal: int) -> None:
+def test_an_earlier_member_cannot_undo_a_reset_and_can_commit_later(goal: int) -> None:
     """A Java client commits its old offsets for ten seconds, then the new ones."""
     made = filled()
     member = Client(made, "c1", 1001)
@@ -158,7 +158,7 @@ def test_a_member_of_before_does_not_undo_it_and_may_go_on_later(goal: int) -> N
     assert made.broker.offset_stats.ignored_count == 2 * QUEUES
 
 
-def test_a_member_that_dies_before_it_moved_has_not_undone_it() -> None:
+def test_a_member_that_stops_before_it_moved_does_not_undo_a_reset() -> None:
     made = filled()
     member = Client(made, "c1", 1001)
     made.system.advance(1000)

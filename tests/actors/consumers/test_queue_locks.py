@@ -25,7 +25,7 @@ def test_a_lock_lives_for_a_minute_after_its_renewal() -> None:
     assert locks.lock("G", "b", [Q0], 20_001 + LOCK_LIVES_MS) == [Q0]
 
 
-def test_only_the_holder_gives_a_queue_back() -> None:
+def test_only_the_holder_can_unlock_a_queue() -> None:
     locks = QueueLocks()
     locks.lock("G", "a", [Q0], 0)
     locks.unlock("G", "b", [Q0, Q1])
@@ -43,7 +43,7 @@ def test_locks_that_are_not_renewed_expire() -> None:
     assert locks.lock("G", "b", [Q0, Q1], LOCK_LIVES_MS + 1) == [Q0]
 
 
-def test_so_many_are_locked_and_those_that_expire_make_room(
+def test_the_number_of_locks_is_limited_and_expired_ones_make_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(queue_locks, "LOCKS_MAX", 3)
@@ -59,7 +59,7 @@ def test_so_many_are_locked_and_those_that_expire_make_room(
     assert locks.lock("G", "a", [Q0], LOCK_LIVES_MS + 3) == []
 
 
-def test_groups_that_hold_nothing_are_not_kept() -> None:
+def test_groups_without_locks_are_removed() -> None:
     locks = QueueLocks()
     for number in range(10):
         locks.lock(f"made-up-{number}", "a", [], 0)

@@ -50,7 +50,7 @@ def changes(made: SimulatedBroker) -> list[str]:
     return [NotifyConsumerIdsChangedHeader.decode(each.fields).consumer_group for each in found]
 
 
-def test_a_heartbeat_is_answered_once_the_retry_topic_is_there() -> None:
+def test_a_heartbeat_is_answered_after_the_retry_topic_exists() -> None:
     """With the answer the client asks for its route; when it is too early, it waits 30 s."""
     made = SimulatedBroker(3)
     topics: list[bool] = []
@@ -63,7 +63,7 @@ def test_a_heartbeat_is_answered_once_the_retry_topic_is_there() -> None:
 
 
 @pytest.mark.parametrize("filtering", [False, True], ids=["by tags", "by properties"])
-def test_name_servers_are_sent_the_retry_topic_before_consumers_hear_of_the_group(
+def test_the_retry_topic_is_registered_before_consumers_are_notified(
     filtering: bool,
 ) -> None:
     """Otherwise a Java client divides the queues without it, and then for 20 s not again."""
@@ -94,7 +94,7 @@ def test_name_servers_are_sent_the_retry_topic_before_consumers_hear_of_the_grou
     namesrv.send = FakeNamesrv(NAMESRV).send  # type: ignore[method-assign]
 
 
-def test_a_name_server_that_takes_its_time_does_not_keep_consumers_waiting() -> None:
+def test_a_slow_name_server_does_not_delay_consumers() -> None:
     made = SimulatedBroker(3)
     register_at(made, ChildSpec("link", lambda _: _Silent()))
     answered: list[int] = []

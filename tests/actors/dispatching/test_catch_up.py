@@ -133,7 +133,7 @@ def test_after_a_crash_the_index_is_rebuilt_while_messages_arrive(seed: int) -> 
     assert events == ["catch-up started", "catch-up ended"]
 
 
-def test_where_the_index_alone_is_far_behind_it_is_given_keys_in_parts(
+def test_a_far_lagging_index_gets_its_keys_from_parallel_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("actors.dispatching.catch_up.FAR_BYTES", 2048)
@@ -154,7 +154,7 @@ def test_where_the_index_alone_is_far_behind_it_is_given_keys_in_parts(
     assert len(taken) > 10 and sum(taken) > COUNT / 2
 
 
-def test_a_query_meanwhile_is_answered_from_what_there_is() -> None:
+def test_a_query_during_catch_up_is_answered_from_the_existing_index() -> None:
     made = filled()
     killed(made)
     assert is_behind(made)
@@ -179,7 +179,7 @@ def test_index_is_completed_after_any_actor_fails(seed: int, who: str, fed_ms: i
     assert made.system.address(who).incarnation == 2
 
 
-def test_a_stop_in_the_middle_waits_for_nothing_and_loses_nothing(
+def test_a_stop_during_catch_up_is_immediate_and_loses_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("storage.message_store.STOP_CATCH_UP_MS", 0)
@@ -198,7 +198,7 @@ def test_a_stop_in_the_middle_waits_for_nothing_and_loses_nothing(
     every_key_once(made, 3 * COUNT)
 
 
-def test_a_stop_completes_what_does_not_take_long() -> None:
+def test_a_stop_completes_a_short_catch_up() -> None:
     """The original goes on where the queues end, and would leave a hole in the index."""
     made = filled()
     killed(made)
@@ -223,7 +223,7 @@ def test_messages_without_keys_are_not_read_again_at_each_start() -> None:
     assert [line for line in lines if line["event"] == "catch-up started"] == []
 
 
-def test_a_full_disk_delays_it_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_delays_only_the_catch_up(monkeypatch: pytest.MonkeyPatch) -> None:
     made = filled()
     create, failures = IndexFile.create, [DiskFull("the disk is full")] * 3
 
@@ -244,7 +244,7 @@ def test_a_full_disk_delays_it_and_nothing_else(monkeypatch: pytest.MonkeyPatch)
     assert said == ["the disk is full"]
 
 
-def test_no_checkpoint_vouches_for_files_that_are_being_made_again() -> None:
+def test_the_checkpoint_does_not_cover_files_being_rebuilt() -> None:
     """The old one named the time of full files that are gone; a power cut would believe it."""
     made = filled()
     made.system.advance(120_000)
@@ -294,7 +294,7 @@ def test_an_invalid_file_found_during_a_rebuild_is_rebuilt_too() -> None:
 
 
 @pytest.mark.trial(short=2, long=200)
-def test_power_cuts_in_between_leave_no_hole(seed: int) -> None:
+def test_power_cuts_during_a_rebuild_leave_no_hole(seed: int) -> None:
     """Whatever of the unsynced pages of the index survives, it is judged and completed."""
     print(f"seed {seed}")
     random = Random(seed)
@@ -317,7 +317,7 @@ def test_power_cuts_in_between_leave_no_hole(seed: int) -> None:
     every_key_once(made, count)
 
 
-def test_it_rests_longer_while_messages_come() -> None:
+def test_catch_up_pauses_longer_while_messages_arrive() -> None:
     pace = Pace()
     assert pace.rest_ms(4, 0, 1000, 0) == 4 * REST_IDLE
     assert pace.rest_ms(4, 100, 1000, 10) == 4 * REST_IDLE
@@ -325,7 +325,7 @@ def test_it_rests_longer_while_messages_come() -> None:
     assert pace.rest_ms(0.1, 300, 1001, 30) == REST_MS_MIN
 
 
-def test_it_rests_less_when_the_log_runs_away_from_it() -> None:
+def test_catch_up_pauses_less_when_its_lag_grows() -> None:
     pace = Pace()
     rests = [pace.rest_ms(100, step, 10_000 + 2 * step, step * PACE_MS) for step in range(1, 9)]
     assert rests[1:] == [150, 75, 37.5, 25, 25, 25, 25]

@@ -72,7 +72,7 @@ def entries(index: Index | None) -> list[tuple[int, int, int, int]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed_at", [None, 3])
-def test_an_index_that_others_read_for_has_all_its_keys(
+def test_an_index_fed_by_parallel_workers_has_all_keys(
     store: MessageStore, killed_at: int | None
 ) -> None:
     pools = list[PartPool[KeyPart]]()
@@ -116,7 +116,7 @@ def read_slices(store: MessageStore) -> Iterator[list[DispatchEntry]]:
         position = read.next_offset
 
 
-def test_what_others_want_too_is_read_one_by_one(store: MessageStore) -> None:
+def test_records_needed_by_other_targets_are_read_singly(store: MessageStore) -> None:
     heads = list(store.commit_log.walk(0))
     feed = KeyFeed(store.commit_log, KeyPartsHere)
     assert brought_on(store, feed, [Noting("behind", 0)], 1 << 30) == 0
@@ -127,7 +127,7 @@ def test_what_others_want_too_is_read_one_by_one(store: MessageStore) -> None:
     assert 0 < in_parts <= RECORDS // 2
 
 
-def test_where_little_is_left_no_process_is_started(
+def test_a_short_rest_starts_no_worker_process(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catch_up, "FAR_BYTES", 1 << 30)

@@ -85,7 +85,7 @@ def offsets(entries: Sequence[DispatchEntry]) -> list[int]:
     return [entry.physical_offset for entry in entries]
 
 
-def test_what_is_behind_is_not_reputs() -> None:
+def test_a_lagging_target_is_not_fed_by_reput() -> None:
     made = Made(behind=True)
     assert not made.gap and not made.gap.owns(made.one)
     made.gap.adopt(made.one, made.small.log.end_offset)
@@ -107,7 +107,7 @@ def test_a_gap_is_closed_in_steps_while_messages_come() -> None:
     assert made.one.offsets == made.two.offsets == offsets(made.entries)
 
 
-def test_one_that_is_further_waits_for_the_other() -> None:
+def test_a_target_that_is_ahead_waits_for_the_other() -> None:
     made = Made(behind=False)
     made.two.dispatch(made.entries[:20])
     made.gap.begin()
@@ -115,7 +115,7 @@ def test_one_that_is_further_waits_for_the_other() -> None:
     assert made.one.offsets == made.two.offsets == offsets(made.entries)
 
 
-def test_one_that_refuses_is_not_fed_and_gets_what_it_missed_later() -> None:
+def test_a_refusing_target_is_skipped_and_fed_later() -> None:
     made = Made(behind=False)
     made.close_gap()
     made.one.refuses = True
@@ -132,7 +132,7 @@ def test_one_that_refuses_is_not_fed_and_gets_what_it_missed_later() -> None:
     assert made.one.offsets == offsets(made.entries)
 
 
-def test_a_step_that_fails_may_be_tried_again() -> None:
+def test_a_failed_step_can_be_retried() -> None:
     made = Made(behind=False)
     made.two.refuses = True
     with pytest.raises(StoreError):
@@ -142,7 +142,7 @@ def test_a_step_that_fails_may_be_tried_again() -> None:
     assert made.one.offsets == made.two.offsets == offsets(made.entries)
 
 
-def test_one_that_is_given_away_is_fed_no_more_until_it_comes_back() -> None:
+def test_a_target_handed_over_is_not_fed_until_it_is_returned() -> None:
     made = Made(behind=False)
     made.close_gap()
     made.gap.give_away(made.one)

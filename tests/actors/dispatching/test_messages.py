@@ -37,7 +37,7 @@ def test_record_check_is_answered_or_refused_if_an_actor_fails() -> None:
     assert remarks == ["checker failed", "requester stopped"]
 
 
-def test_without_reput_nothing_is_synced_and_no_checkpoint_time_is_given() -> None:
+def test_without_reput_a_sync_reports_no_checkpoint_time() -> None:
     flusher = Told("flush_real_time")
     WriteOutQueues(0, flusher.address).on_undelivered("reput has stopped")
     (told,) = flusher.take()

@@ -55,7 +55,7 @@ def filled(root: Path) -> StoreConfig:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed_at", [-1, 4])
-def test_a_log_that_others_read_ahead_has_all_its_units(tmp_path: Path, killed_at: int) -> None:
+def test_a_log_read_by_parallel_workers_has_all_units(tmp_path: Path, killed_at: int) -> None:
     config = filled(tmp_path)
     pools: list[SmallPool] = []
 
@@ -74,7 +74,7 @@ def test_a_log_that_others_read_ahead_has_all_its_units(tmp_path: Path, killed_a
     assert not pools[0]._workers, "they are gone when the store is open"
 
 
-def test_where_no_process_can_be_had_all_is_read_here(
+def test_without_worker_processes_the_log_is_read_in_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = filled(tmp_path)
@@ -92,7 +92,7 @@ def test_where_no_process_can_be_had_all_is_read_here(
     assert len(asked) == 1
 
 
-def test_a_short_log_is_read_here(tmp_path: Path) -> None:
+def test_a_short_log_is_read_in_process(tmp_path: Path) -> None:
     """The test would fail if it started a process: it is not marked `slow`."""
     config = filled(tmp_path)
     store = MessageStore(config, RealDisk(), ManualClock(), open_parts)

@@ -30,7 +30,7 @@ def test_a_clean_start_is_one_line_and_each_finding_one_more() -> None:
     ]
 
 
-def test_of_very_many_findings_the_first_are_told_and_how_many_there_are_more() -> None:
+def test_only_the_first_findings_are_logged_with_a_count_of_the_rest() -> None:
     findings = [Finding("consume queues", f"queue {number}") for number in range(LINES_MAX + 5)]
     with capture_logs() as lines:
         log_recovery(RecoveryReport(findings=findings))
@@ -38,7 +38,7 @@ def test_of_very_many_findings_the_first_are_told_and_how_many_there_are_more() 
     assert lines[-1]["found"].startswith("5 more")
 
 
-def test_the_disk_that_a_store_takes_is_one_line_and_a_warning_where_it_is_missing() -> None:
+def test_required_disk_space_is_one_line_and_a_warning_if_it_is_missing() -> None:
     for missing, level in ((1 << 20, "info"), (3 << 30, "warning")):
         with capture_logs() as lines:
             log_reserve(StoreConfig("/store"), Reserve(2 << 30, missing, 2 << 30))

@@ -106,7 +106,7 @@ def arrived(told: Told) -> list[DispatchEntry]:
     return [entry for message in messages for entry in message.entries]
 
 
-def test_what_is_appended_can_be_read_and_found_and_is_told_in_order() -> None:
+def test_appended_records_are_readable_indexed_and_announced_in_order() -> None:
     with following() as made:
         entries = made.append(7) + made.append(5)
         made.system.drain()
@@ -132,7 +132,7 @@ def test_arrivals_are_not_sent_without_held_pulls() -> None:
         assert arrived(made.pull_hold) == entries
 
 
-def test_followers_are_told_of_plain_messages_together_at_the_next_tick_at_the_latest() -> None:
+def test_dispatch_targets_get_plain_messages_by_the_next_tick() -> None:
     with following() as made:
         index = made.store.index
         assert index is not None
@@ -150,7 +150,7 @@ def test_followers_are_told_of_plain_messages_together_at_the_next_tick_at_the_l
 @pytest.mark.parametrize(
     "asked", [WriteOutQueues(0, Told("flush").address), WriteOutQueues(4, Told("flush").address)]
 )
-def test_who_asks_what_a_sync_has_to_cover_is_told_of_all_that_came(asked: WriteOutQueues) -> None:
+def test_a_sync_request_covers_every_appended_record(asked: WriteOutQueues) -> None:
     with following() as made:
         made.append(3)
         made.system.drain()
@@ -159,7 +159,7 @@ def test_who_asks_what_a_sync_has_to_cover_is_told_of_all_that_came(asked: Write
         assert made.store.transaction_table.covered_offset == made.store.commit_log.end_offset
 
 
-def test_what_followers_were_not_told_when_reput_failed_they_are_told_by_the_next() -> None:
+def test_records_pending_when_reput_fails_are_dispatched_by_the_next_one() -> None:
     with following() as made:
         made.append(3)
         made.system.drain()
@@ -169,7 +169,9 @@ def test_what_followers_were_not_told_when_reput_failed_they_are_told_by_the_nex
         assert made.small.found_by_key() == 3
 
 
-def test_a_flood_is_dispatched_in_turns_and_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_is_dispatched_completely_in_several_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """However much has come in one batch, a turn is short; a stop waits for the rest."""
     monkeypatch.setattr(reput, "DISPATCHED_MAX", 10)
     with following() as made:
@@ -186,14 +188,14 @@ def test_a_flood_is_dispatched_in_turns_and_to_its_end(monkeypatch: pytest.Monke
     assert len(made.small.units()["Topic", 0]) + len(made.small.units()["Topic", 1]) == 92
 
 
-def test_a_batch_of_appends_is_dispatched_and_told_at_once() -> None:
+def test_a_batch_of_appends_is_dispatched_and_announced_at_once() -> None:
     with following() as made:
         made.append(5)
         made.system.drain()
         assert len(made.pull_hold.take()) == 1
 
 
-def test_it_begins_with_what_lies_in_the_log_and_was_not_dispatched() -> None:
+def test_reput_starts_at_the_first_undispatched_record() -> None:
     with following(sent_before=9) as made:
         assert sum(map(len, made.small.units().values())) == 9
         assert made.following.dispatched_offset == made.store.commit_log.end_offset
@@ -202,7 +204,7 @@ def test_it_begins_with_what_lies_in_the_log_and_was_not_dispatched() -> None:
         assert sum(map(len, made.small.units().values())) == 12
 
 
-def test_entries_that_it_has_read_from_the_log_already_are_not_added_twice() -> None:
+def test_entries_read_from_the_log_are_not_dispatched_twice() -> None:
     with following(sent_before=9) as made:
         heads = made.store.commit_log.walk(0)
         again = [entry_of(head, ()) for head in heads]
@@ -242,7 +244,7 @@ def test_many_queues_are_written_out_a_few_at_a_time(monkeypatch: pytest.MonkeyP
         assert made.on_disk(made.store, 0) == made.on_disk(made.store, 1) == 6
 
 
-def test_without_room_for_units_no_more_messages_are_wanted_until_there_is() -> None:
+def test_a_full_disk_for_units_pauses_dispatch() -> None:
     disk = FakeDisk()
     with following(disk) as made, capture_logs() as lines:
         made.append(4)
@@ -260,7 +262,7 @@ def test_without_room_for_units_no_more_messages_are_wanted_until_there_is() -> 
     assert len(failed) == 1
 
 
-def test_what_was_synced_is_not_asked_for_again() -> None:
+def test_synced_units_are_not_synced_again() -> None:
     with following() as made:
         made.append(8)
         made.system.drain()
@@ -283,7 +285,7 @@ def test_a_few_units_wait_for_the_thorough_flush() -> None:
         assert (written.unsynced.files.paths, written.unsynced.store_timestamp) == ([], None)
 
 
-def test_units_that_cannot_be_written_are_not_vouched_for() -> None:
+def test_the_checkpoint_does_not_cover_unwritten_units() -> None:
     disk = FakeDisk()
     with following(disk) as made:
         made.append(4)
@@ -297,7 +299,7 @@ def test_units_that_cannot_be_written_are_not_vouched_for() -> None:
         assert made.ask_unsynced(0).unsynced.store_timestamp is not None
 
 
-def test_a_follower_that_refuses_records_gets_them_later_and_readers_do_not_wait() -> None:
+def test_a_refusing_target_gets_records_later_without_delaying_readers() -> None:
     with following() as made:
         index = made.store.index
         assert index is not None
@@ -321,7 +323,7 @@ def test_a_follower_that_refuses_records_gets_them_later_and_readers_do_not_wait
         assert reasons == ["as asked", None]
 
 
-def test_who_needs_the_unit_of_a_message_hears_when_it_is_there() -> None:
+def test_a_request_for_dispatch_is_answered_when_the_unit_exists() -> None:
     asker, then = Told("asker"), CaughtUp()
 
     def ask(made: Cast, end_offset: int) -> list[object]:
@@ -343,7 +345,7 @@ def test_who_needs_the_unit_of_a_message_hears_when_it_is_there() -> None:
         assert asker.take() == [then]
 
 
-def test_they_are_told_by_one_that_fails() -> None:
+def test_pending_dispatch_requests_are_answered_when_reput_fails() -> None:
     asker, then = Told("asker"), CaughtUp()
     with following() as made:
         address = made.system.address("reput")

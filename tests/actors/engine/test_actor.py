@@ -44,12 +44,12 @@ def test_a_subclass_inherits_handlers_and_may_override_them_by_name() -> None:
     assert Recorder.handlers[Say] is Recorder.say
 
 
-def test_only_an_actor_that_handles_batch_end_wants_it() -> None:
+def test_only_actors_with_a_batch_end_handler_get_batch_end() -> None:
     assert Batcher.wants_batch_end
     assert not Recorder.wants_batch_end
 
 
-def test_handlers_of_one_class_do_not_mix_with_another_classs() -> None:
+def test_handlers_of_two_classes_stay_separate() -> None:
     class Other(Actor):
         @handles(int)
         def count(self, message: int) -> None: ...
@@ -60,7 +60,7 @@ def test_handlers_of_one_class_do_not_mix_with_another_classs() -> None:
 
 
 @pytest.mark.parametrize("where", ["loop", "thread"])
-def test_an_unknown_message_is_a_failure_that_says_so(any_system: ActorSystem, where: Any) -> None:
+def test_an_unknown_message_is_a_named_failure(any_system: ActorSystem, where: Any) -> None:
     diary = Diary()
     any_system.start(ChildSpec("a", lambda _: Failing(diary), where=where))
     any_system.address("a").tell(3.5)
@@ -127,7 +127,7 @@ def test_only_actors_on_threads_are_in_pykkas_registry(real_system: ActorSystem)
     assert refs[1] not in ActorRegistry.get_all()
 
 
-def test_stopping_itself_is_a_stop_like_any_other(any_system: ActorSystem) -> None:
+def test_an_actor_can_stop_itself(any_system: ActorSystem) -> None:
     diary = Diary()
     any_system.start(ChildSpec("a", lambda _: Recorder(diary), restart="transient"))
     any_system.address("a").tell(Do(lambda actor: actor.stop()))

@@ -37,7 +37,7 @@ def test_messages_are_kept_while_the_actor_is_down_and_handed_over_in_order() ->
     assert address.go_up(actor) == messages[:2]
 
 
-def test_mail_past_the_limit_is_refused_and_the_rest_is_kept() -> None:
+def test_messages_over_the_limit_are_refused_and_the_rest_kept() -> None:
     address = ActorAddress("a", Straight())
     refused = Arrivals()
     for number in range(KEPT_MAX + 3):
@@ -64,7 +64,7 @@ def test_closing_an_address_replaces_its_receiver() -> None:
     assert isinstance(address.receiver, DownReceiver)
 
 
-def test_an_address_that_moves_to_a_thread_takes_its_mail_along_in_order() -> None:
+def test_an_address_moved_to_a_thread_keeps_its_messages_in_order() -> None:
     address = ActorAddress("a", Straight())
     address.tell("kept")
     mail = address.move_to_thread(["waiting on the loop"])

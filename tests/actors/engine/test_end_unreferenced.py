@@ -16,11 +16,11 @@ def test_a_whole_collection_follows_the_one_under_way_with_pauses_between_its_st
     assert pauses == [PAUSE_S] * 3
 
 
-def test_a_python_that_counts_references_has_nothing_to_do() -> None:
+def test_reference_counting_pythons_need_no_collection() -> None:
     end_unreferenced(None)
 
 
-def test_map_and_descriptor_of_a_deleted_file_end(tmp_path: Path) -> None:
+def test_map_and_descriptor_of_a_deleted_file_are_released(tmp_path: Path) -> None:
     path, disk = str(tmp_path / "deleted"), RealDisk()
     file = disk.open(path, create=True)
     file.set_size(8)

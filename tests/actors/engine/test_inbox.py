@@ -53,7 +53,7 @@ def messages_of(inbox: Inbox) -> list[Any]:
     return taken
 
 
-def test_a_batch_is_what_was_waiting_and_ends_once(address: ActorAddress) -> None:
+def test_a_batch_is_all_pending_messages_and_ends_once(address: ActorAddress) -> None:
     mail = ThreadMail()
     inbox = inbox_of(mail)
     for text in "ab":
@@ -65,7 +65,7 @@ def test_a_batch_is_what_was_waiting_and_ends_once(address: ActorAddress) -> Non
     assert inbox.get().message is BATCH_END
 
 
-def test_actors_that_do_not_handle_batch_end_get_none(address: ActorAddress) -> None:
+def test_actors_without_a_batch_end_handler_get_no_batch_end(address: ActorAddress) -> None:
     mail = ThreadMail()
     inbox = inbox_of(mail, wants_batch_end=False)
     for text in "abc":
@@ -73,7 +73,7 @@ def test_actors_that_do_not_handle_batch_end_get_none(address: ActorAddress) -> 
     assert messages_of(inbox) == ["a", "b", "c"]
 
 
-def test_a_long_batch_ends_though_more_is_waiting(address: ActorAddress) -> None:
+def test_a_long_batch_ends_although_more_messages_wait(address: ActorAddress) -> None:
     mail = ThreadMail()
     inbox = inbox_of(mail)
     for number in range(BATCH_MAX + 1):
@@ -98,7 +98,7 @@ def test_an_envelope_of_a_pykka_ref_passes_through_as_it_is(address: ActorAddres
     assert inbox_of(mail).get() is envelope
 
 
-def test_refused_message_learns_that_it_is_undelivered() -> None:
+def test_a_refused_message_gets_on_undelivered() -> None:
     remarks: list[str] = []
     refuse(Say("x", remarks.append), "gone")
     assert remarks == ["gone"]
@@ -116,7 +116,7 @@ def test_a_message_without_a_requester_is_refused_silently(message: object) -> N
     refuse(message, "gone")
 
 
-def test_one_refusal_that_fails_does_not_keep_the_others_from_theirs() -> None:
+def test_a_failing_refusal_does_not_prevent_the_others() -> None:
     def broken(_: str) -> None:
         raise ValueError("the requester is broken")
 
@@ -133,7 +133,9 @@ def test_a_refused_ask_of_a_pykka_ref_says_that_the_actor_is_dead() -> None:
     assert stop.get(timeout=0) is None
 
 
-def test_thread_mail_is_kept_up_to_a_limit_while_the_actor_is_down(address: ActorAddress) -> None:
+def test_a_thread_inbox_is_kept_up_to_a_limit_while_the_actor_is_down(
+    address: ActorAddress,
+) -> None:
     mail = ThreadMail()
     refused = Arrivals()
     for number in range(KEPT_MAX + 2):
@@ -143,7 +145,7 @@ def test_thread_mail_is_kept_up_to_a_limit_while_the_actor_is_down(address: Acto
     assert len(refused.all()) == 2
 
 
-def test_closed_thread_mail_refuses_also_what_is_on_its_way(address: ActorAddress) -> None:
+def test_a_closed_thread_inbox_refuses_messages_in_transit(address: ActorAddress) -> None:
     mail = ThreadMail()
     refused = Arrivals()
     mail.up()
@@ -156,7 +158,7 @@ def test_closed_thread_mail_refuses_also_what_is_on_its_way(address: ActorAddres
     assert refused.all() == ["the end", "the end"]
 
 
-def test_loop_mail_takes_out_one_actors_mail_and_keeps_the_order_of_the_rest() -> None:
+def test_the_loop_inbox_removes_one_actors_messages_and_keeps_the_order() -> None:
     mail = LoopMail()
     one, other = ActorAddress("one", mail), ActorAddress("other", mail)
     for number in range(3):
@@ -170,7 +172,7 @@ def test_loop_mail_takes_out_one_actors_mail_and_keeps_the_order_of_the_rest() -
     mail.close()
 
 
-def test_only_the_first_teller_wakes_a_sleeping_loop() -> None:
+def test_only_the_first_sender_wakes_a_sleeping_loop() -> None:
     mail = LoopMail()
     address = ActorAddress("one", mail)
     mail.asleep = True
@@ -182,7 +184,7 @@ def test_only_the_first_teller_wakes_a_sleeping_loop() -> None:
     mail.close()
 
 
-def test_mail_of_a_loop_that_has_ended_is_refused() -> None:
+def test_messages_to_an_ended_loop_are_refused() -> None:
     mail = LoopMail()
     refused = Arrivals()
     address = ActorAddress("one", mail)

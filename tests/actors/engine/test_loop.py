@@ -75,7 +75,7 @@ def test_a_ready_socket_calls_its_handler_until_it_is_unwatched(real_system: Act
         real_system.stop(10)
 
 
-def test_a_writable_socket_is_told_once_when_the_handler_then_only_reads(
+def test_a_handler_that_switches_to_reading_gets_one_writable_event(
     real_system: ActorSystem,
 ) -> None:
     diary = Diary()
@@ -104,7 +104,7 @@ def test_an_exception_in_a_socket_handler_is_a_failure_of_its_actor(
         real_system.stop(10)
 
 
-def test_a_part_of_an_actor_may_handle_the_socket_on_its_account(real_system: ActorSystem) -> None:
+def test_failures_of_an_actors_socket_helper_count_for_the_actor(real_system: ActorSystem) -> None:
     diary = Diary()
 
     class Part:
@@ -139,7 +139,7 @@ def test_a_watch_ends_with_its_actor(real_system: ActorSystem) -> None:
         theirs.send(b"nobody reads this")
 
 
-def test_a_dead_actor_does_not_unwatch_a_descriptor_that_another_has_by_now(
+def test_a_stopped_actor_does_not_unwatch_a_reused_descriptor(
     real_system: ActorSystem,
 ) -> None:
     diary = Diary()
@@ -155,7 +155,7 @@ def test_a_dead_actor_does_not_unwatch_a_descriptor_that_another_has_by_now(
         real_system.stop(10)
 
 
-def test_the_end_of_a_batch_comes_after_all_that_was_waiting(real_system: ActorSystem) -> None:
+def test_batch_end_follows_all_pending_messages(real_system: ActorSystem) -> None:
     real_system.start(
         ChildSpec("teller", lambda _: Recorder()), ChildSpec("batcher", lambda _: Batcher())
     )
@@ -171,7 +171,7 @@ def test_the_end_of_a_batch_comes_after_all_that_was_waiting(real_system: ActorS
     assert said(real_system, "batcher") == [0, 1, 2, "|", 0, 1, 2, "|"]
 
 
-def test_mail_is_handled_breadth_first(real_system: ActorSystem) -> None:
+def test_messages_are_handled_breadth_first(real_system: ActorSystem) -> None:
     diary = Diary()
     real_system.start(ChildSpec("a", lambda _: Recorder(diary)))
 
@@ -189,7 +189,7 @@ def test_mail_is_handled_breadth_first(real_system: ActorSystem) -> None:
     assert diary.events.take_until("rr") == ["", "l", "r", "ll", "lr", "rl", "rr"]
 
 
-def test_actors_that_tell_each_other_for_ever_do_not_starve_sockets_and_timers(
+def test_an_endless_message_exchange_does_not_starve_sockets_and_timers(
     real_system: ActorSystem,
 ) -> None:
     diary = Diary()
@@ -211,7 +211,7 @@ def test_actors_that_tell_each_other_for_ever_do_not_starve_sockets_and_timers(
         real_system.stop(10)
 
 
-def test_many_threads_may_tell_one_actor_and_each_is_heard_in_its_order(
+def test_messages_of_many_threads_arrive_in_each_threads_order(
     real_system: ActorSystem,
 ) -> None:
     real_system.start(ChildSpec("a", lambda _: Recorder()))
@@ -231,7 +231,9 @@ def test_many_threads_may_tell_one_actor_and_each_is_heard_in_its_order(
         assert [n for who, n in everything if who == teller] == list(range(2000))
 
 
-def test_a_sleeping_loop_wakes_for_mail_and_for_timers_of_threads(real_system: ActorSystem) -> None:
+def test_a_sleeping_loop_wakes_for_messages_and_timers_from_threads(
+    real_system: ActorSystem,
+) -> None:
     diary = Diary()
     real_system.start(
         ChildSpec("a", lambda _: Recorder(diary), where="thread"),
@@ -348,7 +350,7 @@ def test_actors_that_were_not_stopped_end_with_the_loop(real_system: ActorSystem
     assert diary.events.all() == ["orphan stopped"]
 
 
-def test_a_pass_goes_on_when_a_handler_has_taken_out_mail_of_an_actor_that_begins(
+def test_a_round_continues_after_a_handler_removed_messages(
     real_system: ActorSystem,
 ) -> None:
     news = Arrivals()
@@ -373,7 +375,7 @@ def test_a_pass_goes_on_when_a_handler_has_taken_out_mail_of_an_actor_that_begin
     assert news.take() == ("late", None, None)
 
 
-def test_who_waits_for_a_start_or_a_stop_is_told_at_once_that_the_loop_has_failed() -> None:
+def test_pending_starts_and_stops_fail_at_once_if_the_loop_fails() -> None:
     stops: list[Future[Any]] = []
     system = ActorSystem.real(
         disk=RealDisk(), on_give_up=lambda _: stops.append(system.ask(system.supervisor, Shut))

@@ -19,7 +19,7 @@ class Told:
         self.rarely = RateLimitedLog(lambda: self.now_ms)
 
 
-def test_the_first_is_told_at_once_and_the_others_as_one_line_after_a_minute() -> None:
+def test_the_first_warning_is_immediate_and_others_are_one_line_a_minute() -> None:
     made = Told()
     with capture_logs() as logs:
         for number in range(50):
@@ -36,7 +36,7 @@ def test_the_first_is_told_at_once_and_the_others_as_one_line_after_a_minute() -
     assert {each["log_level"] for each in logs} == {"warning"}
 
 
-def test_what_nothing_follows_is_told_as_the_rest() -> None:
+def test_pending_repetitions_are_logged_without_a_further_event() -> None:
     made = Told()
     with capture_logs() as logs:
         for number in range(3):
@@ -52,7 +52,7 @@ def test_what_nothing_follows_is_told_as_the_rest() -> None:
     assert made.rarely._kinds == {}, "what is quiet is forgotten"
 
 
-def test_names_are_told_together_as_far_as_there_is_room() -> None:
+def test_names_are_listed_up_to_the_line_limit() -> None:
     made = Told()
     with capture_logs() as logs:
         made.rarely.warn("gone", names=[])
@@ -75,7 +75,7 @@ def test_one_event_of_two_accounts_is_two_kinds() -> None:
     assert [each["account"] for each in logs] == ["a", "b"]
 
 
-def test_whatever_is_warned_of_takes_little_memory() -> None:
+def test_any_number_of_warning_kinds_takes_bounded_memory() -> None:
     made = Told()
     with capture_logs() as logs:
         for number in range(5 * KINDS_MAX):

@@ -27,7 +27,7 @@ def all_is_looked_at_at_first() -> Iterator[None]:
 
 
 @pytest.mark.heavy
-def test_what_survives_a_collection_is_not_looked_at_by_the_next_ones() -> None:
+def test_objects_that_survive_a_collection_are_not_scanned_again() -> None:
     with short_collections():
         assert gc.get_threshold() == THRESHOLDS
         old, young = Knot(), Knot()
@@ -42,7 +42,7 @@ def test_what_survives_a_collection_is_not_looked_at_by_the_next_ones() -> None:
     assert seen_old() is None
 
 
-def test_a_cycle_that_dies_young_goes_with_the_next_collection() -> None:
+def test_a_short_lived_cycle_is_freed_by_the_next_collection() -> None:
     with short_collections():
         gc.collect()
         seen = ref(Knot())
@@ -51,7 +51,7 @@ def test_a_cycle_that_dies_young_goes_with_the_next_collection() -> None:
 
 
 @pytest.mark.heavy
-def test_after_some_minutes_all_is_looked_at() -> None:
+def test_all_objects_are_scanned_every_few_minutes() -> None:
     now_s = [0.0]
     with short_collections(lambda: now_s[0]):
         old = Knot()
@@ -63,14 +63,14 @@ def test_after_some_minutes_all_is_looked_at() -> None:
         assert seen() is None
 
 
-def test_everything_is_as_before_in_the_end() -> None:
+def test_the_collector_settings_are_restored_at_the_end() -> None:
     thresholds, callbacks = gc.get_threshold(), [*gc.callbacks]
     with short_collections():
         pass
     assert (gc.get_threshold(), gc.callbacks, gc.get_freeze_count()) == (thresholds, callbacks, 0)
 
 
-def test_what_was_set_aside_before_stays_so() -> None:
+def test_objects_frozen_before_stay_frozen() -> None:
     gc.freeze()
     with short_collections():
         pass

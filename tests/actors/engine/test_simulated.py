@@ -36,7 +36,7 @@ def run(seed: int, senders: int = 3, messages: int = 5) -> list[Any]:
     return heard
 
 
-def test_the_same_seed_gives_the_same_run() -> None:
+def test_one_seed_always_gives_the_same_run() -> None:
     assert run(42) == run(42)
 
 
@@ -46,7 +46,7 @@ def test_other_seeds_give_other_orders_and_other_batches() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_one_actor_tells_another_arrives_in_order(seed: int) -> None:
+def test_messages_from_one_actor_to_another_arrive_in_order(seed: int) -> None:
     heard = [entry for entry in run(seed) if entry != "|"]
     for sender in ("s0", "s1", "s2"):
         assert [number for name, number in heard if name == sender] == [0, 1, 2, 3, 4]
@@ -60,7 +60,7 @@ def test_every_batch_ends(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_order_holds_from_on_start_on_and_while_the_receiver_is_down(seed: int) -> None:
+def test_message_order_holds_during_on_start_and_while_the_receiver_is_down(seed: int) -> None:
     system = SimulatedSystem(seed, RealDisk())
     receiver = system.address("receiver")
 
@@ -84,7 +84,7 @@ def test_order_holds_from_on_start_on_and_while_the_receiver_is_down(seed: int) 
     system.stop(10)
 
 
-def test_time_passes_only_when_it_is_wound(simulated_system: SimulatedSystem) -> None:
+def test_time_passes_only_when_the_test_advances_it(simulated_system: SimulatedSystem) -> None:
     diary = Diary()
     clock = simulated_system.clock
     simulated_system.start(ChildSpec("a", lambda _: Recorder(diary)))
@@ -115,7 +115,7 @@ def test_run_until_stops_at_the_step_that_makes_it_true(simulated_system: Simula
     assert simulated_system.clock.monotonic_ms() == 95
 
 
-def test_the_wall_clock_may_jump_without_the_other() -> None:
+def test_the_wall_clock_can_jump_without_the_monotonic_clock() -> None:
     clock = SimulatedClock(5_000)
     clock.wind_to(10)
     clock.set_wall(1_000)
@@ -167,7 +167,7 @@ def test_a_base_exception_reaches_the_test(simulated_system: SimulatedSystem) ->
         simulated_system.drain()
 
 
-def test_actors_that_chase_each_other_for_ever_are_noticed(
+def test_an_endless_message_exchange_fails_the_test(
     simulated_system: SimulatedSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(simulation, "STEPS_MAX", 1000)

@@ -77,7 +77,7 @@ def test_a_failed_child_is_restarted_with_clean_state_under_its_old_address(
 
 
 @pytest.mark.parametrize("where", ["loop", "thread"])
-def test_the_message_in_hand_and_all_that_wait_are_refused(
+def test_the_current_message_and_all_pending_ones_are_refused(
     any_system: ActorSystem, where: Any
 ) -> None:
     diary = Diary()
@@ -97,7 +97,7 @@ def test_the_message_in_hand_and_all_that_wait_are_refused(
 
 
 @pytest.mark.parametrize("where", ["loop", "thread"])
-def test_mail_told_while_a_child_is_down_waits_for_the_next_one_in_order(
+def test_messages_sent_while_a_child_is_down_reach_its_successor_in_order(
     simulated_system: SimulatedSystem, where: Any
 ) -> None:
     diary = Diary()
@@ -113,7 +113,7 @@ def test_mail_told_while_a_child_is_down_waits_for_the_next_one_in_order(
     assert said(simulated_system, "a") == [0, 1, 2, 3, 4, 5]
 
 
-def test_mail_told_before_a_child_has_ever_started_waits_for_it(any_system: ActorSystem) -> None:
+def test_messages_sent_before_a_childs_first_start_are_delivered(any_system: ActorSystem) -> None:
     for name in ("on loop", "on thread"):
         for number in range(5):
             any_system.address(name).tell(Say(number))
@@ -146,7 +146,7 @@ def test_a_child_with_a_failing_factory_is_retried_too(any_system: ActorSystem) 
     assert look(any_system, "a", lambda actor: actor.incarnation) == 3
 
 
-def test_each_restart_waits_twice_as_long_as_the_last(simulated_system: SimulatedSystem) -> None:
+def test_each_restart_delay_doubles(simulated_system: SimulatedSystem) -> None:
     diary = Diary()
     simulated_system.start(child("a", diary))
     waited = []
@@ -159,7 +159,7 @@ def test_each_restart_waits_twice_as_long_as_the_last(simulated_system: Simulate
     assert waited == [10, 20, 40, 80, 160]
 
 
-def test_after_a_quiet_time_a_restart_is_quick_again(simulated_system: SimulatedSystem) -> None:
+def test_the_restart_delay_is_reset_after_a_quiet_period(simulated_system: SimulatedSystem) -> None:
     simulated_system.start(child("a", Diary()))
     for _ in range(3 * FAILURES_MAX):
         simulated_system.address("a").tell(Do(boom))
@@ -170,7 +170,7 @@ def test_after_a_quiet_time_a_restart_is_quick_again(simulated_system: Simulated
     assert simulated_system.gave_up is None
 
 
-def test_more_failures_than_the_limit_and_the_supervisor_gives_up() -> None:
+def test_the_supervisor_gives_up_after_too_many_failures() -> None:
     reasons: list[str] = []
     system = SimulatedSystem(1, RealDisk(), on_give_up=reasons.append)
     diary = Diary()
@@ -186,9 +186,7 @@ def test_more_failures_than_the_limit_and_the_supervisor_gives_up() -> None:
 
 
 @pytest.mark.parametrize("where", ["loop", "thread"])
-def test_a_start_that_never_works_raises_with_the_reason(
-    any_system: ActorSystem, where: Any
-) -> None:
+def test_a_start_that_always_fails_raises_the_reason(any_system: ActorSystem, where: Any) -> None:
     failures: list[BaseException] = [Boom("port taken")] * (FAILURES_MAX + 1)
     diary = Diary()
     with pytest.raises(StartFailed, match="Boom: port taken"):
@@ -212,7 +210,7 @@ def test_a_fatal_failure_is_not_retried(any_system: ActorSystem) -> None:
     assert isinstance(caught.value.__cause__, PermissionError)
 
 
-def test_a_group_restarts_together_the_others_stopped_in_reverse(
+def test_a_group_restarts_together_after_stopping_in_reverse_order(
     any_system: ActorSystem,
 ) -> None:
     diary = Diary()
@@ -245,7 +243,9 @@ def test_two_failures_in_one_group_make_one_restart(real_system: ActorSystem) ->
     assert not [event for event in diary.events.all() if event.endswith("started")]
 
 
-def test_who_is_restarted_when_it_ends_by_itself(any_system: ActorSystem) -> None:
+def test_only_permanent_children_are_restarted_after_stopping_themselves(
+    any_system: ActorSystem,
+) -> None:
     diary = Diary()
     any_system.start(
         child("permanent", diary),
@@ -266,7 +266,7 @@ def test_who_is_restarted_when_it_ends_by_itself(any_system: ActorSystem) -> Non
     assert sorted(refused.all()) == ["temporary has stopped", "transient has stopped"]
 
 
-def test_a_temporary_child_that_fails_stays_away(any_system: ActorSystem) -> None:
+def test_a_failed_temporary_child_is_not_restarted(any_system: ActorSystem) -> None:
     diary = Diary()
     any_system.start(child("a", diary, restart="temporary"), child("b", diary))
     any_system.address("a").tell(Do(boom))
@@ -301,7 +301,9 @@ def test_a_stop_waits_until_a_child_can_stop(any_system: ActorSystem, where: Any
 
 
 @pytest.mark.parametrize("where", ["loop", "thread"])
-def test_past_the_deadline_a_child_stops_as_it_is(any_system: ActorSystem, where: Any) -> None:
+def test_after_the_deadline_a_child_is_stopped_immediately(
+    any_system: ActorSystem, where: Any
+) -> None:
     diary = Diary()
     any_system.start(child("a", diary, where=where, stop_deadline_ms=5))
     look(any_system, "a", lambda actor: setattr(actor, "is_busy", True))
@@ -309,7 +311,7 @@ def test_past_the_deadline_a_child_stops_as_it_is(any_system: ActorSystem, where
     assert diary.events.all() == ["a started", "a drained", "a stopped"]
 
 
-def test_a_thread_that_hangs_is_left_and_the_stop_says_so(
+def test_a_hanging_thread_is_abandoned_and_makes_the_stop_unclean(
     real_system: ActorSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "LAST_DEADLINE_MS", 5)
@@ -342,13 +344,13 @@ def test_a_failure_while_stopping_makes_the_stop_unclean(any_system: ActorSystem
     assert any_system.stop(10) is False
 
 
-def test_a_name_is_given_once(any_system: ActorSystem) -> None:
+def test_a_child_name_can_be_used_only_once(any_system: ActorSystem) -> None:
     any_system.start(child("a", Diary()))
     with pytest.raises(StartFailed, match="there is a child a already"):
         any_system.start(child("a", Diary()))
 
 
-def test_nothing_is_started_by_a_system_that_has_stopped(any_system: ActorSystem) -> None:
+def test_a_stopped_system_starts_no_actor(any_system: ActorSystem) -> None:
     any_system.stop(10)
     with pytest.raises(Exception, match="stopped"):
         any_system.start(child("a", Diary()))

@@ -27,12 +27,12 @@ def future() -> Future[Any]:
     return Future(lambda arrived, timeout_s: None)
 
 
-def test_an_answer_is_waited_for(any_system: ActorSystem) -> None:
+def test_an_ask_waits_for_its_answer(any_system: ActorSystem) -> None:
     any_system.start(ChildSpec("a", lambda _: Recorder()))
     assert look(any_system, "a", lambda actor: actor.name) == "a"
 
 
-def test_an_answer_that_does_not_come_is_waited_for_only_so_long(any_system: ActorSystem) -> None:
+def test_an_ask_without_an_answer_times_out(any_system: ActorSystem) -> None:
     any_system.start(ChildSpec("a", lambda _: Recorder()))
     asked = any_system.ask(any_system.address("a"), lambda reply: Do(id))
     with pytest.raises(TimeoutError):
@@ -56,7 +56,7 @@ def test_an_ask_of_a_system_that_has_stopped_is_refused(any_system: ActorSystem)
             look(any_system, name, id)
 
 
-def test_nothing_that_waits_may_be_called_on_the_loop(real_system: ActorSystem) -> None:
+def test_blocking_calls_are_refused_on_the_loop(real_system: ActorSystem) -> None:
     real_system.start(ChildSpec("a", lambda _: Recorder()), ChildSpec("b", lambda _: Recorder()))
     ref = look(real_system, "b", lambda actor: actor.actor_ref)
     forbidden = (
@@ -83,7 +83,7 @@ def test_an_actor_on_a_thread_may_ask_one_on_the_loop(real_system: ActorSystem) 
     assert look(real_system, "t", lambda t: look(t.system, "a", lambda a: a.name)) == "a"
 
 
-def test_the_first_answer_counts() -> None:
+def test_only_the_first_answer_counts() -> None:
     answered = future()
     reply = Reply(answered)
     assert not answered.done
@@ -98,7 +98,7 @@ def test_the_first_answer_counts() -> None:
         refused.result(0)
 
 
-def test_what_has_arrived_may_be_read_anywhere() -> None:
+def test_an_arrived_answer_can_be_read_on_any_thread() -> None:
     answered, pykkas = future(), GuardedFuture[int]()
     answered.resolve(1)
     pykkas.set(2)
@@ -124,9 +124,7 @@ def test_an_address_is_the_same_every_time(any_system: ActorSystem) -> None:
 
 
 @pytest.mark.parametrize("where", ["loop", "thread"])
-def test_what_waits_and_what_was_handled_is_seen_from_outside(
-    real_system: ActorSystem, where: Any
-) -> None:
+def test_inbox_depth_and_handled_count_are_visible(real_system: ActorSystem, where: Any) -> None:
     real_system.start(ChildSpec("a", lambda _: Recorder(), where=where))
     address = real_system.address("a")
     for number in range(7):
@@ -151,7 +149,9 @@ def test_what_waits_and_what_was_handled_is_seen_from_outside(
     assert address.is_up
 
 
-def test_handled_counts_each_message_once_also_when_it_was_kept(any_system: ActorSystem) -> None:
+def test_the_handled_count_counts_each_message_once_even_if_buffered(
+    any_system: ActorSystem,
+) -> None:
     address = any_system.address("a")
     thread = any_system.address("t")
     for number in range(3):
@@ -168,7 +168,7 @@ def test_handled_counts_each_message_once_also_when_it_was_kept(any_system: Acto
     assert 4 <= thread.handled <= 5
 
 
-def test_a_system_stops_once_and_says_again_how(any_system: ActorSystem) -> None:
+def test_a_second_stop_returns_the_result_of_the_first(any_system: ActorSystem) -> None:
     any_system.start(ChildSpec("a", lambda _: Recorder()))
     assert any_system.stop(10)
     assert any_system.stop(10)
@@ -196,7 +196,7 @@ def test_an_actor_sees_the_clock_and_the_disk_of_its_system() -> None:
     other.stop(10)
 
 
-def test_a_message_that_fails_to_be_refused_does_not_hurt_the_loop(
+def test_a_message_whose_refusal_fails_does_not_stop_the_loop(
     real_system: ActorSystem,
 ) -> None:
     diary = Diary()

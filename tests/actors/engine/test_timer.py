@@ -22,7 +22,7 @@ class Told:
         return [self.mail.get_nowait()[1] for _ in range(self.mail.qsize())]
 
 
-def test_timers_are_told_in_the_order_in_which_they_are_due() -> None:
+def test_timers_fire_in_due_order() -> None:
     told, timers = Told(), Timers()
     for message, due_ms in (("c", 30), ("a", 10), ("b", 10.5), ("later", 99)):
         timers.arm(told.timer(message, due_ms))
@@ -32,7 +32,7 @@ def test_timers_are_told_in_the_order_in_which_they_are_due() -> None:
     assert timers.next_due_ms() == 99
 
 
-def test_timers_due_at_the_same_time_are_told_in_the_order_of_arming() -> None:
+def test_timers_due_together_fire_in_the_order_of_arming() -> None:
     told, timers = Told(), Timers()
     for message in "abcd":
         timers.arm(told.timer(message, 5))
@@ -40,7 +40,7 @@ def test_timers_due_at_the_same_time_are_told_in_the_order_of_arming() -> None:
     assert told.all() == ["a", "b", "c", "d"]
 
 
-def test_a_cancelled_timer_tells_nothing() -> None:
+def test_a_cancelled_timer_does_not_fire() -> None:
     told, timers = Told(), Timers()
     first, second = told.timer("first", 10), told.timer("second", 20)
     timers.arm(first)
@@ -61,7 +61,7 @@ def test_a_timer_cancelled_before_it_reaches_the_heap_never_gets_there() -> None
     assert len(timers) == 0
 
 
-def test_a_repeated_timer_keeps_its_rhythm_and_does_not_make_up_for_what_it_missed() -> None:
+def test_a_repeated_timer_keeps_its_period_and_skips_missed_ticks() -> None:
     told, timers = Told(), Timers()
     timers.arm(told.timer("tick", 10, interval_ms=10))
     timers.tell_due(11)
@@ -80,7 +80,7 @@ def test_a_timer_ends_with_the_incarnation_that_set_it() -> None:
     assert timers.next_due_ms() is None
 
 
-def test_a_timer_of_an_actor_that_is_down_tells_nothing() -> None:
+def test_a_timer_of_a_stopped_actor_does_not_fire() -> None:
     told, timers = Told(), Timers()
     timers.arm(told.timer("x", 10))
     address = ActorAddress("down", told.mail)

@@ -16,7 +16,7 @@ def load(tmp_path: Path, text: str) -> list[ScheduledJob]:
     return load_jobs(path, ["archive", "backlog"])
 
 
-def test_the_sample_has_no_entry_and_its_comments_are_a_whole_one(tmp_path: Path) -> None:
+def test_the_sample_has_no_entry_and_its_comments_form_a_valid_one(tmp_path: Path) -> None:
     assert load_jobs(SAMPLE, ["archive"]) == []
     lines = [line for line in SAMPLE.read_text().splitlines() if not line.startswith("# ")]
     (entry,) = load(tmp_path, "\n".join(line.removeprefix("#") for line in lines))
@@ -71,6 +71,6 @@ def test_a_mistake_is_one_sentence_with_file_and_entry(
     assert "\n" not in str(refused.value)
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_schedule_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"cannot read .*jobs\.conf: No such file"):
         load_jobs(tmp_path / "jobs.conf", [])

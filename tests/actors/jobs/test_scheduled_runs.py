@@ -220,7 +220,7 @@ def test_a_clock_that_was_set_back_before_a_restart_is_remembered() -> None:
     world.stop()
 
 
-def test_what_was_missed_is_made_up_for_once() -> None:
+def test_missed_occasions_have_one_run_together() -> None:
     world = World("2026-03-01T00:30", entry("hourly", "0 * * * *"))
     world.advance(HOUR_MS)
     world.stop()
@@ -232,7 +232,7 @@ def test_what_was_missed_is_made_up_for_once() -> None:
     world.stop()
 
 
-def test_a_new_entry_counts_from_the_start_on_that_it_was_first_there() -> None:
+def test_a_new_entry_counts_from_its_first_start() -> None:
     world = World("2026-03-01T00:30", entry("daily", "0 1 * * *"))
     world.stop()
     world.now_ms += HOUR_MS
@@ -255,7 +255,7 @@ def test_a_run_that_a_stop_interrupts_restarts(how: str) -> None:
     world.stop()
 
 
-def test_a_run_that_fails_is_tried_again_later_each_time_and_then_given_up() -> None:
+def test_a_failed_run_is_retried_with_growing_delays_up_to_a_limit() -> None:
     world = World("2026-03-01T00:59", entry("daily", "0 1 * * *", retries=2))
     world.fails = lambda: True
     world.advance(HOUR_MS)
@@ -270,7 +270,7 @@ def test_a_run_that_fails_is_tried_again_later_each_time_and_then_given_up() -> 
     world.stop()
 
 
-def test_a_try_is_remembered_over_a_restart() -> None:
+def test_attempts_are_counted_over_a_restart() -> None:
     world = World("2026-03-01T00:59", entry("daily", "0 1 * * *", retries=1))
     world.fails = lambda: True
     world.advance(MINUTE_MS + RUN_MS + 1000)
@@ -292,7 +292,7 @@ def test_an_occasion_during_a_run_waits_for_its_end() -> None:
     world.stop()
 
 
-def test_an_entry_comes_with_its_settings() -> None:
+def test_an_entry_runs_with_its_settings() -> None:
     made = ScheduledJob(
         "x",
         "archive",
@@ -319,7 +319,7 @@ def test_a_full_disk_does_not_stop_the_schedule() -> None:
 # --- over the network
 
 
-def test_who_asks_over_the_network_hears_of_jobs_runs_and_schedule() -> None:
+def test_jobs_runs_and_schedule_are_returned_over_the_network() -> None:
     world = World("2026-03-01T00:59", entry("daily", "0 1 * * *", BERLIN))
     run = JobRun.decode(world.ask(RequestCode.RUN_JOB, name="archive").body)
     assert (run.job, run.state) == ("archive", "waiting")
@@ -370,7 +370,7 @@ def test_a_run_is_cancelled_over_the_network_once() -> None:
         ),
     ],
 )
-def test_what_cannot_be_run_is_refused_with_a_sentence(
+def test_an_invalid_job_is_refused_with_one_sentence(
     host: str, fields: dict[str, str], remark: str
 ) -> None:
     world = World("2026-03-01T00:59")
@@ -379,7 +379,7 @@ def test_what_cannot_be_run_is_refused_with_a_sentence(
     world.stop()
 
 
-def test_paths_may_be_named_on_this_machine() -> None:
+def test_local_requests_may_name_paths() -> None:
     world = World("2026-03-01T00:59")
     arguments = json.dumps({"output": "/there"})
     answer = world.ask(RequestCode.RUN_JOB, name="archive", arguments=arguments)

@@ -141,7 +141,7 @@ def test_a_job_runs_and_its_report_arrives(jobs: Jobs) -> None:
     assert jobs.states() == [ended]
 
 
-def test_what_it_prints_is_in_its_log_and_its_work_directory_is_gone(jobs: Jobs) -> None:
+def test_a_jobs_output_is_logged_and_its_work_directory_removed(jobs: Jobs) -> None:
     ended = jobs.start("finishes").take()
     assert Path(ended.log_path).read_text() == "said to the log\n"
     assert ended.tail == ()
@@ -149,13 +149,13 @@ def test_what_it_prints_is_in_its_log_and_its_work_directory_is_gone(jobs: Jobs)
     assert not Path(ended.report["work"]).exists()
 
 
-def test_packages_for_another_python_are_links_that_go_with_the_work_directory(jobs: Jobs) -> None:
+def test_package_links_for_another_python_are_removed_with_the_work_directory(jobs: Jobs) -> None:
     ended = jobs.start("finishes").take()
     assert ended.report["links"] == {"ours": str(Path(__file__).parent)}
     assert Path(__file__).exists()
 
 
-def test_what_killed_runs_have_left_is_removed_but_not_what_is_in_use(jobs: Jobs) -> None:
+def test_leftovers_of_killed_runs_are_removed_except_files_in_use(jobs: Jobs) -> None:
     left, used = jobs.directory / "archive-1", jobs.directory / "archive-2"
     for directory in (left, used):
         (directory / "spark-temporary").mkdir(parents=True)
@@ -176,9 +176,7 @@ def test_what_killed_runs_have_left_is_removed_but_not_what_is_in_use(jobs: Jobs
         ("talks nonsense", "its process wrote invalid output: "),
     ],
 )
-def test_a_job_that_goes_wrong_fails_with_one_sentence(
-    jobs: Jobs, name: str, sentence: str
-) -> None:
+def test_a_failing_job_reports_one_sentence(jobs: Jobs, name: str, sentence: str) -> None:
     ended = jobs.start(name).take()
     assert ended.state == "failed"
     assert ended.sentence.startswith(sentence)
@@ -187,11 +185,11 @@ def test_a_job_that_goes_wrong_fails_with_one_sentence(
     assert jobs.start("finishes").take().state == "finished"
 
 
-def test_the_end_of_its_log_stays_with_a_run_that_failed(jobs: Jobs) -> None:
+def test_a_failed_run_keeps_the_end_of_its_log(jobs: Jobs) -> None:
     assert jobs.start("fails").take().tail == tuple(map(str, range(30, 50)))
 
 
-def test_a_killed_child_fails_its_run_and_nothing_else(jobs: Jobs) -> None:
+def test_a_killed_child_fails_only_its_run(jobs: Jobs) -> None:
     ended = jobs.start("ignores everything")
     os.kill(jobs.running().tasks, SIGKILL)
     state = ended.take()
@@ -210,7 +208,7 @@ def test_a_killed_child_fails_its_run_and_nothing_else(jobs: Jobs) -> None:
         ({"nice": 19}, 19, SCHED_IDLE),
     ],
 )
-def test_a_job_stands_back_behind_the_broker(
+def test_a_job_runs_at_lower_priority_than_the_broker(
     jobs: Jobs, limits: dict[str, Any], behind: int, policy: int
 ) -> None:
     ended = jobs.start("waits for cancel", **limits)
@@ -222,7 +220,7 @@ def test_a_job_stands_back_behind_the_broker(
     assert ended.take().state == "cancelled"
 
 
-def test_cancel_is_asked_first(jobs: Jobs) -> None:
+def test_a_cancelled_job_is_first_asked_to_stop(jobs: Jobs) -> None:
     ended = jobs.start("waits for cancel")
     assert jobs.cancel(jobs.running().run)
     assert ended.take().state == "cancelled"
@@ -230,7 +228,7 @@ def test_cancel_is_asked_first(jobs: Jobs) -> None:
 
 @pytest.mark.usefixtures("short_steps")
 @pytest.mark.parametrize("name", ["waits for the end", "ignores everything"])
-def test_who_does_not_cancel_is_hung_up_on_and_then_killed(jobs: Jobs, name: str) -> None:
+def test_a_job_that_ignores_a_cancel_gets_sighup_and_then_sigkill(jobs: Jobs, name: str) -> None:
     ended = jobs.start(name)
     running = jobs.running()
     assert jobs.cancel(running.run)
@@ -239,7 +237,7 @@ def test_who_does_not_cancel_is_hung_up_on_and_then_killed(jobs: Jobs, name: str
 
 
 @pytest.mark.usefixtures("short_steps")
-def test_the_whole_group_is_killed(jobs: Jobs) -> None:
+def test_a_jobs_whole_process_group_is_killed(jobs: Jobs) -> None:
     ended = jobs.start("has a child")
     running = jobs.running()
     assert not has_ended(running.tasks, 0.0)
@@ -249,12 +247,12 @@ def test_the_whole_group_is_killed(jobs: Jobs) -> None:
 
 
 @pytest.mark.usefixtures("short_steps")
-def test_a_run_past_its_deadline_is_ended_and_says_so(jobs: Jobs) -> None:
+def test_a_run_past_its_deadline_is_ended_and_reported(jobs: Jobs) -> None:
     ended = jobs.start("ignores everything", deadline_ms=100).take()
     assert (ended.state, ended.sentence) == ("failed", "timeout after 0 s: the run was ended")
 
 
-def test_runs_wait_for_each_other_in_order(jobs: Jobs) -> None:
+def test_runs_are_executed_one_after_another(jobs: Jobs) -> None:
     first = jobs.start("waits for cancel")
     second = jobs.start("finishes")
     running = jobs.running()
@@ -285,7 +283,9 @@ def test_too_many_waiting_runs_are_refused_at_once(
     assert jobs.start("finishes").take().sentence == "limit of 1 waiting jobs reached: retry later"
 
 
-def test_a_stop_ends_what_runs_and_answers_what_waits(real_system: ActorSystem, jobs: Jobs) -> None:
+def test_a_stop_ends_the_current_run_and_answers_waiting_ones(
+    real_system: ActorSystem, jobs: Jobs
+) -> None:
     running = jobs.start("waits for the end")
     pid = jobs.running().tasks
     waiting = jobs.start("finishes")
@@ -295,7 +295,7 @@ def test_a_stop_ends_what_runs_and_answers_what_waits(real_system: ActorSystem, 
     assert has_ended(pid)
 
 
-def test_what_the_broker_knows_is_added_to_what_was_asked(
+def test_broker_settings_are_added_to_the_requested_arguments(
     real_system: ActorSystem, tmp_path: Path
 ) -> None:
     known = {"store": "known", "published_offset": 12}

@@ -40,20 +40,20 @@ def test_a_night_in_which_the_clocks_change_has_one_occasion(
     assert [local(each, zone) for each in found] == [expected]
 
 
-def test_in_an_hour_that_comes_twice_the_next_one_is_not_in_the_past() -> None:
+def test_in_a_repeated_hour_the_next_occasion_is_in_the_future() -> None:
     occasions = Occasions("30 2 * * *", BERLIN)
     second_time = ms("2026-10-25T02:15", BERLIN, fold=1)
     assert local(occasions.after(second_time), BERLIN) == "2026-10-26T02:30:00+01:00"
 
 
-def test_every_quarter_of_an_hour_is_every_quarter_also_then() -> None:
+def test_a_quarter_hour_schedule_is_regular_through_clock_changes() -> None:
     start = ms("2026-10-25T00:00", BERLIN)
     found = occasions_between(Occasions("*/15 * * * *", BERLIN), start - 1, start + DAY_MS - 1)
     assert found == list(range(start, start + DAY_MS, 15 * MINUTE_MS))
 
 
 @pytest.mark.parametrize("expression", ["30 2 * * *", "*/7 * * * *", "0 0 1 * *", "0 12 29 2 *"])
-def test_the_last_one_is_that_before_the_next(expression: str) -> None:
+def test_the_last_occasion_precedes_the_next(expression: str) -> None:
     occasions = Occasions(expression, BERLIN)
     random = Random(5)
     for _ in range(10):
@@ -75,7 +75,7 @@ def test_the_last_one_is_that_before_the_next(expression: str) -> None:
         ("0 0 30 2 *", "no such day-of-month"),
     ],
 )
-def test_what_names_no_moment_is_refused(expression: str, why: str) -> None:
+def test_a_schedule_without_any_moment_is_refused(expression: str, why: str) -> None:
     with pytest.raises(BadExpression, match=why):
         Occasions(expression, UTC)
 
@@ -128,7 +128,7 @@ def test_three_months_with_restarts_run_each_occasion_once(
     assert clock.ran == occasions_between(clock.occasions, start, clock.now_ms)
 
 
-def test_what_was_missed_has_one_run_together() -> None:
+def test_missed_occasions_get_one_run() -> None:
     clock = Clockwork("0 * * * *", UTC, ms("2026-03-01T00:30"))
     clock.serve_until(ms("2026-03-01T02:10"))
     clock.now_ms = ms("2026-03-04T09:20")
@@ -166,7 +166,7 @@ def test_a_clock_that_was_wrong_for_a_while_costs_no_occasion() -> None:
     assert clock.ran == [ms(text) for text in expected]
 
 
-def test_an_occasion_during_a_run_comes_when_it_has_ended() -> None:
+def test_an_occasion_during_a_run_follows_its_end() -> None:
     line = TimetableLine(Occasions("*/10 * * * *", UTC), ms("2026-03-01T00:05"))
     line.begin(ms("2026-03-01T00:10"), ms("2026-03-01T00:10"))
     assert line.due(ms("2026-03-01T00:35")) is None
@@ -174,7 +174,7 @@ def test_an_occasion_during_a_run_comes_when_it_has_ended() -> None:
     assert line.due(ms("2026-03-01T00:36")) == ms("2026-03-01T00:30")
 
 
-def test_an_entry_with_new_times_begins_now() -> None:
+def test_an_entry_with_changed_times_counts_from_now() -> None:
     now = ms("2026-03-02T13:00")
     old = TimetableLine(Occasions("30 2 * * *", UTC), ms("2026-03-02T02:30"))
     changed = line_from(old.to_json(), Occasions("0 12 * * *", UTC), now)

@@ -9,7 +9,7 @@ from protocol.errors import RemoteError
 from protocol.frame import FRAME_BYTES_MAX
 
 
-def test_there_are_so_many_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_kv_entries_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kv_config, "KV_ENTRIES_MAX", 3)
     kv = KvConfig({"n": {"a": "1"}})
     kv.put("n", "b", "2")
@@ -23,7 +23,7 @@ def test_there_are_so_many_entries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("long", ["namespace", "key", "value"])
-def test_what_they_have_in_all_counts_with_their_names(
+def test_the_total_size_limit_includes_namespaces_and_keys(
     monkeypatch: pytest.MonkeyPatch, long: str
 ) -> None:
     """100,000 long keys without values were a file of 390 MiB."""
@@ -55,7 +55,7 @@ def test_a_file_that_is_too_long_can_become_shorter(monkeypatch: pytest.MonkeyPa
     kv.put("n", "k", "v" * 98)
 
 
-def test_namespaces_without_an_entry_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_namespaces_are_removed_to_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kv_config, "KV_NAMESPACES_MAX", 3)
     kv = KvConfig()
     for namespace in (ORDER_TOPIC_CONFIG, "a", "b"):
@@ -71,7 +71,7 @@ def test_namespaces_without_an_entry_make_room_for_others(monkeypatch: pytest.Mo
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("char", ["v", "\x7f", "€"])
-def test_what_a_broker_is_told_of_ordered_topics_fits_into_its_frames(char: str) -> None:
+def test_the_ordered_topics_sent_to_a_broker_fit_into_a_frame(char: str) -> None:
     """With 17 values of 1 MiB no broker could register any more."""
     kv = KvConfig()
     for key in "ab":
@@ -85,7 +85,7 @@ def test_what_a_broker_is_told_of_ordered_topics_fits_into_its_frames(char: str)
     assert b'"c":"200"' in (kv.ordered() or b"")
 
 
-def test_more_ordered_topics_than_fit_are_not_told() -> None:
+def test_ordered_topics_beyond_the_frame_size_are_omitted() -> None:
     """A file from before the limit has too many; removal helps."""
     kv = KvConfig({ORDER_TOPIC_CONFIG: {"T": "v" * KV_ORDERED_CHARS_MAX, "U": "b:4"}})
     assert kv.has_too_much_order and kv.ordered() is None

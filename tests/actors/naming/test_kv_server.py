@@ -18,7 +18,7 @@ from tests.support.name_servers import KV_PATH, TOPIC, name_server, registration
 from tests.support.peers import RecordingPeer, ask, request
 
 
-def test_settings_that_come_together_are_few_texts_and_their_senders_are_told_then(
+def test_a_batch_of_settings_is_written_together_and_answered_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each had the whole file made on the loop: 0.2 s and more with 60 MiB."""
@@ -43,7 +43,7 @@ def test_settings_that_come_together_are_few_texts_and_their_senders_are_told_th
     assert table == {"configTable": {"N": {f"k{n}": str(n) for n in range(200)}}}
 
 
-def test_a_file_with_too_many_ordered_topics_keeps_no_broker_out() -> None:
+def test_a_file_with_too_many_ordered_topics_does_not_block_registration() -> None:
     disk = FakeDisk()
     text = format_kv({ORDER_TOPIC_CONFIG: {"T": "v" * (KV_ORDERED_CHARS_MAX + 1)}})
     disk.make_dirs("/data")

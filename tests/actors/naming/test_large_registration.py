@@ -85,7 +85,7 @@ def test_very_many_topics_are_registered_in_parts_that_fit_into_frames() -> None
 
 
 @pytest.mark.heavy
-def test_of_very_many_topics_only_what_has_changed_is_registered_again() -> None:
+def test_only_changes_of_a_large_topic_table_are_registered_again() -> None:
     with crowded() as (bench, namesrv):
         namesrv.take_sizes()
         table = many(2)
@@ -101,7 +101,7 @@ def test_of_very_many_topics_only_what_has_changed_is_registered_again() -> None
 
 
 @pytest.mark.heavy
-def test_a_name_server_that_has_forgotten_very_many_topics_gets_them_all_again() -> None:
+def test_a_restarted_name_server_gets_a_large_topic_table_completely() -> None:
     with crowded() as (bench, namesrv):
         namesrv.take_sizes()
         namesrv.routes = RouteTable()
@@ -112,7 +112,7 @@ def test_a_name_server_that_has_forgotten_very_many_topics_gets_them_all_again()
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("part", [1, 2, 4])
-def test_very_many_topics_of_which_a_part_was_refused_come_again(part: int) -> None:
+def test_a_partly_refused_large_registration_is_repeated(part: int) -> None:
     with crowded(fails_at=part) as (bench, namesrv):
         assert len(namesrv.take_sizes()) == part
         namesrv.fails_at = -1
@@ -124,7 +124,7 @@ def test_very_many_topics_of_which_a_part_was_refused_come_again(part: int) -> N
 
 
 @pytest.mark.heavy
-def test_parts_behind_a_closed_connection_are_not_taken_for_the_whole() -> None:
+def test_parts_after_a_closed_connection_do_not_count_as_complete() -> None:
     """A name server that restarted got the last part alone, with the version of the table."""
     with registration(1) as bench:
         (fake,) = bench.namesrvs

@@ -17,7 +17,7 @@ def large(count: int = 3_000, version: int = 1) -> list[TopicConfig]:
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_a_large_registration_is_read_elsewhere_and_is_the_same(compressed: bool) -> None:
+def test_a_large_registration_is_decoded_on_a_thread_with_the_same_result(compressed: bool) -> None:
     with name_server() as system:
         answer = ask(system, "namesrv", registration(*large(), compressed=compressed))
         assert (answer.code, answer.fields, answer.body) == (0, {}, None)
@@ -28,7 +28,7 @@ def test_a_large_registration_is_read_elsewhere_and_is_the_same(compressed: bool
         assert len(TopicList.decode(listed.body).topic_list) == 3_000
 
 
-def test_what_comes_behind_a_large_registration_waits_for_it() -> None:
+def test_requests_after_a_large_registration_wait_for_it() -> None:
     peer = RecordingPeer()
     first = registration(*large(), version=1)
     second = registration(TopicConfig("topic-0", 9, 9), version=2)
@@ -46,7 +46,7 @@ def test_what_comes_behind_a_large_registration_waits_for_it() -> None:
         assert route(system, "topic-1").code == ResponseCode.TOPIC_NOT_EXIST
 
 
-def test_a_broker_that_leaves_behind_its_large_registration_is_gone() -> None:
+def test_a_broker_that_disconnects_after_a_large_registration_is_removed() -> None:
     identity = {"brokerName": "broker-a", "brokerAddr": "10.0.0.1:10911"}
     identity |= {"clusterName": "C1", "brokerId": "0"}
     peer = RecordingPeer()
@@ -60,7 +60,7 @@ def test_a_broker_that_leaves_behind_its_large_registration_is_gone() -> None:
 
 
 @pytest.mark.parametrize("spoil", [(b'"perm":6', b'"perm":{}'), (b'"perm":6', b'"perm":"x"')])
-def test_a_large_registration_that_cannot_be_read_changes_nothing(
+def test_an_invalid_large_registration_changes_nothing(
     spoil: tuple[bytes, bytes],
 ) -> None:
     with name_server() as system:

@@ -54,7 +54,7 @@ def test_a_one_way_registration_counts_and_is_not_answered() -> None:
         assert route(system, "TopicTest").code == 0
 
 
-def test_a_missing_route_is_answered_with_4_9_7s_words() -> None:
+def test_a_missing_route_is_answered_with_the_text_of_4_9_7() -> None:
     with name_server() as system:
         answer = route(system, "nope")
         assert (answer.code, answer.fields) == (ResponseCode.TOPIC_NOT_EXIST, None)
@@ -64,7 +64,7 @@ def test_a_missing_route_is_answered_with_4_9_7s_words() -> None:
         )
 
 
-def test_the_dialect_of_a_route_depends_on_the_client() -> None:
+def test_the_json_form_of_a_route_depends_on_the_client() -> None:
     with name_server() as system:
         ask(system, "namesrv", registration(TOPIC))
         assert b'{"0":"10.0.0.1:10911"}' in (route(system, "TopicTest", version=401).body or b"")
@@ -97,7 +97,7 @@ def test_a_registration_with_a_wrong_checksum_is_refused() -> None:
         assert ask(system, "namesrv", registration(TOPIC, crc=0)).code == 0
 
 
-def test_a_broken_registration_is_answered_and_does_no_harm() -> None:
+def test_an_invalid_registration_is_answered_and_changes_nothing() -> None:
     with name_server() as system:
         header = RegisterBrokerHeader("b", "h:1", "c", "h:2", 0, compressed=True).encode()
         command = request(RequestCode.REGISTER_BROKER, header, b"not zlib")
@@ -105,7 +105,7 @@ def test_a_broken_registration_is_answered_and_does_no_harm() -> None:
         assert ask(system, "namesrv", registration(TOPIC)).code == 0
 
 
-def test_a_silent_broker_is_gone_after_two_minutes() -> None:
+def test_a_silent_broker_is_removed_after_two_minutes() -> None:
     with name_server() as system:
         ask(system, "namesrv", registration(TOPIC))
         system.advance(120_000)
@@ -114,7 +114,7 @@ def test_a_silent_broker_is_gone_after_two_minutes() -> None:
         assert route(system, "TopicTest").code == ResponseCode.TOPIC_NOT_EXIST
 
 
-def test_the_question_for_the_data_version_keeps_a_broker_alive() -> None:
+def test_a_data_version_query_keeps_a_broker_alive() -> None:
     with name_server() as system:
         identity = {
             "brokerName": "broker-a",
@@ -134,7 +134,7 @@ def test_the_question_for_the_data_version_keeps_a_broker_alive() -> None:
         assert route(system, "TopicTest").code == 0
 
 
-def test_a_broker_is_gone_at_once_with_its_connection() -> None:
+def test_a_broker_is_removed_at_once_with_its_connection() -> None:
     with name_server() as system:
         peer = RecordingPeer()
         ask(system, "namesrv", registration(TOPIC), peer)
@@ -157,7 +157,7 @@ def test_two_brokers_of_one_name_and_id_are_named_in_the_log() -> None:
         assert found.broker_datas[0].broker_addrs == {0: "10.0.0.2:10911"}, "as in 4.9.7"
 
 
-def test_a_broker_that_comes_back_at_another_address_is_no_rival_of_itself() -> None:
+def test_a_broker_with_a_new_address_is_not_its_own_rival() -> None:
     with name_server() as system, capture_logs() as logs:
         before = RecordingPeer()
         ask(system, "namesrv", registration(TOPIC), before)
@@ -168,7 +168,7 @@ def test_a_broker_that_comes_back_at_another_address_is_no_rival_of_itself() -> 
         assert not [entry for entry in logs if entry["log_level"] == "warning"]
 
 
-def test_ordered_topics_are_told_to_brokers_and_if_wanted_to_clients() -> None:
+def test_ordered_topics_are_sent_to_brokers_and_optionally_to_clients() -> None:
     with name_server(order_message_enable=True) as system:
         fields = {"namespace": "ORDER_TOPIC_CONFIG", "key": "TopicTest", "value": "broker-a:4"}
         assert ask(system, "namesrv", request(RequestCode.PUT_KV_CONFIG, fields)).code == 0
@@ -197,7 +197,7 @@ def test_settings_for_clients_survive_a_restart() -> None:
         assert found.body == b'{"table":{"k":"v"}}'
 
 
-def test_a_setting_that_the_disk_refuses_is_answered_with_an_error() -> None:
+def test_a_setting_that_cannot_be_saved_is_answered_with_an_error() -> None:
     fields = {"namespace": "N", "key": "k", "value": "v"}
     disk = FakeDisk()
     with name_server(disk) as system:
@@ -208,7 +208,7 @@ def test_a_setting_that_the_disk_refuses_is_answered_with_an_error() -> None:
 
 
 @pytest.mark.parametrize("taken", ["$ref", "@type"])
-def test_a_key_that_means_something_to_the_file_is_refused(taken: str) -> None:
+def test_a_key_with_characters_special_to_the_file_is_refused(taken: str) -> None:
     disk = FakeDisk()
     with name_server(disk) as system:
         for namespace, key in (("N", taken), (taken, "k")):
@@ -218,7 +218,7 @@ def test_a_key_that_means_something_to_the_file_is_refused(taken: str) -> None:
             assert f"no entry can be called {taken}" in (answer.remark or "")
 
 
-def test_a_topic_with_a_number_that_no_java_client_reads_refuses_the_registration() -> None:
+def test_a_topic_number_out_of_javas_range_refuses_the_registration() -> None:
     with name_server() as system:
         for compressed in (False, True):
             bad = registration(TOPIC, TopicConfig("Bad", 1 << 31, 4), compressed=compressed)
@@ -329,7 +329,7 @@ def _register_version(
     ask(system, "namesrv", request(RequestCode.REGISTER_BROKER, header.encode(), body))
 
 
-def test_the_originals_routes_and_clusters_are_answered_byte_by_byte() -> None:
+def test_routes_and_clusters_equal_the_originals_byte_for_byte() -> None:
     """From what its answer says, the state is made again that it was given in."""
     codes = (RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO)
     compared: Counter[int] = Counter()
@@ -378,7 +378,7 @@ def test_a_topic_without_a_name_is_ignored() -> None:
         assert loads(bytes(answer.body or b"")) == {"topicList": []}
 
 
-def test_a_data_version_is_short() -> None:
+def test_the_encoded_data_version_is_short() -> None:
     with name_server() as system:
         fields = {"brokerName": "b", "brokerAddr": "a:1", "clusterName": "c", "brokerId": "0"}
         body = b'{"counter":1%s}' % (b" " * (1 << 16))

@@ -22,7 +22,7 @@ from tests.support.registering import QUERY, REGISTER, UNREGISTER, registered, r
 from tests.support.told import times
 
 
-def test_a_broker_registers_at_once_after_ten_seconds_and_then_in_its_rhythm() -> None:
+def test_a_broker_registers_at_once_after_ten_seconds_and_then_periodically() -> None:
     with registration() as bench:
         bench.system.advance(5000)
         assert bench.namesrvs[0].take() == [], "no port is open yet"
@@ -73,7 +73,7 @@ def test_a_name_server_that_is_down_is_tried_again_soon() -> None:
         assert bench.namesrvs[1].take() == []
 
 
-def test_a_name_server_that_has_closed_the_connection_is_registered_at_again_soon() -> None:
+def test_a_broker_registers_again_soon_after_a_closed_connection() -> None:
     with registration(1) as bench:
         bench.listen()
         bench.system.advance(20_000)
@@ -85,7 +85,7 @@ def test_a_name_server_that_has_closed_the_connection_is_registered_at_again_soo
         assert bench.namesrvs[0].take() == []
 
 
-def test_a_name_server_that_sends_no_frames_is_told_of_once_a_minute_and_registered_at() -> None:
+def test_a_name_server_that_sends_no_frames_is_logged_once_a_minute() -> None:
     with registration(1) as bench, capture_logs() as logs:
         bench.listen()
         bench.system.advance(20_000)
@@ -126,7 +126,7 @@ def test_new_topics_of_a_batch_are_one_registration_without_order() -> None:
         assert bench.topics.take() == [], "one-way: there is no answer"
 
 
-def test_topics_that_come_before_the_ports_are_open_wait_for_them() -> None:
+def test_topics_created_before_the_ports_open_are_registered_then() -> None:
     with registration() as bench:
         bench.tell(RegisterAll())
         bench.tell(RegisterTopic(TopicConfig("New"), DataVersion(1, 1)))
@@ -135,7 +135,7 @@ def test_topics_that_come_before_the_ports_are_open_wait_for_them() -> None:
         assert bench.namesrvs[0].take() == [REGISTER]
 
 
-def test_without_force_a_broker_registers_only_where_it_must() -> None:
+def test_without_force_a_broker_registers_only_with_outdated_name_servers() -> None:
     known = {"version": DataVersion(1000, 3)}
 
     def answer(request: RemotingCommand) -> RemotingCommand:
@@ -155,7 +155,7 @@ def test_without_force_a_broker_registers_only_where_it_must() -> None:
         assert bench.namesrvs[0].take() == [QUERY, REGISTER]
 
 
-def test_a_broker_that_may_not_be_written_says_so_with_each_topic() -> None:
+def test_a_read_only_broker_registers_each_topic_as_read_only() -> None:
     with registration(1, broker_permission=4) as bench:
         bench.listen()
         (request,) = bench.namesrvs[0].asked
@@ -174,7 +174,7 @@ def test_an_invalid_answer_does_no_harm() -> None:
         assert bench.namesrvs[0].take() == [REGISTER, REGISTER]
 
 
-def test_a_slave_learns_where_its_master_is_and_that_it_is_gone() -> None:
+def test_a_slave_learns_its_masters_address_and_disappearance() -> None:
     with registration(broker_role="SLAVE", broker_id=1) as bench:
         fields = {"haServerAddr": "10.9.0.2:10912", "masterAddr": "10.0.0.2:10911"}
         for namesrv in bench.namesrvs:
@@ -196,7 +196,7 @@ def test_a_master_does_not_ask_for_a_master() -> None:
         assert bench.master.take() == []
 
 
-def test_the_first_name_server_that_is_up_says_which_topics_are_ordered() -> None:
+def test_ordered_topics_come_from_the_first_reachable_name_server() -> None:
     with registration() as bench:
         for namesrv, topic in zip(bench.namesrvs, ("T", "U"), strict=True):
             body = KVTable({topic: "broker-a:4"}).encode()
@@ -211,7 +211,7 @@ def test_the_first_name_server_that_is_up_says_which_topics_are_ordered() -> Non
         assert bench.topics.take() == [SetOrderTopics(frozenset(("T",)))]
 
 
-def test_a_name_server_that_knows_a_million_ordered_topics_tells_of_ours() -> None:
+def test_only_own_topics_are_taken_from_a_million_ordered_topics() -> None:
     """To read them blocked the loop for 0.7 s, and one line of 9.8 MB listed them."""
     table = {f"T{number}": "b:4" for number in range(1000)} | {"New": "b:4", "U": "b:4"}
     with registration(1) as bench:
@@ -223,7 +223,7 @@ def test_a_name_server_that_knows_a_million_ordered_topics_tells_of_ours() -> No
         assert bench.topics.take() == [SetOrderTopics(frozenset(("U", "New")))]
 
 
-def test_ordered_topics_that_are_too_long_to_be_read_are_told_once_a_minute(
+def test_an_oversized_ordered_topics_list_is_logged_once_a_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(namesrv_link, "ORDERED_BYTES_MAX", 1000)
@@ -244,7 +244,7 @@ def test_ordered_topics_that_are_too_long_to_be_read_are_told_once_a_minute(
 @pytest.mark.parametrize(
     "address", ["nonsense", ":1", "h:", "h:0", "h:65536", "h:-1", "h:1\n", "a b:1", "h:١"]
 )
-def test_a_slave_is_not_led_to_what_is_no_address(where: str, address: str) -> None:
+def test_a_slave_ignores_an_invalid_master_address(where: str, address: str) -> None:
     """An invalid address must not make its actor fail."""
     fields = {"haServerAddr": "10.9.0.2:10912", "masterAddr": "10.0.0.2:10911", where: address}
     with registration(1, broker_role="SLAVE", broker_id=1) as bench, capture_logs() as logs:
@@ -278,7 +278,7 @@ def test_a_restarted_name_server_gets_the_whole_table_first() -> None:
         assert registered(request).topic_config_table == bench.table.value
 
 
-def test_a_topic_does_not_go_alone_over_a_connection_that_the_name_server_has_closed() -> None:
+def test_after_a_closed_connection_a_topic_is_not_registered_alone() -> None:
     with registration(1) as bench:
         bench.listen()
         (namesrv,) = bench.namesrvs
@@ -290,7 +290,7 @@ def test_a_topic_does_not_go_alone_over_a_connection_that_the_name_server_has_cl
 
 
 @pytest.mark.parametrize("lost", ["its answer is an error", "nothing answers to all topics"])
-def test_after_a_registration_that_may_be_lost_the_whole_table_goes(lost: str) -> None:
+def test_after_a_possibly_lost_registration_the_whole_table_is_sent(lost: str) -> None:
     """The next topic went alone, and a name server that lacked the one before never had it."""
     with registration(1) as bench:
         bench.listen()
@@ -309,9 +309,7 @@ def test_after_a_registration_that_may_be_lost_the_whole_table_goes(lost: str) -
         assert registered(request).topic_config_table == bench.table.value
 
 
-def test_without_force_a_broker_registers_where_its_version_is_known_and_topics_are_missing() -> (
-    None
-):
+def test_without_force_a_broker_registers_where_topics_are_missing() -> None:
     with registration(1, force_register=False) as bench:
         bench.listen()
         (namesrv,) = bench.namesrvs
@@ -323,7 +321,7 @@ def test_without_force_a_broker_registers_where_its_version_is_known_and_topics_
 
 
 @pytest.mark.parametrize("waits_for", ["the batch to end", "nothing: that change went unsaid"])
-def test_a_topic_goes_alone_only_when_it_is_the_one_change_since(waits_for: str) -> None:
+def test_a_topic_is_registered_alone_only_if_it_is_the_only_change(waits_for: str) -> None:
     with registration(1) as bench:
         bench.listen()
         (namesrv,) = bench.namesrvs

@@ -33,7 +33,7 @@ def brokers_of(routes: RouteTable, topic: str) -> dict[str, dict[int, str]]:
     return {data.broker_name: data.broker_addrs for data in route.broker_datas} if route else {}
 
 
-def test_a_master_brings_its_topics_and_a_slave_does_not() -> None:
+def test_a_master_registers_its_topics_and_a_slave_does_not() -> None:
     routes = RouteTable()
     register(routes, MASTER, table("t"))
     register(routes, SLAVE, table("t", "only-here"))
@@ -44,7 +44,7 @@ def test_a_master_brings_its_topics_and_a_slave_does_not() -> None:
     assert route.queue_datas == [QueueData("broker-a", 4, 4, 6, 0)]
 
 
-def test_topics_are_taken_over_when_the_data_version_differs() -> None:
+def test_topics_are_replaced_if_the_data_version_differs() -> None:
     routes = RouteTable()
     register(routes, MASTER, table("broker-a", "t"))
     register(routes, MASTER, table("broker-a", "same-version"))
@@ -53,7 +53,7 @@ def test_topics_are_taken_over_when_the_data_version_differs() -> None:
     assert set(routes.topics()) == {"broker-a", "t", "u"}, "a registration never removes topics"
 
 
-def test_a_slave_is_told_where_its_live_master_is() -> None:
+def test_a_slave_is_sent_its_live_masters_address() -> None:
     routes = RouteTable()
     assert register(routes, SLAVE, table()) == RegisterBrokerResponseHeader()
     assert register(routes, MASTER, table("t"), peer_id=2) == RegisterBrokerResponseHeader()
@@ -82,7 +82,7 @@ def test_a_silent_broker_expires_with_its_topics() -> None:
     assert routes.cluster_info().cluster_addr_table == {"C1": ["broker-b"]}
 
 
-def test_a_broker_leaves_with_its_connection_but_not_with_an_old_one() -> None:
+def test_only_the_current_connections_end_removes_a_broker() -> None:
     routes = RouteTable()
     register(routes, MASTER, table("t"), peer_id=1)
     register(routes, MASTER, table("t"), peer_id=2)
@@ -92,7 +92,7 @@ def test_a_broker_leaves_with_its_connection_but_not_with_an_old_one() -> None:
     assert routes.cluster_info().cluster_addr_table == {}
 
 
-def test_the_last_broker_of_a_name_takes_the_topics_along() -> None:
+def test_removing_the_last_broker_of_a_name_removes_its_topics() -> None:
     routes = RouteTable()
     register(routes, MASTER, table("t"))
     register(routes, SLAVE, table())
@@ -103,7 +103,7 @@ def test_the_last_broker_of_a_name_takes_the_topics_along() -> None:
     routes.unregister("broker-a", SLAVE.broker_address, 1)  # once more does no harm
 
 
-def test_a_broker_that_says_goodbye_leaves_no_other_names_at_its_address() -> None:
+def test_unregistering_removes_other_names_at_the_address() -> None:
     """Without a registration they would never expire."""
     routes = RouteTable()
     register(routes, MASTER, table("t"))
@@ -116,7 +116,7 @@ def test_a_broker_that_says_goodbye_leaves_no_other_names_at_its_address() -> No
     assert not routes.unregister("broker-b", "10.0.0.4:10911", 7), "unknown broker"
 
 
-def test_a_goodbye_takes_the_id_along_whatever_address_it_has_now() -> None:
+def test_unregistering_removes_the_broker_id_at_any_address() -> None:
     routes = RouteTable()
     register(routes, MASTER, table("t"))
     register(routes, replace(MASTER, broker_address="10.0.0.9:10911"), table("t"), peer_id=2)
@@ -124,7 +124,7 @@ def test_a_goodbye_takes_the_id_along_whatever_address_it_has_now() -> None:
     assert routes.route("t") is None, "as in 4.9.7; it registers again"
 
 
-def test_a_name_leaves_no_cluster_behind_when_its_brokers_are_gone() -> None:
+def test_a_cluster_without_brokers_is_removed() -> None:
     """4.9.7 goes on naming it in the cluster that it was in before, and mqadmin fails over that."""
     routes = RouteTable()
     register(routes, MASTER, table("t"), peer_id=1)
@@ -138,7 +138,7 @@ def clusters(routes: RouteTable) -> dict[str, list[str]]:
     return routes.cluster_info().cluster_addr_table
 
 
-def test_a_broker_that_changes_its_cluster_is_only_in_the_new_one() -> None:
+def test_a_broker_that_changes_its_cluster_leaves_the_old_one() -> None:
     """4.9.7 keeps it in both; ever new ones of a stranger were all kept, however long."""
     routes = RouteTable()
     register(routes, OTHER, table("t"), peer_id=2)
@@ -150,7 +150,7 @@ def test_a_broker_that_changes_its_cluster_is_only_in_the_new_one() -> None:
     assert routes.sizes() == (1, 2, 2)
 
 
-def test_a_slave_of_another_cluster_does_not_take_its_master_along() -> None:
+def test_a_slave_in_another_cluster_does_not_move_its_master() -> None:
     routes = RouteTable()
     register(routes, replace(SLAVE, cluster_name="C2"), table())
     assert clusters(routes) == {"C2": ["broker-a"]}
@@ -176,7 +176,7 @@ class Counted(dict[str, Any]):
         return super().values()
 
 
-def test_the_brokers_of_a_connection_leave_in_one_pass_over_what_there_is() -> None:
+def test_all_brokers_of_a_connection_are_removed_in_one_pass() -> None:
     """A hundred of 10,000 took 0.4 s of a handler, and each went through all topics."""
     routes = RouteTable()
     register(routes, MASTER, table("t", "stays"))
@@ -191,7 +191,7 @@ def test_the_brokers_of_a_connection_leave_in_one_pass_over_what_there_is() -> N
     assert routes.sizes() == (2, 1, 1)
 
 
-def test_the_same_version_keeps_a_broker_alive() -> None:
+def test_an_unchanged_data_version_keeps_a_broker_alive() -> None:
     routes = RouteTable()
     assert routes.is_changed(MASTER.broker_address, DataVersion(1000, 1))
     register(routes, MASTER, table("broker-a", "t"), now_ms=0)
@@ -201,7 +201,7 @@ def test_the_same_version_keeps_a_broker_alive() -> None:
     assert routes.expire(BROKER_EXPIRES_MS + 50) == []
 
 
-def test_write_permission_is_wiped_until_the_broker_says_something_new() -> None:
+def test_write_permission_stays_wiped_until_the_data_version_changes() -> None:
     routes = RouteTable()
     register(routes, MASTER, table("t", "u", perm=7))
     assert routes.wipe_write_perm("broker-a") == 2
@@ -215,7 +215,7 @@ def test_write_permission_is_wiped_until_the_broker_says_something_new() -> None
     assert _perm(routes, "t") == 7
 
 
-def test_topics_that_are_read_only_stay_so_when_write_permission_is_added() -> None:
+def test_read_only_topics_stay_read_only_when_write_permission_is_restored() -> None:
     routes = RouteTable()
     configs = {
         topic: TopicConfig(topic, perm=perm) for topic, perm in (("both", 6), ("read-only", 4))
@@ -229,7 +229,7 @@ def test_topics_that_are_read_only_stay_so_when_write_permission_is_added() -> N
     assert (_perm(routes, "both"), _perm(routes, "read-only")) == (6, 4)
 
 
-def test_what_a_broker_registers_after_a_wipe_is_not_overwritten() -> None:
+def test_a_registration_after_a_wipe_is_not_overwritten() -> None:
     routes = RouteTable()
     register(routes, MASTER, table("t", perm=6))
     routes.wipe_write_perm("broker-a")
@@ -244,7 +244,7 @@ def _perm(routes: RouteTable, topic: str) -> int:
     return route.queue_datas[0].perm
 
 
-def test_a_topic_is_forgotten_everywhere_or_in_one_cluster() -> None:
+def test_a_topic_is_deleted_everywhere_or_in_one_cluster() -> None:
     routes = RouteTable()
     elsewhere = RegisterBrokerHeader("broker-z", "10.0.0.9:10911", "C2", "10.0.0.9:10912", 0)
     register(routes, MASTER, table("t", "u"))
@@ -257,14 +257,14 @@ def test_a_topic_is_forgotten_everywhere_or_in_one_cluster() -> None:
     assert routes.topics_of_cluster("none") == []
 
 
-def test_clusters_and_brokers_are_topics_too() -> None:
+def test_cluster_and_broker_names_are_topics() -> None:
     routes = RouteTable()
     assert routes.system_topics() == ([], None)
     register(routes, MASTER, table("t"))
     assert routes.system_topics() == (["C1", "broker-a"], "10.0.0.1:10911")
 
 
-def test_filter_servers_are_part_of_the_route_while_there_are_any() -> None:
+def test_registered_filter_servers_are_part_of_the_route() -> None:
     routes = RouteTable()
     routes.register(MASTER, table("t"), ["f:1"], 1, 0)
     route = routes.route("t")

@@ -15,7 +15,7 @@ def asks_for_more(routes: RouteTable, version: int) -> bool:
     return routes.is_changed(ADDRESS, DataVersion(1000, version))
 
 
-def test_one_topic_that_comes_first_after_a_restart_is_not_taken_for_the_whole_table() -> None:
+def test_a_single_topic_after_a_restart_is_not_taken_for_the_whole_table() -> None:
     """The topics A to E were missing for good."""
     routes = RouteTable()
     register(routes, MASTER, table("F", version=7))
@@ -25,7 +25,7 @@ def test_one_topic_that_comes_first_after_a_restart_is_not_taken_for_the_whole_t
     assert not asks_for_more(routes, 7)
 
 
-def test_a_whole_table_is_known_by_the_name_of_its_broker_or_when_it_comes_again() -> None:
+def test_a_whole_table_is_recognized_by_its_broker_name_or_repetition() -> None:
     routes = RouteTable()
     register(routes, MASTER, table("A", "B"))
     assert asks_for_more(routes, 1)
@@ -35,7 +35,7 @@ def test_a_whole_table_is_known_by_the_name_of_its_broker_or_when_it_comes_again
     assert not asks_for_more(routes, 2)
 
 
-def test_two_updates_at_the_same_time_may_come_with_one_version() -> None:
+def test_two_concurrent_updates_with_one_version_are_both_stored() -> None:
     """Brokers read the version when they register, not when they change the topic."""
     routes = RouteTable()
     register(routes, MASTER, table(*WHOLE, version=5))
@@ -45,7 +45,7 @@ def test_two_updates_at_the_same_time_may_come_with_one_version() -> None:
     assert asks_for_more(routes, 7)
 
 
-def test_a_change_whose_registration_was_lost_comes_with_the_next_whole_table() -> None:
+def test_a_lost_change_arrives_with_the_next_whole_table() -> None:
     routes = RouteTable()
     register(routes, MASTER, table(*WHOLE, version=5))
     register(routes, MASTER, table("F", version=7))  # version 6 had changed A
@@ -54,7 +54,7 @@ def test_a_change_whose_registration_was_lost_comes_with_the_next_whole_table() 
     assert route is not None and route.queue_datas[0].read_queue_nums == 9
 
 
-def test_a_table_that_grows_without_a_new_version_is_taken_over() -> None:
+def test_a_grown_table_without_a_new_version_is_stored() -> None:
     routes = RouteTable()
     register(routes, MASTER, table(*WHOLE, version=1))
     register(routes, MASTER, table("F", version=2))
@@ -65,7 +65,7 @@ def test_a_table_that_grows_without_a_new_version_is_taken_over() -> None:
 
 
 @pytest.mark.parametrize("versions", [(1, 1), (1, 2)])
-def test_write_permission_stays_wiped_while_nothing_new_comes(versions: tuple[int, int]) -> None:
+def test_write_permission_stays_wiped_without_a_new_version(versions: tuple[int, int]) -> None:
     routes = RouteTable()
     register(routes, MASTER, table(*WHOLE, version=1))
     routes.wipe_write_perm("broker-a")
@@ -76,7 +76,7 @@ def test_write_permission_stays_wiped_while_nothing_new_comes(versions: tuple[in
     assert route is not None and route.queue_datas[0].perm == 4
 
 
-def test_topics_for_which_there_was_no_room_are_taken_over_when_there_is(
+def test_topics_refused_by_the_limit_are_stored_once_there_is_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     routes = RouteTable()

@@ -28,7 +28,7 @@ def is_free(places: ConnectionSlots) -> bool:
     return True
 
 
-def test_who_says_nothing_has_a_place_too_and_gives_it_back(tmp_path: Path) -> None:
+def test_silent_connection_takes_and_releases_a_slot(tmp_path: Path) -> None:
     places = ConnectionSlots(8, 5)
     with door(tmp_path, takes_plain=True, places=places) as made, capture_logs() as logs:
         silent = [made.comes() for _ in range(30)]
@@ -61,7 +61,7 @@ def fails(made: Door, _: Guest) -> None:
 
 @pytest.mark.parametrize("end", [goes, waits, fails])
 @pytest.mark.parametrize("says", [b"", HELLO[:6]])
-def test_a_place_is_given_back_on_every_way_out(
+def test_a_slot_is_released_however_a_connection_ends(
     tmp_path: Path, end: Callable[[Door, Guest], None], says: bytes
 ) -> None:
     places = ConnectionSlots(1)

@@ -20,7 +20,7 @@ needs_ipv6 = pytest.mark.skipif(not has_dualstack_ipv6(), reason="this machine h
 
 @needs_ipv6
 @pytest.mark.parametrize("bind", [BrokerConfig().bind_address, NamesrvConfig().bind_address, "::"])
-def test_a_server_listens_on_both_families_by_default_and_sees_ipv4_peers_as_such(
+def test_a_server_listens_on_ipv4_and_ipv6_by_default(
     bind: str,
 ) -> None:
     with open_listener(bind, 0, "listenPort") as listener:
@@ -67,7 +67,7 @@ def test_without_ipv6_in_the_kernel_a_server_listens_on_ipv4(
         ({"broker_ip2": "fd00::1", "bind_address": "127.0.0.1"}, "bindAddress is 127.0.0.1"),
     ],
 )
-def test_an_advertised_address_of_a_family_that_is_not_listened_on_refuses_the_start(
+def test_an_advertised_address_of_a_disabled_family_refuses_the_start(
     settings: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
@@ -85,7 +85,7 @@ def test_an_advertised_address_of_a_family_that_is_not_listened_on_refuses_the_s
         {"broker_ip2": "::1", "bind_address": "127.0.0.1", "broker_role": "SLAVE", "broker_id": 1},
     ],
 )
-def test_an_advertised_address_of_a_family_that_is_listened_on_is_taken(
+def test_an_advertised_address_of_an_enabled_family_is_accepted(
     settings: dict[str, Any],
 ) -> None:
     require_listened(replace(BROKER, **settings))
@@ -99,7 +99,7 @@ def test_an_ipv6_address_is_not_advertised_without_ipv6_in_the_kernel(
         require_listened(replace(BROKER, broker_ip1="::1"))
 
 
-def test_addresses_of_settings_may_stand_in_brackets() -> None:
+def test_addresses_in_settings_may_have_brackets() -> None:
     text = "brokerIP1=[::1]\nbindAddress=[::1]\nconsoleBindAddress=[::1]\n"
     config, _, _ = parse_broker_config(text)
     assert (config.broker_ip1, config.bind_address, config.console_bind_address) == ("::1",) * 3
@@ -108,7 +108,7 @@ def test_addresses_of_settings_may_stand_in_brackets() -> None:
         parse_broker_config("brokerIP1=*")
 
 
-def test_a_machine_without_an_ipv4_address_is_known_by_its_global_one_of_ipv6(
+def test_without_an_ipv4_address_the_global_ipv6_address_is_advertised(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(local_address_module, "_interface_addresses", lambda: [("lo", "127.0.0.1")])
@@ -118,7 +118,7 @@ def test_a_machine_without_an_ipv4_address_is_known_by_its_global_one_of_ipv6(
     assert local_address("fd00::9") == "fd00::9"
 
 
-def test_this_machine_reaches_a_server_by_an_address_of_its_family() -> None:
+def test_a_server_is_reachable_by_an_address_of_its_family() -> None:
     assert [reached_at(host) for host in ("*", "0.0.0.0", "::", "10.0.0.1")] == [
         *("127.0.0.1", "127.0.0.1", "::1", "10.0.0.1")
     ]

@@ -76,7 +76,7 @@ def test_an_answer_reaches_the_caller_with_the_context() -> None:
         assert bench.ends() == []
 
 
-def test_calls_are_told_apart_by_opaque_and_by_client() -> None:
+def test_calls_are_distinguished_by_opaque_and_client() -> None:
     with calls() as bench:
         one, other = RecordingPeer(), RecordingPeer()
         for context, peer in (("a", one), ("b", one), ("c", other)):
@@ -92,7 +92,7 @@ def test_calls_are_told_apart_by_opaque_and_by_client() -> None:
         assert bench.ends() == [(name, CallEnd.ANSWERED) for name in ("b", "c", "a")]
 
 
-def test_a_client_that_is_silent_has_its_time_and_no_more() -> None:
+def test_a_call_to_a_silent_client_times_out() -> None:
     with calls() as bench:
         peer = RecordingPeer()
         bench.call(peer, "patient", 2000)
@@ -109,7 +109,7 @@ def test_a_client_that_is_silent_has_its_time_and_no_more() -> None:
         assert bench.ends() == []
 
 
-def test_a_closed_connection_ends_its_calls_and_no_others() -> None:
+def test_a_closed_connection_ends_only_its_own_calls() -> None:
     with calls() as bench:
         gone, there = RecordingPeer(), RecordingPeer()
         for context, peer in (("one", gone), ("two", there), ("three", gone)):
@@ -124,7 +124,7 @@ def test_a_closed_connection_ends_its_calls_and_no_others() -> None:
         assert bench.ends() == [("two", CallEnd.ANSWERED)]
 
 
-def test_no_more_calls_wait_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_calls_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_calls, "WAITING_MAX", 2)
     with calls() as bench:
         peer = RecordingPeer()
@@ -136,7 +136,7 @@ def test_no_more_calls_wait_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> N
         assert bench.ends() == [(0, CallEnd.ANSWERED)]
 
 
-def test_a_failure_of_the_actor_ends_what_waits() -> None:
+def test_a_failure_of_the_actor_ends_pending_calls() -> None:
     with calls() as bench:
         peer = RecordingPeer()
         bench.call(peer, "waits")
@@ -149,7 +149,7 @@ def test_a_failure_of_the_actor_ends_what_waits() -> None:
         assert bench.ends() == [("the next one is asked again", CallEnd.ANSWERED)]
 
 
-def test_a_stop_ends_what_waits() -> None:
+def test_a_stop_ends_pending_calls() -> None:
     with calls() as bench:
         bench.call(RecordingPeer(), "waits")
     assert bench.ends() == [("waits", CallEnd.NOT_ASKED)]
@@ -170,7 +170,7 @@ def test_a_context_is_refused_if_the_caller_has_stopped() -> None:
 # --- over connections
 
 
-def test_both_sides_may_have_the_same_number_on_its_way() -> None:
+def test_broker_and_client_may_use_the_same_opaque_at_once() -> None:
     made = SimulatedBroker(1)
     with paired_lines(made, 1) as (line,):
         (peer,) = [actor for actor in made.system.live if isinstance(actor, Connection)]

@@ -145,7 +145,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN.keys())
-def test_a_frame_that_cannot_be_cut_closes_its_connection_and_no_other(
+def test_an_invalid_frame_length_closes_only_its_connection(
     broker: RunningBroker, line: Line, data: bytes
 ) -> None:
     with capture_logs() as logs, Line.to(broker.ports.main) as bad:
@@ -158,7 +158,7 @@ def test_a_frame_that_cannot_be_cut_closes_its_connection_and_no_other(
     assert lines[0]["reason"].startswith("bad frame: ")
 
 
-def test_the_largest_frame_is_taken(line: Line) -> None:
+def test_the_largest_frame_is_accepted(line: Line) -> None:
     """16 MiB with its length field; its message is too large, which is said politely."""
     command = send_command(topic="Topic")
     command.body = b"x"
@@ -170,7 +170,7 @@ def test_the_largest_frame_is_taken(line: Line) -> None:
     assert line.receive()[0].code == ResponseCode.MESSAGE_ILLEGAL
 
 
-def test_no_frame_whatever_its_bytes_is_our_failure() -> None:
+def test_no_frame_content_makes_the_connection_actor_fail() -> None:
     """Damaged frames are answered or close their connection; an actor never fails on one."""
     random = Random(5)
     frames = [frames_of([command]) for command in (send_command(), pull_command(), question())]
@@ -205,7 +205,7 @@ def test_a_broker_answers_an_unknown_code_with_3(broker: RunningBroker, line: Li
     assert line.ask(question()).code == ResponseCode.SUCCESS
 
 
-def test_a_name_server_is_silent_at_an_unknown_code(namesrv: RunningNamesrv) -> None:
+def test_a_name_server_does_not_answer_an_unknown_code(namesrv: RunningNamesrv) -> None:
     known = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "Nobody"})
     with Line.to(namesrv.port) as line:
         sent = line.send(RemotingCommand(9999), send_command(), known)
@@ -232,7 +232,7 @@ INCOMPLETE: dict[str, Callable[[], RemotingCommand]] = {
 
 @pytest.mark.parametrize("make", INCOMPLETE.values(), ids=INCOMPLETE.keys())
 @pytest.mark.parametrize("kind", SerializeType)
-def test_a_request_without_what_it_needs_is_answered_with_1(
+def test_a_request_without_a_required_field_is_answered_with_1(
     line: Line, make: Callable[[], RemotingCommand], kind: int
 ) -> None:
     command = make()
@@ -250,7 +250,7 @@ def test_an_answer_without_a_request_is_dropped(line: Line) -> None:
 # --- what holds a connection back
 
 
-def test_a_slow_reader_gets_everything_and_costs_little_memory(
+def test_a_slow_reader_gets_all_answers_in_bounded_memory(
     broker: RunningBroker, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_module, "UNSENT_BYTES_MAX", UNSENT_MAX_BYTES)
@@ -319,7 +319,7 @@ def test_nothing_is_read_while_too_much_is_in_flight(monkeypatch: pytest.MonkeyP
         assert connection.in_flight_bytes == 0
 
 
-def test_sends_without_an_answer_are_in_flight_no_longer_than_others() -> None:
+def test_one_way_sends_leave_the_in_flight_count() -> None:
     made = SimulatedBroker(3)
     made.make_topic()
     with paired_lines(made, lines=1) as (line,):
@@ -356,7 +356,7 @@ def test_nothing_is_read_while_too_much_is_unsent(monkeypatch: pytest.MonkeyPatc
 # --- ends
 
 
-def test_a_peer_that_leaves_during_an_answer_harms_no_other() -> None:
+def test_a_peer_that_disconnects_during_an_answer_affects_no_other() -> None:
     made = SimulatedBroker(6)
     made.make_topic()
     for _ in range(8):
@@ -377,7 +377,7 @@ def test_a_peer_that_leaves_during_an_answer_harms_no_other() -> None:
         assert other.receive_now()[0].code == ResponseCode.SUCCESS
 
 
-def test_at_a_stop_all_that_is_owed_is_sent_and_held_pulls_are_answered(
+def test_a_stop_sends_pending_answers_and_answers_held_pulls(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     with serving_broker(tmp_path_factory.mktemp("stop")) as running:

@@ -67,7 +67,7 @@ def members(made: SimulatedBroker) -> int:
 # --- connections of peers that have gone
 
 
-def test_thousands_that_go_at_once_are_ended_some_at_a_time_while_others_are_served() -> None:
+def test_thousands_of_disconnects_are_handled_in_steps() -> None:
     made = broker()
     with paired_lines(made, lines=3 * ENDS_AT_ONCE + 1) as (busy, *leaving):
         leaving[0].send(heartbeat())
@@ -92,7 +92,7 @@ def connections_in(made: SimulatedBroker) -> int:
 # --- idle connections
 
 
-def test_a_connection_without_traffic_is_closed_and_what_it_registered_is_gone() -> None:
+def test_an_idle_connection_is_closed_and_its_registrations_removed() -> None:
     made = broker()
     with paired_lines(made, lines=2) as (idle, busy):
         idle.send(heartbeat())
@@ -113,7 +113,7 @@ def test_a_connection_without_traffic_is_closed_and_what_it_registered_is_gone()
         assert len(busy.receive_now()) == 1
 
 
-def test_how_long_a_connection_may_be_idle_is_a_setting() -> None:
+def test_the_idle_timeout_is_a_setting() -> None:
     made = broker(channel_max_idle_seconds=2)
     with paired_lines(made, lines=1) as (line,):
         made.system.advance(1_900)
@@ -122,7 +122,7 @@ def test_how_long_a_connection_may_be_idle_is_a_setting() -> None:
         assert line.is_closed()
 
 
-def test_a_peer_that_takes_nothing_for_too_long_is_idle() -> None:
+def test_a_peer_that_reads_nothing_for_too_long_is_idle() -> None:
     made = broker(8)
     with paired_lines(made, lines=1) as (line,):
         connection = connection_of(made.system, line)
@@ -133,7 +133,7 @@ def test_a_peer_that_takes_nothing_for_too_long_is_idle() -> None:
 
 
 @pytest.mark.heavy
-def test_a_peer_that_takes_its_answers_slowly_is_not_idle() -> None:
+def test_a_peer_that_reads_answers_slowly_is_not_idle() -> None:
     made = broker(8)
     with paired_lines(made, lines=1) as (line,):
         connection = connection_of(made.system, line)
@@ -170,7 +170,7 @@ def test_idle_connections_of_a_running_broker_are_closed(tmp_path: Path) -> None
 # --- failures
 
 
-def test_a_connection_that_fails_is_closed_and_harms_no_other(
+def test_a_failed_connection_is_closed_and_affects_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = broker()
@@ -185,7 +185,7 @@ def test_a_connection_that_fails_is_closed_and_harms_no_other(
         assert other.receive_now()[0].code == ResponseCode.SUCCESS
 
 
-def test_when_connections_fail_their_peers_may_come_again() -> None:
+def test_peers_can_reconnect_after_the_connections_actor_fails() -> None:
     made = broker()
     with paired_lines(made, lines=2) as lines:
         made.system.address("connections").tell("no message of ours")
@@ -200,7 +200,7 @@ def test_when_connections_fail_their_peers_may_come_again() -> None:
 # --- stopping
 
 
-def test_a_stop_does_not_wait_for_ever_for_a_peer_that_takes_nothing() -> None:
+def test_a_stop_does_not_wait_forever_for_a_peer_that_reads_nothing() -> None:
     made = broker(8)
     with paired_lines(made, lines=1) as (line,):
         connection = connection_of(made.system, line)
@@ -213,7 +213,7 @@ def test_a_stop_does_not_wait_for_ever_for_a_peer_that_takes_nothing() -> None:
         assert [entry["reason"] for entry in closed] == [reason]
 
 
-def test_what_is_accepted_while_the_server_stops_is_closed() -> None:
+def test_connections_accepted_during_a_stop_are_closed() -> None:
     with simulated() as system:
         system.start(ChildSpec("connections", lambda _: Connections(IDLE_MS)))
         connections = system.address("connections").receiver
@@ -227,7 +227,7 @@ def test_what_is_accepted_while_the_server_stops_is_closed() -> None:
         near.close()
 
 
-def test_connections_that_fail_give_back_the_places_of_all() -> None:
+def test_a_failure_of_the_connections_actor_releases_all_slots() -> None:
     places = ConnectionSlots(1)
     with simulated() as system:
         system.start(ChildSpec("connections", lambda _: Connections(IDLE_MS, places)))
@@ -268,7 +268,7 @@ class Full:
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-def test_an_acceptor_pauses_when_the_machine_has_no_socket_to_give(number: int) -> None:
+def test_an_acceptor_pauses_when_the_machine_has_no_free_socket(number: int) -> None:
     full = Full(open_listener(HOST, 0, "listenPort"), number)
     listeners = [(Listener("listenPort", HOST, 1, Service({})), full)]
     with simulated() as system, capture_logs() as logs:
@@ -285,7 +285,7 @@ def test_an_acceptor_pauses_when_the_machine_has_no_socket_to_give(number: int) 
         assert len(refusals) == 2
 
 
-def test_a_peer_that_has_gone_before_it_was_accepted_is_no_matter() -> None:
+def test_a_peer_that_disconnects_before_accept_is_ignored() -> None:
     gone = Full(open_listener(HOST, 0, "listenPort"), errno.ECONNABORTED)
     listeners = [(Listener("listenPort", HOST, 1, Service({})), gone)]
     with simulated() as system, capture_logs() as logs:
@@ -316,7 +316,7 @@ def test_all_waiting_connections_are_accepted_in_one_round(real_system: ActorSys
 # --- ports
 
 
-def test_a_taken_port_is_told_with_what_to_do() -> None:
+def test_a_port_in_use_is_reported_with_a_remedy() -> None:
     with create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
         sentence = (
@@ -327,7 +327,7 @@ def test_a_taken_port_is_told_with_what_to_do() -> None:
             open_listener(HOST, port, "listenPort")
 
 
-def test_an_address_of_another_machine_is_told_with_its_reason() -> None:
+def test_a_foreign_bind_address_is_reported_with_the_reason() -> None:
     sentence = r"^Cannot listen on 192\.0\.2\.1:1 \(HA port\): this machine has no such address; "
     with pytest.raises(PortTaken, match=sentence):
         open_listener("192.0.2.1", 1, "HA port")
@@ -343,13 +343,13 @@ def test_an_address_of_another_machine_is_told_with_its_reason() -> None:
         (("::1", 5, 0, 0), ("::1", 5)),
     ],
 )
-def test_an_ipv4_peer_is_one_on_either_kind_of_socket(
+def test_an_ipv4_peer_has_its_ipv4_address_on_either_socket_family(
     remote: tuple[str, int], plain: tuple[str, int]
 ) -> None:
     assert plain_address(remote) == plain
 
 
-def test_a_server_may_listen_on_ipv6() -> None:
+def test_a_server_can_listen_on_ipv6() -> None:
     if not has_ipv6:
         pytest.skip("this machine has no IPv6")
     with open_listener("::1", 0, "listenPort") as listener:
@@ -366,7 +366,7 @@ def test_a_server_may_listen_on_ipv6() -> None:
         (errno.ENOBUFS, "No buffer space available"),
     ],
 )
-def test_a_port_that_cannot_be_had_is_a_sentence(
+def test_an_unavailable_port_is_a_one_sentence_error(
     monkeypatch: pytest.MonkeyPatch, code: int, said: str
 ) -> None:
     def refuse(*_: object, **named: object) -> None:

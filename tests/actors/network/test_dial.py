@@ -34,7 +34,7 @@ class Dribbling:
             each.close()
 
 
-def test_who_sends_a_byte_now_and_then_is_given_up(tmp_path: Path) -> None:
+def test_a_peer_that_sends_single_bytes_is_abandoned_after_the_timeout(tmp_path: Path) -> None:
     told, calls = Told("slave"), Certificates(tmp_path).calls()
     with create_server((HOST, 0)) as listener:
         clock = Dribbling(listener)

@@ -22,7 +22,7 @@ class Worker:
         return self._left > 0
 
 
-def test_turns_go_round_and_end() -> None:
+def test_turns_rotate_and_end() -> None:
     asked: list[None] = []
     done: list[str] = []
     turns = FairScheduler(lambda: asked.append(None))
@@ -36,7 +36,7 @@ def test_turns_go_round_and_end() -> None:
     assert len(done) == 4
 
 
-def test_the_first_of_a_round_needs_no_turn_while_none_waits() -> None:
+def test_the_first_connection_of_a_round_needs_no_turn() -> None:
     turns = FairScheduler(lambda: None)
     assert [turns.is_first(1), turns.is_first(1), turns.is_first(2)] == [True, False, True]
     turns.wait(Worker("a", 1, []))
@@ -68,7 +68,7 @@ def noted_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return read
 
 
-def test_of_short_records_of_tls_one_read_is_done_in_a_round_too(
+def test_short_tls_records_also_cause_one_read_a_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read = noted_reads(monkeypatch)
@@ -85,7 +85,7 @@ def test_of_short_records_of_tls_one_read_is_done_in_a_round_too(
         assert [len(line.receive_now()) for line in (*lines, plain)] == [1, 1, 1]
 
 
-def test_of_long_frames_one_piece_is_read_in_a_round_and_the_others_in_their_turn(
+def test_a_long_frame_is_read_one_piece_a_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read = noted_reads(monkeypatch)
@@ -109,7 +109,7 @@ def test_of_long_frames_one_piece_is_read_in_a_round_and_the_others_in_their_tur
         assert len(other.receive_now()) == 1
 
 
-def test_a_read_of_many_requests_is_answered_whole_and_then_the_next() -> None:
+def test_all_requests_of_a_read_are_answered_before_the_next_read() -> None:
     made = SimulatedBroker(1)
     made.make_topic()
     header = QueueHeader("Topic", 0).encode()
@@ -126,7 +126,7 @@ def test_a_read_of_many_requests_is_answered_whole_and_then_the_next() -> None:
         assert len(greedy.receive_now()) == 1, "it is read again"
 
 
-def test_of_a_read_no_turn_decodes_more_than_its_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_turn_decodes_at_most_its_share_of_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[int] = []
     more = Stream.more
 

@@ -76,7 +76,7 @@ def broker(*hooks: Hook, **options: Any) -> SimulatedBroker:
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_a_hook_sees_a_send_come_and_where_it_went(flush: str) -> None:
+def test_a_hook_sees_a_send_and_its_result(flush: str) -> None:
     diary = Diary()
     made = broker(diary, store_config=replace(STORE, flush_disk_type=flush))
     made.send(queue_id=2)
@@ -125,7 +125,7 @@ def test_a_hook_sees_each_send_of_a_read_and_the_one_way_ones() -> None:
     assert len(peer.received) == 3
 
 
-def test_a_send_that_waits_for_its_topic_is_seen_once() -> None:
+def test_a_hook_sees_a_parked_send_once() -> None:
     diary = Diary()
     made = broker(diary)
     assert made.send(topic="New").code == ResponseCode.SUCCESS
@@ -134,7 +134,7 @@ def test_a_send_that_waits_for_its_topic_is_seen_once() -> None:
     assert [context.success for context in diary.after] == [True, False]
 
 
-def test_a_slave_s_hooks_learn_that_nothing_is_taken() -> None:
+def test_hooks_of_a_slave_see_refused_sends() -> None:
     diary = Diary()
     config = replace(BROKER, broker_role="SLAVE", broker_id=1)
     made = SimulatedBroker(6, config=config, hooks=[diary])
@@ -174,14 +174,14 @@ def test_hooks_are_called_in_the_order_in_which_they_were_registered() -> None:
     assert calls == ["before a", "before b", "after a", "after b"]
 
 
-def test_only_what_a_hook_sees_is_prepared_for_it() -> None:
+def test_unused_hooks_cost_no_preparation() -> None:
     nothing, sends, pulls = Hooks(), Hooks([Diary()]), Hooks([PullDiary()])
     assert (nothing.see_sends, nothing.see_pulls, nothing.see_send_backs) == (False, False, False)
     assert (sends.see_sends, sends.see_pulls, sends.see_send_backs) == (True, False, False)
     assert (pulls.see_sends, pulls.see_pulls, pulls.see_send_backs) == (False, True, False)
 
 
-def test_a_hook_sees_a_pull_come_and_what_it_brought() -> None:
+def test_a_hook_sees_a_pull_and_its_result() -> None:
     diary = PullDiary()
     made = broker(diary)
     for body in (b"one", b"two", b"three"):
@@ -199,7 +199,7 @@ def test_a_hook_sees_a_pull_come_and_what_it_brought() -> None:
     assert diary.pairs[0][0] is diary.pairs[0][1]
 
 
-def test_a_hook_sees_a_held_pull_once_when_it_comes_and_once_when_it_is_answered() -> None:
+def test_a_hook_sees_a_held_pull_on_arrival_and_on_answer() -> None:
     diary = PullDiary()
     made = broker(diary)
     answers: list[RemotingCommand] = []

@@ -12,19 +12,19 @@ from actors.network.known_hosts import KnownHosts
     "host",
     ["127.0.0.1", "127.0.0.1:5557", "[::1]:5557", "[fd00::1]", "localhost", "LOCALHOST:1", "a.b:9"],
 )
-def test_addresses_and_known_names_may_be_asked_for(host: str) -> None:
+def test_requests_for_addresses_and_known_host_names_are_accepted(host: str) -> None:
     assert KnownHosts([" A.b. "]).knows(host)
 
 
 @pytest.mark.parametrize(
     "host", ["", ":80", "evil.example", "a.b.evil.example", "127.0.0.1.evil.example", "a b"]
 )
-def test_other_names_may_not(host: str) -> None:
+def test_requests_for_unknown_host_names_are_refused(host: str) -> None:
     assert not KnownHosts(["a.b", ""]).knows(host)
     assert KnownHosts(["*"]).knows(host) == bool(host.partition(":")[0])
 
 
-def test_a_servers_own_names_and_names_of_monitoringhosts_are_known(
+def test_own_host_names_and_monitoringhosts_are_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(metrics_server, "gethostname", lambda: "Node-7")

@@ -49,7 +49,7 @@ def test_over_the_total_limit_the_longest_holder_is_closed() -> None:
     assert made.total_bytes == 90
 
 
-def test_who_gets_on_is_no_longer_the_oldest() -> None:
+def test_a_holder_that_makes_progress_is_no_longer_the_oldest() -> None:
     made = held()
     peers = [Peer(f"10.0.0.{number}", 1, made) for number in range(4)]
     for peer in peers[:3]:
@@ -59,7 +59,7 @@ def test_who_gets_on_is_no_longer_the_oldest() -> None:
     assert [bool(peer.reason) for peer in peers] == [False, True, False, False]
 
 
-def test_over_the_limit_of_an_address_only_its_own_are_closed() -> None:
+def test_over_the_limit_of_an_address_only_its_connections_are_closed() -> None:
     made = held()
     other = Peer("10.0.0.1", 1, made)
     made.note(other, 10, is_moving=False)
@@ -70,7 +70,7 @@ def test_over_the_limit_of_an_address_only_its_own_are_closed() -> None:
     assert made.total_bytes == 50
 
 
-def test_one_alone_may_be_too_much() -> None:
+def test_a_single_connection_over_the_quota_is_closed() -> None:
     made = held()
     peer = Peer("10.0.0.1", 1, made)
     made.note(peer, 51, is_moving=False)
@@ -107,7 +107,7 @@ def test_closings_are_one_line_a_minute() -> None:
     ]
 
 
-def test_a_flood_of_connections_is_no_flood_of_lines() -> None:
+def test_a_flood_of_connections_logs_few_lines() -> None:
     now_ms = 0.0
     closings = CloseLog(lambda: now_ms)
     with capture_logs() as logs:
@@ -145,12 +145,12 @@ def test_without_a_setting_slots_are_unlimited() -> None:
     assert {places.take("10.0.0.1") for _ in range(5000)} == {None}
 
 
-def test_a_frame_has_half_a_minute_and_a_second_for_each_64_kib() -> None:
+def test_a_frames_deadline_is_half_a_minute_plus_a_second_per_64_kib() -> None:
     assert half_frame_ms(100) < 30_002
     assert half_frame_ms(16 << 20) == 30_000 + 256_000
 
 
-def test_some_descriptors_are_kept_for_files() -> None:
+def test_some_descriptors_are_reserved_for_files() -> None:
     first = descriptors_for_peers()
     assert first is None or first >= DESCRIPTORS_KEPT
 
@@ -184,14 +184,14 @@ def test_an_ipv6_network_counts_as_one_address() -> None:
         ("not:an:address", "not:an:address"),
     ],
 )
-def test_what_counts_as_one_address(host: str, network: str) -> None:
+def test_the_address_key_groups_ipv6_networks_and_mapped_ipv4(host: str, network: str) -> None:
     assert network_of(host) == network
 
 
 @pytest.mark.parametrize(
     ("most", "first"), [(300, 236), (1024, 960), (100, 50), (RLIM_INFINITY, None)]
 )
-def test_the_last_64_descriptors_are_for_files_or_half_where_there_are_few(
+def test_up_to_64_descriptors_are_reserved_for_files(
     most: int, first: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "getrlimit", lambda _: (most, most))

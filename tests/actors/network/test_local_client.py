@@ -49,7 +49,7 @@ def test_a_message_is_stored_with_the_host_of_its_client() -> None:
         assert record.born_host == client.host
 
 
-def test_a_send_that_cannot_be_read_is_answered_by_1() -> None:
+def test_an_invalid_send_is_answered_with_1() -> None:
     made = broker()
     command = send_command()
     assert command.fields is not None
@@ -71,7 +71,7 @@ NOT_IMPLEMENTED = (13, 22, 23, 27, *range(209, 215), 301, 302, 220, 221, 39, 40,
 
 
 @pytest.mark.parametrize("code", NOT_IMPLEMENTED)
-def test_what_4_9_7_does_not_implement_is_answered_as_there(code: int) -> None:
+def test_codes_that_4_9_7_does_not_implement_are_answered_as_there(code: int) -> None:
     made = broker()
     answer = made.ask(RemotingCommand(code))
     assert (answer.code, answer.remark) == (3, f" request type {code} not supported")
@@ -95,7 +95,7 @@ def members(client: LocalClient) -> bytes:
     return bytes(client.request(asked).body or b"")
 
 
-def test_a_client_hears_of_others_and_is_forgotten_when_it_closes() -> None:
+def test_a_client_gets_group_changes_and_is_removed_when_it_closes() -> None:
     made = broker()
     first, second = made.new_client(2), made.new_client(3)
     first.request(heartbeat("one"))

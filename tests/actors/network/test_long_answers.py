@@ -30,14 +30,14 @@ def answer_of(writer: type[LongAnswers] | type[TableEncoder], body: KVTable) -> 
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_a_long_answer_has_its_body(writer: type[LongAnswers] | type[TableEncoder]) -> None:
+def test_a_long_answer_carries_its_body(writer: type[LongAnswers] | type[TableEncoder]) -> None:
     answer = answer_of(writer, KVTable({"k": "v"}))
     assert answer.code == ResponseCode.SUCCESS
     assert answer.body == KVTable({"k": "v"}).encode()
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_what_no_frame_holds_is_answered_with_an_error_that_one_does(
+def test_an_answer_too_long_for_a_frame_becomes_an_error(
     writer: type[LongAnswers] | type[TableEncoder],
 ) -> None:
     answer = answer_of(writer, KVTable({"k": "v" * FRAME_BYTES_MAX}))

@@ -7,7 +7,7 @@ from tests.support.brokers import SimulatedBroker, send_command
 from tests.support.sockets import paired_lines
 
 
-def test_one_way_sends_cost_no_write(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_way_sends_cause_no_socket_write(monkeypatch: pytest.MonkeyPatch) -> None:
     made = SimulatedBroker(3)
     made.make_topic()
     queued: list[bytes] = []

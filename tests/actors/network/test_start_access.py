@@ -21,7 +21,7 @@ CERTIFICATE = {"tls_server_certificate": "c", "tls_server_key": "k", "tls_server
     ("address", "is_guarded", "warnings"),
     [("0.0.0.0", False, 1), ("0.0.0.0", True, 0), ("127.0.0.1", False, 0), ("localhost", False, 0)],
 )
-def test_an_open_port_without_accounts_is_warned_of(
+def test_an_open_port_without_accounts_logs_a_warning(
     address: str, is_guarded: bool, warnings: int
 ) -> None:
     with capture_logs() as logs:
@@ -30,7 +30,7 @@ def test_an_open_port_without_accounts_is_warned_of(
 
 
 @pytest.mark.parametrize("is_white_admin", [True, False])
-def test_allowlisted_administrators_are_warned_of_at_a_start(is_white_admin: bool) -> None:
+def test_allowlisted_administrators_log_a_warning_at_a_start(is_white_admin: bool) -> None:
     system = SimulatedSystem(1, disk_with(), 1_700_000_000_000)
     settings = NamesrvConfig(acl_enable=True, acl_file=ACL_PATH, is_white_admin=is_white_admin)
     with capture_logs() as logs:
@@ -64,7 +64,7 @@ CLIENTS, REPLICATION = "tls.server.mode", "tls.ha.mode"
         (BrokerConfig, {"tls_client_auth": "none"}, []),
     ],
 )
-def test_a_port_that_accepts_clients_without_a_certificate_is_warned_of(
+def test_a_port_open_to_clients_without_certificate_logs_a_warning(
     kind: type[BrokerConfig | NamesrvConfig], settings: dict[str, Any], named: list[str]
 ) -> None:
     config = kind(**{**CERTIFICATE, "tls_client_auth": "require", **settings})

@@ -65,7 +65,7 @@ def replace_files(made: Certificates, host: str, *, key: bool = True) -> None:
         os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000))
 
 
-def test_a_new_certificate_holds_for_connections_that_come_then(made: Certificates) -> None:
+def test_a_new_certificate_applies_to_new_connections(made: Certificates) -> None:
     found = contexts(made)
     before = found.server
     assert before is not None and shown_by(before, made) == "127.0.0.1"
@@ -78,7 +78,7 @@ def test_a_new_certificate_holds_for_connections_that_come_then(made: Certificat
     assert [line["event"] for line in logs] == ["TLS certificates reloaded"]
 
 
-def test_what_cannot_be_used_is_said_once_and_changes_nothing(made: Certificates) -> None:
+def test_invalid_tls_files_are_logged_once_and_change_nothing(made: Certificates) -> None:
     found = contexts(made)
     replace_files(made, "192.0.2.7", key=False)
     with capture_logs() as logs:
@@ -96,7 +96,7 @@ def test_what_cannot_be_used_is_said_once_and_changes_nothing(made: Certificates
     assert "cannot be read: No such file or directory" in logs[0]["reason"]
 
 
-def test_what_could_not_be_read_once_is_tried_at_each_look(
+def test_unreadable_tls_files_are_retried_at_each_check(
     made: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The files may be as they shall be, and only the moment was wrong: the old certificate stayed
@@ -124,7 +124,7 @@ def test_what_could_not_be_read_once_is_tried_at_each_look(
     assert found.server is not None and shown_by(found.server, made) == "192.0.2.7"
 
 
-def test_files_that_come_back_are_told_of_when_they_go_again(made: Certificates) -> None:
+def test_tls_files_missing_a_second_time_are_logged_again(made: Certificates) -> None:
     found = contexts(made)
     key, aside = made.folder / "server.key", made.folder / "aside"
     with capture_logs() as logs:
@@ -138,7 +138,7 @@ def test_files_that_come_back_are_told_of_when_they_go_again(made: Certificates)
     ] * 2
 
 
-def test_a_file_of_the_same_size_and_time_is_seen_to_be_another(made: Certificates) -> None:
+def test_a_replaced_file_of_equal_size_and_time_is_detected(made: Certificates) -> None:
     """`cp -p` keeps the time."""
     found = contexts(made)
     before = found.server
@@ -178,7 +178,7 @@ def test_a_file_that_vanishes_while_it_is_read_changes_nothing(
     assert serving.server is not before
 
 
-def test_a_server_that_takes_one_context_shows_the_newest_certificate(made: Certificates) -> None:
+def test_a_server_with_one_context_serves_the_newest_certificate(made: Certificates) -> None:
     found = contexts(made)
     followed = found.followed()
     assert shown_by(followed, made) == "127.0.0.1"
@@ -198,14 +198,14 @@ def test_a_key_that_all_local_users_can_read_is_logged(made: Certificates) -> No
     ]
 
 
-def test_a_start_with_files_that_cannot_be_used_ends_in_a_sentence(made: Certificates) -> None:
+def test_a_start_with_invalid_tls_files_is_a_one_sentence_error(made: Certificates) -> None:
     files = made.files()
     wrong = TlsSettings(tls_server_certificate=files.cert_path, tls_server_key=made.old_key())
     with pytest.raises(StoreError, match=r"^TLS: .* convert it: openssl pkcs8 -topk8"):
         TlsContexts(wrong)
 
 
-def test_calls_have_a_context_of_their_own_where_the_settings_want_it(made: Certificates) -> None:
+def test_outbound_connections_have_their_own_tls_context(made: Certificates) -> None:
     assert tls_contexts(BrokerConfig()) is None
     assert to_call_with(None, wanted=True)() is None
     found = tls_contexts(BrokerConfig(tls_enable="true", tls_client_trust=made.trust))

@@ -30,7 +30,7 @@ from tests.support.told import times
 
 
 @pytest.mark.parametrize("takes_plain", [True, False])
-def test_who_speaks_tls_gets_in_and_can_be_understood(tmp_path: Path, takes_plain: bool) -> None:
+def test_a_tls_client_is_accepted_and_served(tmp_path: Path, takes_plain: bool) -> None:
     with door(tmp_path, takes_plain=takes_plain) as made:
         guest = made.comes()
         incoming, outgoing = MemoryBIO(), MemoryBIO()
@@ -48,7 +48,7 @@ def test_who_speaks_tls_gets_in_and_can_be_understood(tmp_path: Path, takes_plai
         assert made.entrance.shaking_count == 0
 
 
-def test_who_speaks_no_tls_is_let_in_with_every_byte_or_turned_away(tmp_path: Path) -> None:
+def test_a_plain_client_is_served_or_refused_by_tls_mode(tmp_path: Path) -> None:
     with door(tmp_path / "permissive", takes_plain=True) as made:
         guest = made.comes(says=b"\0\0\0\5plain")
         (accepted,) = made.let_in()
@@ -106,7 +106,7 @@ def test_a_handshake_of_too_many_bytes_ends(
     assert [each.shaken_bytes <= HANDSHAKE_BYTES_MAX for each in begun] == [True]
 
 
-def test_a7_one_address_has_so_many_handshakes_and_no_more(tmp_path: Path) -> None:
+def test_a7_concurrent_handshakes_of_one_address_are_limited(tmp_path: Path) -> None:
     with door(tmp_path, takes_plain=True) as made:
         began = [made.comes(says=HELLO[:6]) for _ in range(HOST_MAX + 20)]
         assert made.entrance.shaking_count == HOST_SHAKING_MAX
@@ -120,7 +120,7 @@ def test_a7_one_address_has_so_many_handshakes_and_no_more(tmp_path: Path) -> No
         assert made.entrance.shaking_count == 0
 
 
-def test_a7_all_together_have_so_many_handshakes_and_the_next_wait(tmp_path: Path) -> None:
+def test_a7_concurrent_handshakes_are_limited_and_further_ones_wait(tmp_path: Path) -> None:
     with door(tmp_path, takes_plain=True) as made:
         hosts = [f"198.51.{number // 250}.{number % 250}" for number in range(100)]
         began = [made.comes(hosts[number % 100], says=HELLO[:6]) for number in range(SHAKING_MAX)]
@@ -147,7 +147,7 @@ def test_a7_connections_beyond_the_limit_of_waiting_handshakes_are_closed(
         assert times(logs, "TLS connection rejected: too many handshakes") == [1]
 
 
-def test_a7_a_place_is_free_when_the_handshake_says_so_not_when_its_time_is_over(
+def test_a7_a_slot_is_released_by_the_handshake_not_by_its_timeout(
     tmp_path: Path,
 ) -> None:
     """Otherwise steps of closed connections would pile up before the one thread."""
@@ -181,7 +181,7 @@ def test_a_step_of_a_timed_out_handshake_only_reports_that(tmp_path: Path) -> No
             assert far.recv(100) == HELLO
 
 
-def test_a_late_answer_to_an_entrance_that_failed_is_not_taken_for_anothers(
+def test_a_late_reply_for_a_failed_negotiator_is_ignored_by_the_next(
     tmp_path: Path,
 ) -> None:
     with door(tmp_path, takes_plain=True, handshakes=(thread := Told("busy")).address) as made:

@@ -55,7 +55,7 @@ def offered(*buffers: Buffer) -> list[Buffer]:
 # --- out
 
 
-def test_small_buffers_are_joined_and_large_ones_go_as_they_are() -> None:
+def test_small_buffers_are_joined_and_large_ones_sent_unchanged() -> None:
     small, large = b"ab", memoryview(bytes(JOINED_BYTES_MAX))
     assert offered(small, memoryview(b"cd"), small) == [b"abcdab"]
     assert [each is large for each in offered(large, large)] == [True, True]
@@ -78,7 +78,7 @@ def test_no_call_offers_too_many_buffers_or_too_many_bytes() -> None:
     assert [len(call) for call in long.offered] == [2, 1]
 
 
-def test_what_the_socket_did_not_take_comes_first_again_as_a_copy() -> None:
+def test_unsent_bytes_are_copied_and_sent_first() -> None:
     first, second = memoryview(b"ab" * JOINED_BYTES_MAX), memoryview(b"cd" * JOINED_BYTES_MAX)
     peer = Peer(len(first) + 1)
     transport = transport_to(peer, first, second)
@@ -92,7 +92,7 @@ def test_what_the_socket_did_not_take_comes_first_again_as_a_copy() -> None:
     assert transport.unsent_bytes == 0
 
 
-def test_what_was_not_offered_yet_is_not_copied() -> None:
+def test_buffers_not_yet_offered_to_the_socket_are_not_copied() -> None:
     views = [memoryview(bytes(JOINED_BYTES_MAX)) for _ in range(BUFFERS_PER_SEND + 1)]
     peer = Peer(1)
     transport = transport_to(peer, *views)
@@ -103,7 +103,7 @@ def test_what_was_not_offered_yet_is_not_copied() -> None:
     assert peer.offered[1][1] is not views[1]
 
 
-def test_what_has_waited_for_the_peer_is_not_touched() -> None:
+def test_bytes_waiting_for_the_peer_are_not_copied_again() -> None:
     """The bytes may be in a file, and only the kernel may meet an error of the disk."""
     peer = Peer(0)
     transport = transport_to(peer, b"a")
@@ -120,7 +120,7 @@ def test_what_has_waited_for_the_peer_is_not_touched() -> None:
     assert peer.offered[2] == [b"abcd"]
 
 
-def test_views_of_a_file_that_goes_are_copied_and_no_others() -> None:
+def test_only_views_of_a_deleted_file_are_copied() -> None:
     file, other = bytearray(b"0123456789"), bytearray(b"abc")
     transport = transport_to(peer := Peer(), memoryview(file)[:4], b"x", memoryview(other))
     transport.queue([memoryview(file)[4:]])
@@ -170,7 +170,7 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> type[Copied]:
     return Copied
 
 
-def test_what_waits_for_a_peer_with_tls_is_copied_once_however_little_it_takes(
+def test_bytes_waiting_for_a_tls_peer_are_copied_once(
     copied: type[Copied],
 ) -> None:
     answer, count = memoryview(b"a" * 100), 40_000
@@ -186,7 +186,7 @@ def test_what_waits_for_a_peer_with_tls_is_copied_once_however_little_it_takes(
     assert transport.unsent_bytes == 100 * count - 1000 - 20 * 1050
 
 
-def test_nothing_that_waits_for_a_peer_with_tls_is_a_view_of_a_file() -> None:
+def test_bytes_waiting_for_a_tls_peer_are_not_file_views() -> None:
     """The disk may fail before the bytes are sent, which would end this process."""
     file = bytearray(b"0123456789" * KEPT_BYTES_MAX)
     views = [memoryview(file)[at : at + (1 << 20)] for at in range(0, len(file), 1 << 20)]
@@ -203,7 +203,7 @@ def test_nothing_that_waits_for_a_peer_with_tls_is_a_view_of_a_file() -> None:
 
 
 @pytest.mark.parametrize("kind", [Transport, TlsTransport])
-def test_the_rest_of_a_long_answer_is_copied_as_it_halves_not_with_each_bit(
+def test_the_rest_of_a_long_answer_is_copied_only_when_it_halves(
     kind: type[Transport], copied: type[Copied]
 ) -> None:
     size = 8 << 20
@@ -226,7 +226,7 @@ def test_the_rest_of_a_long_answer_is_copied_as_it_halves_not_with_each_bit(
 # --- in, and the end
 
 
-def test_nothing_yet_is_told_from_nothing_any_more() -> None:
+def test_no_data_yet_is_distinguished_from_the_end_of_the_stream() -> None:
     near, far = socketpair()
     with near, far:
         far.setblocking(False)
@@ -238,7 +238,7 @@ def test_nothing_yet_is_told_from_nothing_any_more() -> None:
         assert transport.receive() == b""
 
 
-def test_a_closed_transport_has_let_go_of_what_waited() -> None:
+def test_a_closed_transport_releases_its_buffers() -> None:
     near, far = socketpair()
     with near:
         far.setblocking(False)
@@ -251,7 +251,7 @@ def test_a_closed_transport_has_let_go_of_what_waited() -> None:
         file.clear()
 
 
-def test_nothing_is_offered_to_a_peer_that_takes_nothing_until_it_does(
+def test_a_blocked_socket_is_not_written_until_it_is_writable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = SimulatedBroker(4)

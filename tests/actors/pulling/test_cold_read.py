@@ -116,7 +116,7 @@ def test_a_pull_is_answered_after_two_cold_reads_even_if_pages_are_cold() -> Non
         assert len(slow.taken) == 2
 
 
-def test_an_offset_that_comes_with_a_cold_pull_is_committed_once_and_at_once() -> None:
+def test_the_offset_of_a_cold_pull_is_committed_once_at_arrival() -> None:
     slow = Slow()
     with cold_broker(slow) as made:
         made.client.start(pull_command(0, sys_flag=1, commit_offset=7))
@@ -144,7 +144,7 @@ def test_a_disk_that_cannot_be_read_is_an_error_answer() -> None:
         assert code_and_bodies(made.pull(0)) == (0, [b"body"] * COUNT)
 
 
-def test_questions_about_times_wait_for_the_disk_too() -> None:
+def test_time_queries_wait_for_cold_data() -> None:
     with cold_broker() as made:
         fields = {"topic": "Topic", "queueId": "0", "timestamp": str(1 << 50)}
         answer = made.ask(RemotingCommand(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields))

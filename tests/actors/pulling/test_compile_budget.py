@@ -60,7 +60,7 @@ def test_connections_of_one_address_share_the_budget_of_four() -> None:
     assert [taken(budget, of(10 + n), expressions(60)) for n in range(8)] == [60] * 8
 
 
-def test_it_fills_again() -> None:
+def test_the_compile_budget_refills() -> None:
     clock = Clock()
     budget = CompileBudget(clock)
     taken(budget, of(1), expressions(100))
@@ -78,7 +78,7 @@ def test_compiled_expressions_are_free_for_every_client() -> None:
     assert not budget.take(of(1), "CLASS", "x")
 
 
-def test_only_so_many_are_remembered() -> None:
+def test_the_budget_table_is_bounded() -> None:
     budget = CompileBudget(Clock())
     for peer_id in range(PEERS_MAX + 5):
         budget.take(of(peer_id), "SQL92", "a = 'nobody compiled it'")

@@ -88,7 +88,7 @@ def bodies(*numbers: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("hold_ms", [0, HOLD_MS])
-def test_a_damaged_message_is_passed_over_and_all_others_come(hold_ms: int) -> None:
+def test_a_damaged_message_is_skipped_and_all_others_delivered(hold_ms: int) -> None:
     with old_broker(flip_body(2)) as made:
         assert code_and_bodies(made.pull(0, hold_ms=hold_ms)) == (0, bodies(0, 1))
         assert code_and_bodies(made.pull(2, hold_ms=hold_ms)) == (0, bodies(3, 4, 5))
@@ -96,7 +96,7 @@ def test_a_damaged_message_is_passed_over_and_all_others_come(hold_ms: int) -> N
         assert code_and_bodies(made.pull(0)) == (0, bodies(0, 1, 3, 4, 5))
 
 
-def test_the_only_message_damaged_is_passed_over_in_one_answer() -> None:
+def test_a_damaged_only_message_is_skipped_in_one_answer() -> None:
     with old_broker(flip_body(0), count=1) as made:
         outcome(made.pull(0, hold_ms=HOLD_MS), 20, "NO_MATCHED_MESSAGE", 1, 0, 1)
         outcome(made.pull(1), 19, "OFFSET_OVERFLOW_ONE", 1, 0, 1)
@@ -126,7 +126,7 @@ def test_a_flipped_tags_code_hides_no_message_of_the_tag() -> None:
         assert code_and_bodies(made.pull(2, expression="A")) == (0, bodies(2, 4))
 
 
-def test_a_pull_waits_for_the_scrubber_and_no_longer_than_it_said() -> None:
+def test_a_pull_waits_for_the_scrubber_up_to_its_timeout() -> None:
     scrubber = Silent()
     with old_broker(flip_body(2), scrubber=scrubber) as made:
         for hold_ms, waits_ms in ((HOLD_MS, HOLD_MS), (0, VERIFY_MS)):
@@ -174,7 +174,7 @@ def test_a_verified_unreadable_unit_is_skipped_and_not_verified_again() -> None:
         assert len(scrubber.asked) == 1
 
 
-def test_a_dispatcher_that_begins_again_does_not_make_a_pull_wait_longer() -> None:
+def test_a_restarted_dispatcher_does_not_delay_a_waiting_pull() -> None:
     scrubber = Silent()
     with old_broker(flip_body(2), scrubber=scrubber) as made:
         answers = start_pull(made, 2, hold_ms=HOLD_MS)
@@ -195,7 +195,7 @@ def test_a_stopping_broker_answers_pulls_that_wait_for_the_scrubber() -> None:
     outcome(answers[0], 19, "OFFSET_FOUND_NULL", 2, 0, COUNT)
 
 
-def test_a_pull_of_a_closed_connection_is_forgotten() -> None:
+def test_a_pull_of_a_closed_connection_is_dropped() -> None:
     scrubber = Silent()
     with old_broker(flip_body(2), scrubber=scrubber) as made:
         answers = start_pull(made, 2, hold_ms=HOLD_MS)
@@ -206,7 +206,7 @@ def test_a_pull_of_a_closed_connection_is_forgotten() -> None:
         made.client = made.new_client(7)
 
 
-def test_a_sound_store_raises_no_doubts() -> None:
+def test_an_intact_store_causes_no_verification() -> None:
     scrubber = Silent()
     with old_broker(nothing, scrubber=scrubber) as made:
         assert code_and_bodies(made.pull(0)) == (0, bodies(*range(COUNT)))
@@ -215,7 +215,7 @@ def test_a_sound_store_raises_no_doubts() -> None:
         assert made.broker.pull_stats.doubt_count == 0
 
 
-def test_times_are_found_in_spite_of_damage() -> None:
+def test_time_queries_work_despite_damage() -> None:
     with old_broker(flip_unit(0, 20)) as made:
         fields = {"topic": "Topic", "queueId": "0", "timestamp": "0"}
         answer = made.ask(RemotingCommand(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields))

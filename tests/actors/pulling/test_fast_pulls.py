@@ -8,7 +8,7 @@ from tests.support.brokers import pull_command, send_command
 from tests.support.sockets import Line, serving_broker
 
 
-def test_a_pull_is_answered_in_the_form_of_its_header(tmp_path: Path) -> None:
+def test_a_pull_is_answered_in_its_header_form(tmp_path: Path) -> None:
     with serving_broker(tmp_path) as running, Line.to(running.ports.main) as line:
         assert line.ask(send_command(b"pulled")).code == ResponseCode.SUCCESS
         for kind in SerializeType:
@@ -21,7 +21,7 @@ def test_a_pull_is_answered_in_the_form_of_its_header(tmp_path: Path) -> None:
                 assert [record.body for record in records] == [b"pulled"]
 
 
-def test_a_port_that_does_not_serve_pulls_says_so(tmp_path: Path) -> None:
+def test_a_port_without_pulls_refuses_them_with_an_explanation(tmp_path: Path) -> None:
     with serving_broker(tmp_path) as running, Line.to(running.ports.fast) as line:
         for kind in SerializeType:
             pull = pull_command()

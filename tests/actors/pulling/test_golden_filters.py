@@ -79,7 +79,7 @@ def fill_up(
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", GROUPS)
-def test_a_recorded_session_of_a_filtering_consumer_goes_the_same_way(name: str) -> None:
+def test_a_recorded_filtering_session_gets_the_recorded_answers(name: str) -> None:
     pairs = session(name)
     group = GROUPS[name]
     expression = expression_of(pairs, group)

@@ -76,7 +76,7 @@ def test_pulls_that_wait_for_the_scrubber_are_not_woken_by_messages() -> None:
     assert table.count == 0
 
 
-def test_a_held_pull_is_the_request_that_it_was() -> None:
+def test_a_held_pull_keeps_its_request_unchanged() -> None:
     command = pull_command(7, hold_ms=15_000)
     command.opaque, command.language, command.version, command.flag = 1 << 30, 1, 401, 2
     header = PullMessageHeader.decode(command.fields)
@@ -87,7 +87,7 @@ def test_a_held_pull_is_the_request_that_it_was() -> None:
     assert again.command.code == RequestCode.PULL_MESSAGE
 
 
-def test_a_held_pull_takes_half_a_kilobyte_at_most() -> None:
+def test_a_held_pull_takes_at_most_half_a_kilobyte() -> None:
     peer, table = RecordingPeer(), HoldTable()
     command = pull_command(1 << 40, hold_ms=60_000, topic="A topic of theirs", expression="TagA")
     frame = encode(command)

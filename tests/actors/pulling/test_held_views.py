@@ -73,7 +73,7 @@ def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
         yield Held(tmp_path / "store", made, slow)
 
 
-def test_unsent_answers_stay_intact_and_keep_no_deleted_file(held: Held) -> None:
+def test_unsent_answers_stay_intact_and_release_deleted_files(held: Held) -> None:
     before = len(held.log_files)
     unsent_bytes = held.connection.unsent_bytes
     with capture_logs() as lines:
@@ -91,7 +91,7 @@ def test_unsent_answers_stay_intact_and_keep_no_deleted_file(held: Held) -> None
         assert found == held.bodies[: len(found)] and found
 
 
-def test_an_answer_that_was_on_its_way_is_copied_out_a_little_later(held: Held) -> None:
+def test_an_answer_in_transit_is_copied_a_little_later(held: Held) -> None:
     system, log = held.made.system, held.made.broker.store.commit_log
     view = log.view(0, 1000)
     held.start_deleting()
@@ -107,7 +107,7 @@ def test_an_answer_that_was_on_its_way_is_copied_out_a_little_later(held: Held) 
     assert held.connection.unsent_bytes > UNSENT_BYTES
 
 
-def test_a_peer_for_which_too_much_would_be_copied_is_closed(
+def test_a_peer_with_too_many_unsent_file_bytes_is_closed(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_module, "COPIED_BYTES_MAX", 10_000)

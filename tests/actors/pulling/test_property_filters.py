@@ -100,7 +100,7 @@ def test_filter_data_that_lag_behind_the_subscription_are_refused() -> None:
 
 
 @pytest.mark.heavy
-def test_the_first_pull_behind_a_heartbeat_knows_its_expression() -> None:
+def test_the_first_pull_after_a_heartbeat_uses_its_expression() -> None:
     for seed in range(20):
         made = filtering(seed=seed)
         send(made, 1, 2)
@@ -161,7 +161,7 @@ def test_a_group_filters_by_its_new_expression_from_its_heartbeat_on() -> None:
     assert found(made, None) == list(range(6))
 
 
-def test_after_a_restart_the_group_goes_on_with_its_next_heartbeat() -> None:
+def test_after_a_restart_filtering_continues_with_the_next_heartbeat() -> None:
     made = filtering()
     send(made, *range(6))
     made.subscribe("a > 3", kind=SQL)
@@ -173,7 +173,7 @@ def test_after_a_restart_the_group_goes_on_with_its_next_heartbeat() -> None:
 
 
 @pytest.mark.parametrize("how", ["closed", "unregistered", "silent", "by tag"])
-def test_a_group_that_filters_no_more_leaves_its_expression_dead(how: str) -> None:
+def test_a_group_that_stops_filtering_leaves_a_dead_expression(how: str) -> None:
     made = filtering()
     made.subscribe("a > 3", kind=SQL)
     if how == "closed":
@@ -209,9 +209,7 @@ def start_pull(made: SimulatedBroker, expression: str | None, offset: int) -> li
 
 @pytest.mark.parametrize("of_group", [True, False])
 @pytest.mark.parametrize("with_bits", [True, False])
-def test_a_held_pull_is_woken_by_a_record_that_matches_only(
-    of_group: bool, with_bits: bool
-) -> None:
+def test_a_held_pull_is_woken_only_by_a_matching_record(of_group: bool, with_bits: bool) -> None:
     made = filtering(**WITH_BITS if with_bits else {})
     made.subscribe("a > 5", kind=SQL)
     send(made, 9)
@@ -235,7 +233,7 @@ def test_a_held_pull_without_a_match_gets_its_next_offset_at_the_deadline() -> N
     outcome(answers[0], 20, "NO_MATCHED_MESSAGE", 3, 0, 3)
 
 
-def test_pulls_with_other_expressions_wait_side_by_side() -> None:
+def test_pulls_with_different_expressions_are_held_together() -> None:
     made = filtering()
     low, high = start_pull(made, "a < 5", 0), start_pull(made, "a > 5", 0)
     bad, tags = start_pull(made, "colour > 3", 0), list[RemotingCommand]()
@@ -297,7 +295,7 @@ def bits_of(made: SimulatedBroker, offset: int) -> bytes | None:
     return ext.bitmap
 
 
-def test_the_bits_of_each_message_say_which_groups_want_it() -> None:
+def test_a_messages_bit_map_names_the_groups_whose_filters_match() -> None:
     made = filtering(**WITH_BITS)
     send(made, 1)
     made.subscribe("a > 5", kind=SQL, group="high")
@@ -314,7 +312,7 @@ def test_the_bits_of_each_message_say_which_groups_want_it() -> None:
     ]
 
 
-def test_the_bits_are_believed_of_messages_behind_the_expression_only() -> None:
+def test_bit_maps_are_used_only_for_messages_newer_than_the_expression() -> None:
     made = filtering(**WITH_BITS)
     made.subscribe("a > 100", kind=SQL, group="other")
     send(made, 6)
@@ -327,7 +325,7 @@ def test_the_bits_are_believed_of_messages_behind_the_expression_only() -> None:
     assert found(made, "a > 5") == [6, 7], "one that the pull brings has no bits"
 
 
-def test_bits_made_by_an_expression_that_a_crash_forgot_hide_nothing() -> None:
+def test_bit_maps_of_an_expression_lost_in_a_crash_hide_no_message() -> None:
     """The file knows the first expression; the messages' bits are those of the second."""
     store = replace(STORE, enable_consume_queue_ext=True, flush_queue_thorough_interval_ms=500)
     made = filtering(store=store, calc_filter_bit_map_enable=True)
@@ -349,7 +347,7 @@ def test_bits_made_by_an_expression_that_a_crash_forgot_hide_nothing() -> None:
     assert found(made, None) == [7]
 
 
-def test_without_the_setting_no_bits_are_made() -> None:
+def test_without_the_setting_no_bit_maps_are_written() -> None:
     made = filtering(store=WITH_BITS["store"])
     made.subscribe("a > 5", kind=SQL)
     made.system.advance(1000)

@@ -6,7 +6,7 @@ from protocol.codes import ResponseCode
 from tests.support.numbering import broker, commit, pulled, send_many
 
 
-def test_a_live_group_behind_the_end_goes_on_at_its_offset() -> None:
+def test_a_live_group_above_the_max_offset_continues_at_its_offset() -> None:
     """After the broker has lost the end of its log, later messages are not skipped."""
     with broker() as made:
         made.make_topic()
@@ -19,7 +19,7 @@ def test_a_live_group_behind_the_end_goes_on_at_its_offset() -> None:
         assert (line["log_level"], line["offset"], line["moved_to"]) == ("warning", 99, 20)
 
 
-def test_a_live_group_without_an_offset_begins_a_young_queue_at_its_first_message() -> None:
+def test_a_live_group_without_an_offset_starts_a_young_queue_at_its_first_message() -> None:
     with broker() as made:
         made.make_topic()
         made.subscribe()

@@ -71,7 +71,7 @@ def test_a_pull_is_answered_within_a_tick_of_its_deadline(hold_ms: int) -> None:
     outcome(answers[0], 19, "OFFSET_OVERFLOW_ONE", 1, 0, 1)
 
 
-def test_without_long_polling_a_pull_waits_for_a_second_at_most() -> None:
+def test_without_long_polling_a_pull_is_held_for_at_most_a_second() -> None:
     made = broker(1, long_polling_enable=False)
     answers = start_pull(made, 1, hold_ms=30_000)
     made.system.advance(900)
@@ -93,7 +93,7 @@ def test_refused_and_moved_pulls_are_not_held() -> None:
         assert [answer.code for answer in start_pull(made, **options)] == [code]
 
 
-def test_a_held_pull_commits_its_offset_once_and_at_its_beginning() -> None:
+def test_a_held_pull_commits_its_offset_once_at_arrival() -> None:
     made = broker(3)
     answers = start_pull(made, 3, sys_flag=1, commit_offset=2)
     assert committed(made) == 2
@@ -125,7 +125,7 @@ def test_one_message_wakes_all_pulls_that_wait_for_it() -> None:
     assert [code_and_bodies(answer) for (answer,) in all_answers] == [(0, [b"for all"])] * 20
 
 
-def test_only_a_tag_that_is_wanted_wakes() -> None:
+def test_only_a_subscribed_tag_wakes_a_pull() -> None:
     made = broker()
     answers = start_pull(made, expression="TagA || TagB")
     fill(made, 2, b"no", properties=tagged("TagC"))
@@ -136,14 +136,14 @@ def test_only_a_tag_that_is_wanted_wakes() -> None:
     assert record.body == b"yes"
 
 
-def test_a_tag_of_the_same_hash_wakes_too() -> None:
+def test_a_tag_with_the_same_hash_wakes_a_pull() -> None:
     made = broker()
     answers = start_pull(made, expression="AaAa")
     fill(made, 1, b"same hash", properties=tagged("BBBB"))
     assert code_and_bodies(answers[0]) == (0, [b"same hash"])
 
 
-def test_a_tag_with_a_negative_hash_wakes() -> None:
+def test_a_tag_with_a_negative_hash_wakes_a_pull() -> None:
     tag = next(f"Tag{n}" for n in range(100_000, 200_000) if java_hash_code(f"Tag{n}") < 0)
     made = broker()
     answers = start_pull(made, expression=tag)
@@ -151,7 +151,7 @@ def test_a_tag_with_a_negative_hash_wakes() -> None:
     assert code_and_bodies(answers[0]) == (0, [b"negative"])
 
 
-def test_after_unwanted_messages_the_deadline_still_counts_from_the_beginning() -> None:
+def test_unwanted_messages_do_not_extend_a_held_pulls_deadline() -> None:
     made = broker()
     answers = start_pull(made, expression="TagA")
     made.system.advance(HOLD_MS - 1_000)
@@ -161,7 +161,7 @@ def test_after_unwanted_messages_the_deadline_still_counts_from_the_beginning() 
     outcome(answers[0], 20, "NO_MATCHED_MESSAGE", 4, 0, 4)
 
 
-def test_the_subscription_of_a_heartbeat_holds_and_wakes_too() -> None:
+def test_a_pull_with_a_heartbeats_subscription_is_held_and_woken() -> None:
     made = broker()
     made.subscribe("TagA")
     answers = start_pull(made, expression=None)
@@ -182,7 +182,7 @@ def test_a_held_pull_is_checked_again_when_it_is_woken() -> None:
 # --- ends
 
 
-def test_the_pulls_of_a_closed_connection_are_forgotten() -> None:
+def test_pulls_of_a_closed_connection_are_dropped() -> None:
     made = broker()
     gone = start_pull(made)
     others: list[RemotingCommand] = []
@@ -209,7 +209,7 @@ def test_many_pulls_past_their_deadline_at_once_are_all_answered(
     assert len(late) == 1
 
 
-def test_many_pulls_of_closed_connections_are_all_forgotten(
+def test_many_pulls_of_closed_connections_are_all_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pull_hold, "TAKEN_PER_ROUND", 3)
@@ -237,7 +237,9 @@ def test_held_pulls_are_answered_when_the_broker_stops(seed: int) -> None:
     outcome(held[0][0], 19, "OFFSET_OVERFLOW_ONE", 1, 0, 1)
 
 
-def test_past_its_limit_a_pull_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_over_the_limit_of_held_pulls_a_pull_is_answered_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(held_pulls, "HELD_MAX", 2)
     made = broker(1)
     answers = [start_pull(made, 1) for _ in range(3)]
@@ -246,7 +248,7 @@ def test_past_its_limit_a_pull_is_answered_at_once(monkeypatch: pytest.MonkeyPat
     assert made.broker.pull_stats.held_count == 2
 
 
-def test_held_pulls_are_answered_when_their_holder_fails() -> None:
+def test_held_pulls_are_answered_when_pull_hold_fails() -> None:
     made = broker(1)
     answers = start_pull(made, 1)
     made.system.address("pull_hold").tell("no message of ours")

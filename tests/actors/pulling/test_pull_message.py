@@ -20,7 +20,7 @@ NOT_TAKEN = 1 << 40
 """A position that no log reaches."""
 
 
-def test_messages_are_found_with_everything_they_were_sent_with() -> None:
+def test_messages_are_returned_as_they_were_sent() -> None:
     made = broker(3)
     made.send(b"last", properties=tagged("A"), flag=9)
     made.system.drain()
@@ -31,28 +31,28 @@ def test_messages_are_found_with_everything_they_were_sent_with() -> None:
     assert b"TAGS\x01A" in records[-1].properties
 
 
-def test_an_empty_queue_has_nothing_at_0_and_moves_every_other_offset_to_0() -> None:
+def test_an_empty_queue_corrects_every_offset_to_0() -> None:
     made = broker()
     outcome(made.pull(0), 19, "NO_MESSAGE_IN_QUEUE", 0, 0, 0)
     outcome(made.pull(5), 21, "NO_MESSAGE_IN_QUEUE", 0, 0, 0)
     outcome(made.pull(5, hold_ms=60_000), 21, "NO_MESSAGE_IN_QUEUE", 0, 0, 0)
 
 
-def test_a_pull_at_the_max_offset_finds_nothing_and_one_above_is_moved_there() -> None:
+def test_a_pull_above_the_max_offset_is_corrected_to_it() -> None:
     made = broker(3)
     outcome(made.pull(3), 19, "OFFSET_OVERFLOW_ONE", 3, 0, 3)
     outcome(made.pull(4), 21, "OFFSET_OVERFLOW_BADLY", 3, 0, 3)
     outcome(made.pull(1 << 60), 21, "OFFSET_OVERFLOW_BADLY", 3, 0, 3)
 
 
-def test_a_pull_below_the_min_offset_is_moved_there() -> None:
+def test_a_pull_below_the_min_offset_is_corrected_to_it() -> None:
     made = without_first_file()
     outcome(made.pull(2), 21, "OFFSET_TOO_SMALL", 5, 5, 12)
     outcome(made.pull(-1), 21, "OFFSET_TOO_SMALL", 5, 5, 12)
     assert len(outcome(made.pull(5), 0, "FOUND", 10, 5, 12)) == 5
 
 
-def test_an_offset_in_a_missing_file_is_sent_on_to_the_next() -> None:
+def test_an_offset_in_a_missing_file_is_corrected_to_the_next_one() -> None:
     made = without_first_file()
     queue = made.broker.store.consume_queues.get("Topic", 0)
     assert queue is not None
@@ -74,7 +74,7 @@ def without_first_file() -> SimulatedBroker:
     return made
 
 
-def test_a_slave_moves_no_pull_unless_it_checks_offsets() -> None:
+def test_a_slave_corrects_offsets_only_if_set_to_check_them() -> None:
     for checks, code, following in ((False, 20, "9"), (True, 21, "3")):
         made = broker(3, store=replace(STORE, offset_check_in_slave=checks))
         made.make_group(broker_id=4)
@@ -88,7 +88,7 @@ def test_a_slave_moves_no_pull_unless_it_checks_offsets() -> None:
         made.stop()
 
 
-def test_a_pull_of_deleted_messages_is_to_be_retried() -> None:
+def test_a_pull_of_deleted_messages_is_answered_with_retry() -> None:
     made = broker(2)
     queue = made.broker.store.consume_queues.get("Topic", 0)
     assert queue is not None
@@ -124,7 +124,7 @@ def test_a_subscription_of_a_heartbeat_filters_like_one_in_the_pull() -> None:
     assert len(code_and_bodies(made.pull(expression=None))[1]) == 3
 
 
-def test_tags_of_the_same_hash_are_all_handed_out() -> None:
+def test_all_tags_with_the_same_hash_are_delivered() -> None:
     """The queue knows hashes only; the client looks again."""
     made = broker()
     for tag in ("AaAa", "BBBB", "AaBB", "other"):
@@ -138,13 +138,13 @@ def test_tags_of_the_same_hash_are_all_handed_out() -> None:
 # --- limits
 
 
-def test_no_more_messages_come_than_were_asked_for_and_never_more_than_32() -> None:
+def test_a_pull_returns_at_most_the_requested_count_and_32() -> None:
     made = broker(40)
     for asked, given in ((1, 1), (31, 31), (32, 32), (33, 32), (1000, 32)):
         assert len(outcome(made.pull(3, count=asked), 0, "FOUND", 3 + given, 0, 40)) == given
 
 
-def test_no_more_than_256_kib_come_except_for_one_message_alone() -> None:
+def test_a_pull_returns_at_most_256_kib_unless_one_message_is_longer() -> None:
     made = broker(store=replace(STORE, commit_log_file_bytes=4 << 20, max_message_bytes=1 << 20))
     fill(made, 2, bytes(300 << 10))
     fill(made, 5, bytes(80 << 10))

@@ -21,14 +21,14 @@ from tests.support.pulls import (
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 
-def test_a_broker_that_may_not_be_read_refuses_every_pull() -> None:
+def test_a_broker_without_read_permission_refuses_every_pull() -> None:
     made = broker(1, broker_permission=2)
     remark = "the broker[127.0.0.1] pulling message is forbidden"
     refused(made.pull(), ResponseCode.NO_PERMISSION, remark)
     refused(made.pull(topic="Nobody"), ResponseCode.NO_PERMISSION, remark)
 
 
-def test_an_unknown_group_is_refused_where_groups_are_not_made() -> None:
+def test_without_auto_creation_an_unknown_group_is_refused() -> None:
     made = broker(1, auto_create_group_enable=False)
     remark = f"subscription group [consumers] does not exist, {FAQ}"
     refused(made.pull(), ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
@@ -37,7 +37,7 @@ def test_an_unknown_group_is_refused_where_groups_are_not_made() -> None:
     assert made.pull().code == ResponseCode.SUCCESS
 
 
-def test_an_unknown_group_is_made_where_groups_are_made() -> None:
+def test_with_auto_creation_an_unknown_group_is_created() -> None:
     made = broker(1)
     assert made.pull(consumer_group="fresh").code == ResponseCode.SUCCESS
     made.system.drain()
@@ -51,7 +51,7 @@ def test_a_group_that_may_not_consume_is_refused() -> None:
     refused(made.pull(), ResponseCode.NO_PERMISSION, remark)
 
 
-def test_an_unknown_topic_is_not_made_by_a_pull() -> None:
+def test_a_pull_does_not_create_an_unknown_topic() -> None:
     made = broker()
     remark = f"topic[Nobody] not exist, apply first please! {FAQ}"
     refused(made.pull(topic="Nobody"), ResponseCode.TOPIC_NOT_EXIST, remark)
@@ -66,7 +66,7 @@ def test_a_topic_that_may_not_be_read_is_refused() -> None:
 
 
 @pytest.mark.parametrize("queue_id", [-1, 2, 1 << 20])
-def test_a_queue_that_is_not_there_is_refused(queue_id: int) -> None:
+def test_a_missing_queue_is_refused(queue_id: int) -> None:
     made = broker()
     made.make_topic(queues=4, read_queues=2)
     remark = (
@@ -119,9 +119,7 @@ def test_broadcast_is_refused_to_a_group_that_may_not() -> None:
 @pytest.mark.parametrize(
     ("expression", "kind"), [("||", "TAG"), ("||||", None), ("", "SQL92"), (None, "SQL92")]
 )
-def test_an_expression_that_says_nothing_is_refused(
-    expression: str | None, kind: str | None
-) -> None:
+def test_an_empty_expression_is_refused(expression: str | None, kind: str | None) -> None:
     made = broker(1)
     answer = made.pull(expression="", subscription=expression, expression_type=kind)
     remark = "parse the consumer's subscription failed"
@@ -212,7 +210,7 @@ def test_the_pulls_of_the_java_client_are_answered_as_the_original_did() -> None
         as_recorded(made, "java-4.9.7", pair)
 
 
-def test_a_java_client_that_is_ahead_of_its_heartbeat_is_answered_as_the_original_did() -> None:
+def test_a_java_client_ahead_of_its_heartbeat_is_answered_as_by_the_original() -> None:
     golden.golden_root()
     made = broker()
     made.make_topic("GT_Basic")

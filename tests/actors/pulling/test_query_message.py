@@ -67,12 +67,12 @@ def test_a_message_is_found_by_its_keys_at_once_and_oldest_first(made: Simulated
     assert bodies(query(made, "all", count=2)) == [b"3", b"4"]
 
 
-def test_a_message_that_is_found_twice_comes_once(made: SimulatedBroker) -> None:
+def test_a_message_found_by_two_keys_is_returned_once(made: SimulatedBroker) -> None:
     made.send(b"body", properties="KEYS\x01k k")
     assert bodies(query(made, "k")) == [b"body"]
 
 
-def test_the_answer_says_how_far_the_index_has_come(made: SimulatedBroker) -> None:
+def test_the_answer_reports_the_progress_of_the_index(made: SimulatedBroker) -> None:
     made.send(b"first", properties="KEYS\x01k")
     made.system.advance(5000)
     last = made.send(b"last", properties="KEYS\x01other")
@@ -92,7 +92,7 @@ def test_missing_keys_and_topics_are_not_found(made: SimulatedBroker) -> None:
         assert answer.fields == {"indexLastUpdateTimestamp": "0", "indexLastUpdatePhyoffset": "0"}
 
 
-def test_both_ends_of_the_time_range_count(made: SimulatedBroker) -> None:
+def test_a_time_range_includes_its_ends(made: SimulatedBroker) -> None:
     times = []
     for number in range(6):
         times.append(made.stored(made.send(b"%d" % number, properties="KEYS\x01k")).store_timestamp)
@@ -102,7 +102,7 @@ def test_both_ends_of_the_time_range_count(made: SimulatedBroker) -> None:
     assert query(made, "k", end_ms=times[0] - 1000).code == ResponseCode.QUERY_NOT_FOUND
 
 
-def test_one_query_finds_no_more_than_its_settings_allow(made: SimulatedBroker) -> None:
+def test_a_query_returns_at_most_the_configured_number(made: SimulatedBroker) -> None:
     for number in range(70):
         made.send(b"%d" % number, properties="KEYS\x01k")
     assert len(bodies(query(made, "k", count=1000))) == 64
@@ -118,7 +118,7 @@ def test_a_message_is_found_by_its_offset(made: SimulatedBroker) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 1, 91, 10**6, 1 << 62])
-def test_an_offset_where_no_message_begins_has_none(made: SimulatedBroker, offset: int) -> None:
+def test_an_offset_inside_a_message_is_not_found(made: SimulatedBroker, offset: int) -> None:
     made.send(b"body" * 100)
     answer = view(made, offset)
     assert answer.code == ResponseCode.SYSTEM_ERROR
@@ -126,7 +126,7 @@ def test_an_offset_where_no_message_begins_has_none(made: SimulatedBroker, offse
     assert answer.fields is None
 
 
-def test_hits_come_in_the_servers_own_serialisation(made: SimulatedBroker) -> None:
+def test_query_results_have_the_servers_header_form(made: SimulatedBroker) -> None:
     sent = made.send(b"body", properties="KEYS\x01k")
     binary = SerializeType.ROCKETMQ
     assert query(made, "k", serialize_type=binary).serialize_type == SerializeType.JSON
@@ -135,13 +135,13 @@ def test_hits_come_in_the_servers_own_serialisation(made: SimulatedBroker) -> No
     assert view(made, 10**6, binary).serialize_type == binary
 
 
-def test_a_field_that_is_missing_is_a_null_pointer(made: SimulatedBroker) -> None:
+def test_a_missing_field_is_answered_as_a_null_pointer_exception(made: SimulatedBroker) -> None:
     answer = made.ask(RemotingCommand(RequestCode.QUERY_MESSAGE, {"topic": "Topic", "key": "k"}))
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert (answer.remark or "").startswith("java.lang.NullPointerException")
 
 
-def test_a_damaged_message_is_left_out(made: SimulatedBroker) -> None:
+def test_a_damaged_message_is_omitted(made: SimulatedBroker) -> None:
     sent = [made.send(b"body %d" % n, properties="KEYS\x01k") for n in range(4)]
     made.system.advance(300)
     log, damage = made.broker.store.commit_log, made.broker.store.damage
@@ -172,7 +172,7 @@ def test_an_answer_never_gets_longer_than_a_frame(
     assert [body[:1] for body in bodies(query(made, "k"))] == [b"2", b"3"]
 
 
-def test_a_query_outlives_a_reput_that_dies_with_it() -> None:
+def test_a_query_is_answered_although_reput_fails() -> None:
     told, peer = Told("query_message"), RecordingPeer()
     request = Request(RemotingCommand(RequestCode.QUERY_MESSAGE), peer)
     WriteOutIndex(request, told.address).on_undelivered("it has died")
@@ -181,7 +181,7 @@ def test_a_query_outlives_a_reput_that_dies_with_it() -> None:
     assert peer.received == []
 
 
-def test_messages_of_other_topics_and_keys_with_the_same_hash_are_left_out(
+def test_hash_collisions_of_other_topics_and_keys_are_omitted(
     made: SimulatedBroker,
 ) -> None:
     """In Java, Aa and BB have the same hash."""
@@ -196,14 +196,14 @@ def test_messages_of_other_topics_and_keys_with_the_same_hash_are_left_out(
     assert bodies(query(made, "Aa", topic="Aa", count=1)) == [b"Aa Aa BB"]
 
 
-def test_false_hits_do_not_take_the_place_of_true_ones(made: SimulatedBroker) -> None:
+def test_hash_collisions_do_not_displace_real_hits(made: SimulatedBroker) -> None:
     made.send(b"true", properties="KEYS\x01Aa")
     for _ in range(5):
         made.send(b"false", properties="KEYS\x01BB")
     assert bodies(query(made, "Aa", count=2)) == [b"true"]
 
 
-def test_a_message_stored_at_the_begin_asked_is_found(made: SimulatedBroker) -> None:
+def test_a_message_stored_at_the_begin_time_is_found(made: SimulatedBroker) -> None:
     made.send(b"before", properties="KEYS\x01k")
     made.system.advance(1999)
     record = made.stored(made.send(b"asked", properties="KEYS\x01k"))
@@ -216,7 +216,7 @@ def test_a_message_stored_at_the_begin_asked_is_found(made: SimulatedBroker) -> 
     assert bodies(query(made, "k", end_ms=begin_ms - 1)) == [b"before"]
 
 
-def test_a_question_reads_so_many_records_and_no_more(
+def test_a_query_reads_a_limited_number_of_records(
     made: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(query_message, "CANDIDATES_MAX", 3)

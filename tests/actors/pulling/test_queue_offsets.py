@@ -27,7 +27,7 @@ def offset(made: SimulatedBroker, code: RequestCode, **fields: object) -> int:
     return int(answer.fields["offset"])
 
 
-def test_the_ends_of_a_queue_follow_its_messages() -> None:
+def test_min_and_max_offset_follow_the_messages() -> None:
     made = broker()
     for count in range(3):
         assert offset(made, RequestCode.GET_MAX_OFFSET) == count
@@ -36,7 +36,7 @@ def test_the_ends_of_a_queue_follow_its_messages() -> None:
     assert offset(made, RequestCode.GET_MAX_OFFSET, queueId=1) == 0
 
 
-def test_the_first_offset_is_that_of_the_first_message_that_is_left() -> None:
+def test_the_min_offset_is_that_of_the_first_retained_message() -> None:
     made = broker(12, store=replace(STORE, consume_queue_file_bytes=100))
     made.stop()
     made.start()
@@ -65,7 +65,7 @@ def test_every_offset_of_a_missing_queue_is_0(code: RequestCode) -> None:
     assert made.broker.store.consume_queues.get("Nobody", 0) is None, "asking makes no queue"
 
 
-def test_the_offset_at_a_time_is_that_of_the_first_message_since() -> None:
+def test_a_time_query_returns_the_first_message_since_then() -> None:
     made = broker()
     made.system.advance(STEP_MS)
     for _ in range(5):  # one a second, at the full seconds of the broker's clock
@@ -99,7 +99,7 @@ def test_the_first_of_messages_of_one_millisecond_is_found() -> None:
         assert found == wanted
 
 
-def test_times_of_change_of_the_queue_files_do_not_matter() -> None:
+def test_modification_times_of_queue_files_do_not_matter() -> None:
     """A copied or repaired file seemed to be new, and nothing behind it was looked at."""
     made = broker(store=replace(STORE, consume_queue_file_bytes=100))
     for _ in range(12):
@@ -129,7 +129,7 @@ def test_the_first_store_time_is_that_of_the_first_message() -> None:
         assert (answer.code, answer.fields) == (0, {"timestamp": "-1"})
 
 
-def test_a_question_without_its_queue_is_answered_with_1() -> None:
+def test_a_query_without_its_queue_is_answered_with_1() -> None:
     made = broker()
     for code in (RequestCode.GET_MAX_OFFSET, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP):
         answer = made.ask(RemotingCommand(code, {"topic": "Topic"}))
@@ -144,7 +144,7 @@ def of_negative() -> SimulatedBroker:
     return made
 
 
-def test_questions_are_answered_as_the_original_did() -> None:
+def test_offset_queries_are_answered_as_by_the_original() -> None:
     golden.golden_root()
     made = of_negative()
     for pair in (61, 113):
@@ -158,7 +158,7 @@ def test_questions_are_answered_as_the_original_did() -> None:
     as_recorded(made, "negative", 72)
 
 
-def test_questions_of_the_java_client_are_answered_as_the_original_did() -> None:
+def test_the_java_clients_offset_queries_are_answered_as_by_the_original() -> None:
     golden.golden_root()
     made = broker()
     made.make_topic("GT_Basic")
@@ -172,7 +172,7 @@ def test_questions_of_the_java_client_are_answered_as_the_original_did() -> None
         as_recorded(made, "java-4.9.7", pair)
 
 
-def test_the_java_client_finds_the_ends_of_a_queue_by_time() -> None:
+def test_the_java_client_finds_min_and_max_offset_by_time() -> None:
     """Past the end 4.9.7 names the last message, which is an older one."""
     golden.golden_root()
     made = SimulatedBroker(21, start_ms=1_795_188_800_000)

@@ -37,7 +37,7 @@ def query(made: SimulatedBroker, index: int = 0, count: int = 10, **more: Any) -
     return made.ask(RemotingCommand(RequestCode.QUERY_CONSUME_QUEUE, header.encode()))
 
 
-def test_units_are_shown_with_the_ends_of_their_queue() -> None:
+def test_units_are_shown_with_min_and_max_offset() -> None:
     with broker() as made:
         places = [made.stored(made.send(properties=f"TAGS\x01T{n}")) for n in range(3)]
         answer = query(made, index=1, count=1)
@@ -110,7 +110,7 @@ def test_an_extended_unit_is_shown_with_its_bits_and_filter_result() -> None:
         assert '"expression":"color = \'red\'"' in (view.filter_data or "")
 
 
-def test_bits_are_printed_from_the_back_in_rows_of_eight_bytes() -> None:
+def test_bit_maps_are_printed_in_reverse_in_rows_of_eight_bytes() -> None:
     assert bits_text(bytes([0b1, 0, 0, 0, 0, 0, 0, 0, 0b110])) == (
         "00000110\n" + "00000000" * 7 + "00000001\n"
     )
@@ -126,13 +126,13 @@ def test_a_missing_index_is_answered_with_a_remark(index: int) -> None:
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_no_units_are_no_error(count: int) -> None:
+def test_an_empty_range_is_not_an_error(count: int) -> None:
     with broker() as made:
         made.send()
         assert ConsumeQueueView.decode(query(made, count=count).body).queue_data == []
 
 
-def test_a_queue_that_is_not_there_is_an_error() -> None:
+def test_a_missing_queue_is_an_error() -> None:
     with broker() as made:
         answer = query(made)
         assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "0@Topic is not exist!")

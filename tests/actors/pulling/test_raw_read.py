@@ -42,7 +42,7 @@ def records(answer: RemotingCommand) -> list[MessageRecord]:
     return list(decode_records(taken_apart(answer)[2]))
 
 
-def test_units_and_records_of_a_range_come_together() -> None:
+def test_units_and_records_of_a_range_are_returned_together() -> None:
     made = broker(10)
     header, units, log = taken_apart(made.ask(command(RECORDS, 3, 8)))
     stored = made.messages()
@@ -58,7 +58,7 @@ def test_units_and_records_of_a_range_come_together() -> None:
     assert (alone, nothing, header.next_offset) == (units, b"", 8)
 
 
-def test_records_of_other_queues_are_left_out_where_they_are_much() -> None:
+def test_long_records_of_other_queues_are_omitted() -> None:
     made = broker()
     for number in range(20):
         made.send(b"%d" % number)
@@ -71,7 +71,7 @@ def test_records_of_other_queues_are_left_out_where_they_are_much() -> None:
     assert len(list(decode_records(log))) > 20, "the small ones come along"
 
 
-def test_an_answer_has_as_many_bytes_as_were_asked_for_but_one_record_at_least() -> None:
+def test_an_answer_has_at_most_the_requested_bytes_or_one_record() -> None:
     made = broker(10)
     (first, *_) = made.messages()
     size = first.record_bytes
@@ -99,7 +99,7 @@ def test_an_answer_has_as_many_bytes_as_were_asked_for_but_one_record_at_least()
         ({"queueOffset": 5}, ResponseCode.SYSTEM_ERROR, "endOffset is 5: it must be above"),
     ],
 )
-def test_wrong_fields_are_refused_with_a_sentence(
+def test_invalid_fields_are_refused_with_one_sentence(
     code: RequestCode, fields: dict[str, object], wrong_code: int, remark: str
 ) -> None:
     made = broker(5)
@@ -129,7 +129,7 @@ def test_queues_without_pull_permission_cannot_be_read(code: RequestCode) -> Non
 
 
 @BOTH
-def test_an_offset_outside_of_the_queue_is_answered_with_its_ends(code: RequestCode) -> None:
+def test_an_offset_out_of_range_is_answered_with_min_and_max_offset(code: RequestCode) -> None:
     made = broker(12, store=replace(STORE, consume_queue_file_bytes=100))
     made.stop()
     made.start()
@@ -172,7 +172,7 @@ def test_only_dispatched_records_can_be_read(code: RequestCode) -> None:
     assert ends[-1] == 23
 
 
-def test_the_fast_port_does_not_serve_it() -> None:
+def test_the_fast_port_does_not_serve_raw_reads() -> None:
     made = broker(3)
     fast = made.new_client(2, fast=True)
     for code in (RECORDS, UNITS):
@@ -180,7 +180,7 @@ def test_the_fast_port_does_not_serve_it() -> None:
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
-def test_a_slave_serves_it_too() -> None:
+def test_a_slave_serves_raw_reads() -> None:
     made = as_slave(broker(4))
     assert [record.queue_offset for record in records(made.ask(command(RECORDS, 1, 4)))] == [
         1,
@@ -223,7 +223,7 @@ def test_records_that_stay_cold_are_sent_after_some_tries() -> None:
         assert len(records(answers[0])) == 20
 
 
-def test_a_queue_that_goes_while_its_range_is_read_from_the_disk_is_answered() -> None:
+def test_a_raw_read_is_answered_if_its_queue_is_deleted_meanwhile() -> None:
     slow = Slow()
     with cold_broker(slow) as made:
         answers: list[RemotingCommand] = []

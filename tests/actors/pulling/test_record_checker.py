@@ -40,7 +40,7 @@ def back(offset: int) -> RemotingCommand:
 
 
 @pytest.mark.parametrize("ask", [view, back])
-def test_a_message_that_has_just_come_is_found(
+def test_a_message_just_appended_is_found(
     ask: object, made: GuardedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Units are dispatched after the answers, here one by one."""
@@ -53,7 +53,7 @@ def test_a_message_that_has_just_come_is_found(
     assert made.ask_as(ACCOUNT, ask(last)).code == 0
 
 
-def test_a_unit_that_is_not_in_memory_is_read_off_the_loop(made: GuardedBroker) -> None:
+def test_a_cold_unit_is_read_on_a_thread(made: GuardedBroker) -> None:
     offset = made.stored(made.send(topic="Orders")).physical_offset
     made.stop()
     slow = Slow()
@@ -72,7 +72,7 @@ def test_a_unit_that_is_not_in_memory_is_read_off_the_loop(made: GuardedBroker) 
     assert [answer.code for answer in answers] == [0]
 
 
-def test_a_slave_shows_messages_and_nothing_else(made: GuardedBroker) -> None:
+def test_a_slave_returns_valid_messages_only(made: GuardedBroker) -> None:
     at = next_body_at(made)
     forged = forged_record(at, "Orders", beyond_bytes=100)
     real = made.stored(made.ask_as(ACCOUNT, send_command(forged, topic="Orders")))

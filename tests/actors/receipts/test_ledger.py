@@ -1,6 +1,7 @@
 """One queue of one group: what is in flight, and the consumer offset that follows from it."""
 
-from sys import getsizeof
+import gc
+import tracemalloc
 
 from actors.receipts.deadlines import Deadlines
 from actors.receipts.ledger import NEVER_MS, Delivery, Entry, Holder, Ledger, State
@@ -17,8 +18,8 @@ def ledger(start: int = 0, *, is_retry: bool = False) -> Ledger:
 def deliver(made: Ledger, *offsets: int, nonce: int = 1) -> Delivery:
     delivery = Delivery(made, nonce, [*offsets], deadline_ms=NEVER_MS, peer=HOLDER, since_ms=0)
     for offset in offsets:
-        entry = Entry(made, offset, offset * 100, delivery, 0)
-        entry.state = State.HELD
+        entry = Entry(made, offset, offset * 100, State.HELD, 0)
+        entry.delivery = delivery
         made.take(entry)
     made.advance(max(offsets) + 1)
     return delivery
@@ -87,12 +88,12 @@ def test_batch_in_order_is_handed_out_again_without_what_is_settled() -> None:
     settle(made, 1)
     made.rewind()
     assert (made.next, made.lowest) == (0, 0)
-    assert made.pass_over([0, 1, 2]) == {1}
+    assert made.ahead == {1}
 
 
 def test_retry_is_kept_for_its_own_topic() -> None:
     made = ledger(is_retry=True)
-    entry = Entry(made, 0, 0, None, 1)
+    entry = Entry(made, 0, 0, State.KEPT, 1)
     made.keep(entry, "Other")
     made.advance(1)
     assert made.lowest == 0
@@ -124,18 +125,46 @@ def test_retry_topic_is_crowded_only_if_storing_again_gains_room() -> None:
 
 
 def test_ten_thousand_entries_take_less_than_four_mebibytes() -> None:
-    """Count the objects of a table, with numbers that are not shared."""
-    made, deadlines = ledger(1 << 40), Deadlines(0)
-    start = 1 << 40
+    start, ids = 1 << 40, Holder(1, "192.0.2.7:1")
+    made, deadlines = ledger(start), Deadlines(0)
+    gc.collect()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
     for first in range(start, start + 10_000, 32):
-        deadlines.add(deliver(made, *range(first, min(first + 32, start + 10_000)), nonce=first))
-    entries = made.entries
-    number = getsizeof(1 << 40)
-    used = getsizeof(entries) + getsizeof(made._heap)
-    for entry in entries.values():
-        used += getsizeof(entry) + 2 * number
-    for delivery in {each.delivery for each in entries.values()}:
-        assert delivery is not None
-        used += getsizeof(delivery) + getsizeof(delivery.offsets) + 4 * number
-    assert len(entries) == 10_000
-    assert used < 4 << 20, used
+        offsets = [*range(first, min(first + 32, start + 10_000))]
+        delivery = Delivery(made, first, offsets, deadline_ms=1e9, peer=ids, since_ms=float(first))
+        made.hand_out(delivery)
+        deadlines.add(delivery)
+        made.advance(offsets[-1] + 1)
+    held = tracemalloc.get_traced_memory()[0] - before
+    entries = [made.find(offset) for offset in range(start, start + 10_000)]
+    each_alone = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert len(entries) == made.count == 10_000
+    assert held < 2 << 20, held
+    assert each_alone < 4 << 20, each_alone
+
+
+def test_message_that_is_treated_alone_still_counts_for_the_lowest() -> None:
+    made = ledger()
+    delivery = Delivery(made, 1, range(4), deadline_ms=NEVER_MS, peer=HOLDER, since_ms=0)
+    made.hand_out(delivery)
+    made.advance(4)
+    alone = made.find(1)
+    assert alone is not None and alone.delivery is delivery
+    del made.held[0]
+    assert made.lowest == 1
+    del made.held[2]
+    made.settle(alone)
+    assert made.lowest == 3
+    assert [each.offset for each in delivery.held()] == [3]
+    assert made.lowest == 3
+
+
+def test_deleted_messages_are_forgotten() -> None:
+    made = ledger()
+    made.hand_out(Delivery(made, 1, range(4), deadline_ms=NEVER_MS, peer=HOLDER, since_ms=0))
+    made.advance(4)
+    made.find(0)
+    made.drop_below(2)
+    assert made.lowest == 2

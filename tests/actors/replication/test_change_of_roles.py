@@ -40,7 +40,7 @@ def becomes_master(pair: Pair, *, kills: bool = False) -> SimulatedBroker:
     return slave
 
 
-def test_open_transactions_stay_open_and_ended_ones_ended() -> None:
+def test_a_promotion_keeps_the_state_of_transactions() -> None:
     with following(master_role="SYNC_MASTER") as pair:
         keys = ("committed", "rolled back", "open", "ended later")
         halves = {}
@@ -67,7 +67,7 @@ def test_open_transactions_stay_open_and_ended_ones_ended() -> None:
         assert pending_count(new) == 0
 
 
-def test_what_was_delayed_is_delivered_by_the_new_master() -> None:
+def test_delayed_messages_are_delivered_by_the_new_master() -> None:
     with following(master_role="SYNC_MASTER") as pair:
         for number, level in enumerate((1, 5)):
             pair.send(b"%d" % number, topic=TOPIC, queue_id=0, properties=f"DELAY\x01{level}\x02")
@@ -80,7 +80,7 @@ def test_what_was_delayed_is_delivered_by_the_new_master() -> None:
 
 
 @pytest.mark.parametrize("kills", [False, True])
-def test_messages_of_a_topic_that_the_slave_never_heard_of_are_served(kills: bool) -> None:
+def test_messages_of_a_topic_unknown_to_the_slave_are_served(kills: bool) -> None:
     """Acknowledged under SYNC_MASTER: the log has them, and no table of the slave's the topic."""
     with following(master_role="SYNC_MASTER") as pair:
         pair.master.make_topic("New")
@@ -102,7 +102,7 @@ def test_messages_of_a_topic_that_the_slave_never_heard_of_are_served(kills: boo
         assert (new.send(topic="New", queue_id=2).fields or {})["queueOffset"] == "3"
 
 
-def test_too_few_queues_become_enough() -> None:
+def test_a_promotion_creates_missing_queues_of_a_topic() -> None:
     with following(master_role="SYNC_MASTER") as pair:
         pair.slave.config = replace(pair.slave.config, broker_role="ASYNC_MASTER", broker_id=0)
         pair.stop(pair.slave)
@@ -120,7 +120,7 @@ def test_too_few_queues_become_enough() -> None:
         assert len(new.messages(queue_id=3)) == 1
 
 
-def test_what_a_master_has_deleted_does_not_come_back_at_its_next_start() -> None:
+def test_deleted_topics_do_not_reappear_at_the_masters_next_start() -> None:
     """Only a slave's store lacks topics; of a master's, queues are what a deletion has left."""
     with following(master_role="SYNC_MASTER") as pair:
         pair.send(topic=TOPIC)
@@ -139,7 +139,7 @@ def test_what_a_master_has_deleted_does_not_come_back_at_its_next_start() -> Non
 
 
 @pytest.mark.parametrize("steps", range(0, 60, 3))
-def test_a_promotion_that_a_power_cut_interrupts_is_done_again(steps: int) -> None:
+def test_a_promotion_interrupted_by_a_power_cut_is_repeated(steps: int) -> None:
     with following(master_role="SYNC_MASTER") as pair:
         pair.send(topic=TOPIC)
         pair.advance(1100)
@@ -155,7 +155,7 @@ def test_a_promotion_that_a_power_cut_interrupts_is_done_again(steps: int) -> No
         assert len(new.messages(TOPIC)) == 1
 
 
-def test_a_slave_that_began_empty_goes_on_behind_the_offsets_of_an_idle_topic() -> None:
+def test_a_slave_started_empty_continues_after_the_offsets_of_an_idle_topic() -> None:
     """The slave's log starts at the master's last file: it has only offsets of the topic."""
     with taking_tables() as (pair, _):
         pair.master.make_topic(TOPIC)
@@ -185,7 +185,7 @@ def test_a_slave_that_began_empty_goes_on_behind_the_offsets_of_an_idle_topic() 
         assert [record.body for record in new.messages(TOPIC, 1)] == [b"late"]
 
 
-def test_offsets_of_messages_that_the_slave_never_got_are_moved_to_its_end() -> None:
+def test_offsets_beyond_the_slaves_log_are_lowered_to_its_end() -> None:
     with taking_tables() as (pair, _):
         pair.master.make_topic(TOPIC)
         for _ in range(5):

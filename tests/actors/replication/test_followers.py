@@ -9,7 +9,7 @@ from actors.replication.followers import Followers
 from tests.support.brokers import BROKER
 
 
-def test_with_a_setting_its_addresses_may_follow_and_no_other() -> None:
+def test_only_addresses_of_the_setting_may_replicate() -> None:
     config = replace(BROKER, ha_allowed_addresses="192.0.2.7;2001:db8::7")
     now_ms = [0.0]
     followers = Followers(config, None, RateLimitedLog(lambda: now_ms[0]))

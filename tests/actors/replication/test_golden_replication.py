@@ -38,7 +38,7 @@ def disk_with(parts: list[Transfer]) -> FakeDisk:
 @pytest.mark.parametrize(
     ("name", "log"), [(A, (A,)), (B, (A, B)), (C, (C,))], ids=["fresh", "reconnect", "wiped"]
 )
-def test_a_recorded_slave_gets_what_the_original_gave_it(name: str, log: tuple[str, ...]) -> None:
+def test_a_recorded_slave_gets_the_bytes_of_the_original(name: str, log: tuple[str, ...]) -> None:
     made = SimulatedBroker(5, disk_with([transfer for each in log for transfer in data_of(each)]))
     slave, end = socketpair()
     slave.settimeout(1)

@@ -29,7 +29,7 @@ def lines(logs: list[Any], event: str) -> list[Any]:
 # --- what is transferred
 
 
-def test_what_is_there_and_what_comes_is_transferred_over_many_files() -> None:
+def test_existing_and_new_records_are_replicated_over_many_files() -> None:
     with following() as pair:
         fill(pair, 20)
         pair.advance(1000)
@@ -42,7 +42,9 @@ def test_what_is_there_and_what_comes_is_transferred_over_many_files() -> None:
         assert len(pulled(pair.slave)) == 80
 
 
-def test_records_cut_anywhere_are_published_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_received_in_any_slices_are_published_complete(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("tests.support.replication.CHUNK_BYTES", 7)
     assert CHUNK_BYTES > 7
     with following(ha_transfer_batch_bytes=50) as pair:
@@ -61,7 +63,7 @@ def dispatched(made: SimulatedBroker) -> int:
 
 
 @pytest.mark.parametrize(("rounds", "count"), ((3, 1), (1, FEW_RECORDS + 1)))
-def test_a_few_records_are_dispatched_together_a_little_later(rounds: int, count: int) -> None:
+def test_few_records_are_dispatched_together_a_little_later(rounds: int, count: int) -> None:
     """The log has them, and they are reported, at once."""
     with following(master_role="SYNC_MASTER") as pair:
         for _ in range(rounds):
@@ -97,7 +99,7 @@ def test_unannounced_records_are_dispatched_after_a_failure() -> None:
         assert dispatched(pair.slave) == 1
 
 
-def test_an_empty_slave_begins_at_the_masters_last_file() -> None:
+def test_an_empty_slave_starts_at_the_masters_last_file() -> None:
     with following() as pair:
         pair.die(pair.slave, FakeDisk())
         fill(pair, 200)
@@ -120,7 +122,7 @@ def test_an_empty_slave_begins_at_the_masters_last_file() -> None:
             assert pulled(pair.slave)[: len(bodies)] == bodies
 
 
-def test_a_slave_killed_within_a_record_goes_on_there() -> None:
+def test_a_slave_killed_within_a_record_continues_there() -> None:
     with following(ha_transfer_batch_bytes=700) as pair:
         fill(pair, 3)
         pair.advance(1000)
@@ -137,7 +139,7 @@ def test_a_slave_killed_within_a_record_goes_on_there() -> None:
         pair.assert_equal()
 
 
-def test_a_slave_stopped_within_a_record_leaves_zeros_behind_its_end() -> None:
+def test_a_slave_stopped_within_a_record_leaves_zeros_after_its_end() -> None:
     with following(ha_transfer_batch_bytes=700) as pair:
         fill(pair, 3)
         pair.cut()
@@ -154,7 +156,7 @@ def test_a_slave_stopped_within_a_record_leaves_zeros_behind_its_end() -> None:
         pair.restart(pair.slave)
 
 
-def test_what_is_not_in_memory_is_read_by_a_thread_first() -> None:
+def test_cold_log_data_is_read_on_a_thread_first() -> None:
     with following() as pair:
         pair.die(pair.slave, pair.slave.disk.killed())  # type: ignore[attr-defined]
         fill(pair, 200)
@@ -170,7 +172,7 @@ def test_what_is_not_in_memory_is_read_by_a_thread_first() -> None:
         assert pair.master.system.address("ha_cold_read").handled > asked
 
 
-def test_a_damaged_place_is_transferred_as_it_is_and_passed_over() -> None:
+def test_damaged_bytes_are_replicated_unchanged_and_skipped() -> None:
     with following() as pair:
         fill(pair, 3)
         pair.advance(100)
@@ -193,7 +195,7 @@ def test_a_damaged_place_is_transferred_as_it_is_and_passed_over() -> None:
 # --- refusals
 
 
-def test_a_slave_that_is_ahead_is_refused_and_keeps_what_it_has() -> None:
+def test_a_slave_ahead_of_the_master_is_refused_and_keeps_its_log() -> None:
     """The master has lost what it had not flushed."""
     with following() as pair:
         fill(pair, 3)
@@ -216,7 +218,7 @@ def test_a_slave_that_is_ahead_is_refused_and_keeps_what_it_has() -> None:
         assert said["reason"].startswith(f"log ends at {before}, the master's at 0: the slave's")
 
 
-def test_logs_that_have_gone_apart_are_never_joined() -> None:
+def test_diverged_logs_are_never_joined() -> None:
     """Even a log of the same length differs: 4.9.7 would continue in the middle."""
     with following() as pair:
         fill(pair, 10)
@@ -233,7 +235,7 @@ def test_logs_that_have_gone_apart_are_never_joined() -> None:
         assert "differs from the master's" in said["reason"]
 
 
-def test_where_two_logs_go_apart_is_told_once_however_much_the_master_takes() -> None:
+def test_the_divergence_of_two_logs_is_logged_once() -> None:
     with following() as pair:
         fill(pair, 3, body_bytes=10)
         common = end_of(pair.slave)
@@ -256,7 +258,7 @@ def test_where_two_logs_go_apart_is_told_once_however_much_the_master_takes() ->
         assert common <= int(told[1]) < common + record_bytes
 
 
-def test_a_slave_that_was_away_too_long_is_told_so() -> None:
+def test_a_slave_that_was_away_too_long_logs_the_reason() -> None:
     with following() as pair:
         fill(pair, 3)
         pair.advance(100)
@@ -276,7 +278,7 @@ def test_a_slave_that_was_away_too_long_is_told_so() -> None:
         assert f"log ends at {before}, the master's begins at 196608" in said["reason"]
 
 
-def test_a_slave_whose_next_bytes_are_deleted_meanwhile_is_told_so() -> None:
+def test_a_slave_whose_next_bytes_were_deleted_logs_the_reason() -> None:
     with following() as pair:
         pair.cut()
         fill(pair, 700)
@@ -303,7 +305,7 @@ def test_files_of_another_size_are_refused() -> None:
         assert 0 < end_of(pair.slave) < 32_768
 
 
-def test_a_half_open_link_is_noticed_by_both() -> None:
+def test_a_half_open_link_is_detected_on_both_sides() -> None:
     with following() as pair:
         fill(pair, 3)
         pair.advance(100)
@@ -331,7 +333,7 @@ def test_an_idle_pair_stays_connected() -> None:
         assert len(pair.lines) == 1
 
 
-def test_a_clean_stop_of_the_master_leaves_the_slave_with_everything() -> None:
+def test_a_clean_stop_of_the_master_completes_the_slave() -> None:
     with following() as pair:
         fill(pair, 50)
         end = end_of(pair.master)
@@ -345,7 +347,7 @@ def test_a_clean_stop_of_the_master_leaves_the_slave_with_everything() -> None:
 # --- a disk that refuses
 
 
-def test_a_slave_whose_disk_was_full_asks_again() -> None:
+def test_a_slave_reconnects_after_its_disk_was_full() -> None:
     with following() as pair:
         fill(pair, 3)
         pair.advance(100)
@@ -360,7 +362,7 @@ def test_a_slave_whose_disk_was_full_asks_again() -> None:
 
 
 @pytest.mark.parametrize("name", ("put_message", "ha_slave", "reput", "flusher"))
-def test_a_slaves_actor_that_fails_is_started_again_and_goes_on(name: str) -> None:
+def test_a_restarted_ha_slave_continues(name: str) -> None:
     with following(ha_transfer_batch_bytes=700) as pair:
         fill(pair, 3)
         pair.send(bytes(5000), topic=TOPIC)
@@ -373,7 +375,7 @@ def test_a_slaves_actor_that_fails_is_started_again_and_goes_on(name: str) -> No
 
 
 @pytest.mark.parametrize("name", ("put_message", "ha_master", "group_commit", "ha_cold_read"))
-def test_a_masters_actor_that_fails_is_started_again_and_goes_on(name: str) -> None:
+def test_a_restarted_ha_master_continues(name: str) -> None:
     with following(master_role="SYNC_MASTER") as pair:
         answers = [pair.send(bytes(5000), topic=TOPIC) for _ in range(20)]
         pair.stir(2)

@@ -27,7 +27,7 @@ def groups_with_offsets(made: SimulatedBroker) -> set[str]:
 
 
 @pytest.mark.parametrize("offsets", [True, False])
-def test_a_groups_offsets_go_if_they_go_at_the_master(offsets: bool) -> None:
+def test_a_groups_offsets_are_deleted_if_the_master_deletes_them(offsets: bool) -> None:
     with synced() as (master, slave, _):
         for group in ("kept", "deleted"):
             master.make_group(group)
@@ -42,7 +42,7 @@ def test_a_groups_offsets_go_if_they_go_at_the_master(offsets: bool) -> None:
         assert groups_with_offsets(slave) == expected
 
 
-def test_a_group_that_is_made_again_gets_its_new_offsets() -> None:
+def test_a_recreated_group_gets_its_new_offsets() -> None:
     with synced() as (master, slave, _):
         master.make_group("group")
         commit(master, "group", 7)
@@ -55,7 +55,7 @@ def test_a_group_that_is_made_again_gets_its_new_offsets() -> None:
         assert slave.broker.tables.offsets.value["Topic@group"] == {0: 2}
 
 
-def test_of_a_group_that_is_made_again_a_slaves_own_word_stays() -> None:
+def test_offsets_committed_at_the_slave_survive_a_groups_recreation() -> None:
     with synced() as (master, slave, _):
         master.make_group("group")
         commit(master, "group", 7)
@@ -71,7 +71,7 @@ def test_of_a_group_that_is_made_again_a_slaves_own_word_stays() -> None:
         assert slave.broker.tables.offsets.value["Topic@group"] == {0: 5}
 
 
-def test_a_slave_that_was_away_takes_the_deletion_over() -> None:
+def test_a_slave_that_was_away_applies_the_deletion_later() -> None:
     with following() as (pair, _):
         for group in ("kept", "deleted"):
             pair.master.make_group(group)
@@ -86,7 +86,7 @@ def test_a_slave_that_was_away_takes_the_deletion_over() -> None:
         assert groups_with_offsets(pair.slave) == {"kept"}
 
 
-def test_of_a_master_that_has_lost_its_files_no_deletion_is_taken_over() -> None:
+def test_a_master_that_lost_its_files_causes_no_deletion() -> None:
     with following() as (pair, _):
         pair.master.make_group("group")
         pair.master.make_group("other")
@@ -102,7 +102,7 @@ def test_of_a_master_that_has_lost_its_files_no_deletion_is_taken_over() -> None
         assert groups_with_offsets(pair.slave) == {"group"}
 
 
-def test_what_another_master_does_not_know_it_has_not_deleted() -> None:
+def test_groups_unknown_to_another_master_are_not_deleted() -> None:
     """A slave that was made a master lacks the last seconds of the one before."""
     with synced() as (master, slave, client):
         master.make_group("group")

@@ -31,7 +31,7 @@ def offset_of(made: SimulatedBroker, group: str) -> str:
     return (answer.fields or {})["offset"]
 
 
-def test_everything_is_asked_for_in_the_originals_order_and_rhythm() -> None:
+def test_tables_are_requested_in_the_originals_order_and_period() -> None:
     with synced() as (_, slave, client):
         slave.system.advance(2_999)
         assert client.asked == []
@@ -44,7 +44,7 @@ def test_everything_is_asked_for_in_the_originals_order_and_rhythm() -> None:
 @pytest.mark.parametrize(
     ("credentials", "asked"), [(None, []), (Credentials("brokers-account", "secret12"), [28])]
 )
-def test_with_an_account_it_shows_itself_before_it_may_follow(
+def test_with_an_account_a_slave_authenticates_before_replication(
     credentials: Credentials | None, asked: list[int]
 ) -> None:
     """A master with access control sends its log only to known hosts."""
@@ -88,7 +88,7 @@ def test_request_modes_are_the_masters_and_a_4_9_7_master_is_asked_once() -> Non
         assert slave.broker.tables.request_modes.value == {"Topic": {"consumers": mode}}
 
 
-def test_a_slave_that_becomes_a_master_goes_on_with_delays_where_its_master_was() -> None:
+def test_a_promoted_slave_continues_the_delay_levels_at_the_masters_offsets() -> None:
     with following() as (pair, _):
         slave = pair.slave
         pair.master.make_topic("Topic")
@@ -103,7 +103,7 @@ def test_a_slave_that_becomes_a_master_goes_on_with_delays_where_its_master_was(
         assert asker.take()[0].offset == 3
 
 
-def test_offsets_wait_until_the_slave_has_what_they_say_is_done() -> None:
+def test_consumer_offsets_are_applied_after_their_messages_arrive() -> None:
     with following() as (pair, client):
         master, slave = pair.master, pair.slave
         master.make_topic("Topic")
@@ -124,7 +124,7 @@ def test_offsets_wait_until_the_slave_has_what_they_say_is_done() -> None:
         assert slave.broker.tables.offsets.value["Topic@consumers"] == {0: 1}
 
 
-def test_of_a_master_that_lost_its_store_a_slave_takes_nothing() -> None:
+def test_a_slave_copies_no_tables_from_a_master_that_lost_its_store() -> None:
     with following() as (pair, _):
         pair.master.make_topic("Topic")
         pair.master.make_group("consumers", retry_max_times=5)
@@ -142,7 +142,7 @@ def test_of_a_master_that_lost_its_store_a_slave_takes_nothing() -> None:
         assert [line["event"] for line in logs].count("table sync from master failed") == 1
 
 
-def test_what_has_not_changed_is_not_written_again() -> None:
+def test_unchanged_tables_are_not_saved_again() -> None:
     with synced() as (_, slave, _):
         slave.system.advance(30_000)
         before = slave.disk.sync_count  # type: ignore[attr-defined]
@@ -151,7 +151,7 @@ def test_what_has_not_changed_is_not_written_again() -> None:
         assert written <= 12, "only the checkpoint and what belongs to it"
 
 
-def test_a_master_that_does_not_answer_is_told_once_and_asked_again() -> None:
+def test_a_silent_master_is_logged_once_and_asked_again() -> None:
     with synced() as (master, slave, client):
         client.down = True
         with capture_logs() as logs:
@@ -193,7 +193,7 @@ class OddMaster(ToMaster):
         return answer
 
 
-def test_bad_entries_of_the_master_are_left_out_and_named_once(
+def test_invalid_entries_of_the_master_are_omitted_and_logged_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(slave_tables, "ToMaster", OddMaster)

@@ -75,7 +75,7 @@ def test_a_recreated_topic_starts_from_zero_on_the_slave() -> None:
         assert pair.slave.disk.listdir("/store/troupemq/removed") == [], "the old files are deleted"
 
 
-def test_queues_of_it_that_are_still_empty_at_the_master_are_emptied_too() -> None:
+def test_queues_still_empty_at_the_master_are_emptied() -> None:
     with with_tables() as (pair, _):
         for queue_id in range(3):
             send(pair, *OLD, queue_id=queue_id)
@@ -90,7 +90,7 @@ def test_queues_of_it_that_are_still_empty_at_the_master_are_emptied_too() -> No
         assert pulled(pair.slave, 2) == NEW
 
 
-def test_other_queues_of_a_live_topic_are_left_alone() -> None:
+def test_other_queues_of_a_recreated_topic_are_kept() -> None:
     """A master also removes single queues without messages in its log (306)."""
     with with_tables() as (pair, _):
         for queue_id in range(3):
@@ -104,7 +104,7 @@ def test_other_queues_of_a_live_topic_are_left_alone() -> None:
         assert [pulled(pair.slave, queue_id) for queue_id in (1, 2)] == [OLD, OLD]
 
 
-def test_a_deleted_topics_queues_go_with_the_next_table() -> None:
+def test_the_next_table_removes_a_deleted_topics_queues() -> None:
     with with_tables() as (pair, _):
         send(pair, *OLD)
         pair.master.make_topic("Other")
@@ -124,7 +124,7 @@ def test_a_deleted_topics_queues_go_with_the_next_table() -> None:
         assert pulled(pair.slave) == NEW
 
 
-def test_a_slave_that_was_cut_off_meanwhile_takes_the_deletion_over_later() -> None:
+def test_a_disconnected_slave_applies_the_deletion_later() -> None:
     with with_tables() as (pair, _):
         send(pair, *OLD)
         pair.cut()
@@ -140,7 +140,7 @@ def test_a_slave_that_was_cut_off_meanwhile_takes_the_deletion_over_later() -> N
         assert pair.slave.broker.store.consume_queues.get(TOPIC, 0) is None
 
 
-def test_a_master_that_has_lost_its_table_has_deleted_nothing() -> None:
+def test_a_master_that_lost_its_topic_table_causes_no_deletion() -> None:
     with with_tables() as (pair, _):
         pair.master.make_topic("Other")
         send(pair, *OLD)
@@ -168,7 +168,7 @@ def test_a_slave_that_is_killed_between_both_generations_serves_the_new_one() ->
             assert queued(pair.slave) == [*NEW, "the last"], count
 
 
-def test_a_topic_whose_message_has_come_is_known_at_once() -> None:
+def test_a_topic_is_requested_when_its_first_message_arrives() -> None:
     with with_tables() as (pair, client):
         client.asked.clear()
         for name in ("A", "B"):
@@ -180,7 +180,7 @@ def test_a_topic_whose_message_has_come_is_known_at_once() -> None:
         assert client.asked == [21, 43, 45, 201, 28, 402], "once for both"
 
 
-def test_unknown_topics_are_asked_for_once_a_second_at_most() -> None:
+def test_unknown_topics_are_requested_at_most_once_a_second() -> None:
     with with_tables() as (pair, client):
         client.asked.clear()
         for number in range(30):
@@ -193,7 +193,7 @@ def test_unknown_topics_are_asked_for_once_a_second_at_most() -> None:
         assert "New29" in pair.slave.broker.tables.topics.value
 
 
-def test_a_topic_that_no_table_has_is_asked_for_once() -> None:
+def test_a_topic_missing_at_the_master_is_requested_once() -> None:
     with with_tables() as (pair, client):
         client.down = True
         pair.master.make_topic("New")
@@ -208,7 +208,7 @@ def test_a_topic_that_no_table_has_is_asked_for_once() -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_offsets_of_a_deleted_topic_go_on_the_slave_too(again: bool) -> None:
+def test_offsets_of_a_deleted_topic_are_deleted_on_the_slave(again: bool) -> None:
     """Else a slave that becomes the master would skip what the topic gets when it is made again."""
     with with_tables() as (pair, _):
         send(pair, *OLD)

@@ -29,7 +29,7 @@ def code_after(pair: Pair, ms: float, **options: Any) -> int | None:
     return answers[0].code if answers else None
 
 
-def test_a_sync_master_answers_when_a_slave_has_the_message() -> None:
+def test_a_sync_master_answers_after_a_slave_has_the_message() -> None:
     with following(master_role="SYNC_MASTER") as pair:
         assert code_after(pair, 50) == OK
         pair.cut()
@@ -46,7 +46,7 @@ def test_a_sync_master_answers_when_a_slave_has_the_message() -> None:
         assert answers[0].code == OK
 
 
-def test_without_a_slave_a_sync_master_says_so_at_once() -> None:
+def test_without_a_slave_a_sync_master_answers_slave_not_available_at_once() -> None:
     with following(master_role="SYNC_MASTER") as pair:
         pair.die(pair.slave, FakeDisk())
         pair.advance(30_000)
@@ -70,7 +70,7 @@ def test_sends_do_not_wait_for_a_slave_too_far_behind() -> None:
         assert code_after(pair, 50) == OK
 
 
-def test_of_disk_and_slave_the_slaves_failure_is_the_answer() -> None:
+def test_a_slave_failure_overrides_a_disk_failure_in_the_answer() -> None:
     with following(master_role="SYNC_MASTER", store=SYNC) as pair:
         disk = pair.master.disk
         assert isinstance(disk, FakeDisk)
@@ -85,7 +85,7 @@ def test_of_disk_and_slave_the_slaves_failure_is_the_answer() -> None:
         pair.die(pair.master, disk)
 
 
-def test_what_is_not_flushed_is_not_transferred_under_sync_flush() -> None:
+def test_under_sync_flush_only_flushed_bytes_are_replicated() -> None:
     """So no power cut makes a slave longer than its master."""
     with following(store=SYNC) as pair:
         disk = pair.master.disk
@@ -101,7 +101,7 @@ def test_what_is_not_flushed_is_not_transferred_under_sync_flush() -> None:
         pair.die(pair.master, disk)
 
 
-def test_a_slave_under_sync_flush_reports_what_is_on_its_disk() -> None:
+def test_a_slave_under_sync_flush_reports_its_durable_offset() -> None:
     with following(master_role="SYNC_MASTER", store=SYNC) as pair:
         fill(pair, 3)
         pair.advance(100)
@@ -113,7 +113,7 @@ def test_a_slave_under_sync_flush_reports_what_is_on_its_disk() -> None:
         pair.die(pair.slave, disk)
 
 
-def test_an_empty_slave_vouches_for_nothing_before_the_place_where_it_begins() -> None:
+def test_an_empty_slave_acknowledges_nothing_before_its_start_offset() -> None:
     """4.9.7 tells the producer OK there, of a message that no slave has."""
     with following(master_role="SYNC_MASTER") as pair:
         for _ in range(2):
@@ -151,7 +151,7 @@ def noted() -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize(("store", "first"), ((STORE, "LogGrew"), (SYNC, "Appended")))
-def test_a_slave_is_told_of_a_message_before_the_queues_are(store: StoreConfig, first: str) -> None:
+def test_a_slave_gets_a_message_before_dispatch(store: StoreConfig, first: str) -> None:
     """Slave and master work at the same time; under SYNC_FLUSH the slave gets synced bytes."""
     with following(master_role="SYNC_MASTER", store=store) as pair:
         with noted() as told:

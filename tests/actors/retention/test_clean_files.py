@@ -28,7 +28,7 @@ from tests.support.cleaned import (
 )
 
 
-def test_old_files_go_on_request_and_the_log_begins_behind_them() -> None:
+def test_a_request_deletes_old_files_and_raises_the_min_offset() -> None:
     cleaned = Cleaned()
     before = cleaned.log_files
     log = cleaned.made.broker.store.commit_log
@@ -41,14 +41,14 @@ def test_old_files_go_on_request_and_the_log_begins_behind_them() -> None:
     assert told == [f"{LOG_DIR}/{name}" for name in before if int(name) < current]
 
 
-def test_nothing_goes_before_its_time() -> None:
+def test_unexpired_files_are_kept() -> None:
     cleaned = Cleaned(age_hours=71)
     before = cleaned.log_files
     cleaned.delete()
     assert cleaned.log_files == before
 
 
-def test_what_is_derived_follows_and_everything_left_is_served() -> None:
+def test_derived_files_follow_and_retained_messages_are_served() -> None:
     cleaned = Cleaned()
     made, store = cleaned.made, cleaned.made.broker.store
     directory = f"{CONFIG.consume_queue_dir}/Topic/0"
@@ -66,7 +66,7 @@ def test_what_is_derived_follows_and_everything_left_is_served() -> None:
     assert b'"earliestMessageTimeStamp":"%d"' % first.store_timestamp in (info.body or b"")
 
 
-def test_a_pull_below_the_beginning_is_sent_to_it() -> None:
+def test_a_pull_below_the_min_offset_is_corrected_to_it() -> None:
     cleaned = Cleaned()
     cleaned.delete()
     answer = cleaned.made.pull(0)
@@ -76,7 +76,7 @@ def test_a_pull_below_the_beginning_is_sent_to_it() -> None:
     assert int(answer.fields["minOffset"]) == cleaned.min_offset()
 
 
-def test_the_offset_of_a_time_before_the_beginning_is_the_first_that_is_left() -> None:
+def test_a_time_before_the_first_message_gives_the_min_offset() -> None:
     cleaned = Cleaned()
     cleaned.delete()
     command = RemotingCommand(
@@ -86,7 +86,7 @@ def test_the_offset_of_a_time_before_the_beginning_is_the_first_that_is_left() -
     assert (cleaned.made.ask(command).fields or {})["offset"] == str(cleaned.min_offset())
 
 
-def test_after_a_restart_everything_is_as_it_was() -> None:
+def test_a_restart_keeps_the_min_offsets() -> None:
     cleaned = Cleaned()
     cleaned.delete()
     made = cleaned.made
@@ -99,7 +99,7 @@ def test_after_a_restart_everything_is_as_it_was() -> None:
     assert ([cleaned.min_offset(q) for q in (0, 1)], [cleaned.bodies(q) for q in (0, 1)]) == before
 
 
-def test_the_files_go_one_after_the_other_with_a_pause_and_ten_a_round() -> None:
+def test_files_are_deleted_singly_with_pauses_ten_a_round() -> None:
     cleaned = Cleaned(250)
     count = len(cleaned.log_files)
     assert count > 14
@@ -116,7 +116,7 @@ def test_the_files_go_one_after_the_other_with_a_pause_and_ten_a_round() -> None
     assert len(cleaned.log_files) < count - 10
 
 
-def test_a_file_that_cannot_be_deleted_is_tried_again_before_any_other() -> None:
+def test_a_file_that_cannot_be_deleted_is_retried_first() -> None:
     cleaned = Cleaned()
     before = cleaned.log_files
     refusal = OSError(5, "input/output error")
@@ -132,7 +132,7 @@ def test_a_file_that_cannot_be_deleted_is_tried_again_before_any_other() -> None
     assert file_name(0) not in cleaned.log_files
 
 
-def test_what_is_not_flushed_or_dispatched_stays() -> None:
+def test_unflushed_or_undispatched_files_are_kept() -> None:
     cleaned = Cleaned()
     broker = cleaned.made.broker
     broker.following.dispatched_offset = FILE_BYTES
@@ -140,7 +140,7 @@ def test_what_is_not_flushed_or_dispatched_stays() -> None:
     assert broker.store.commit_log.min_offset() == FILE_BYTES
 
 
-def test_a_full_disk_refuses_sends_and_takes_them_when_there_is_room() -> None:
+def test_a_full_disk_refuses_sends_until_there_is_space() -> None:
     cleaned = Cleaned(10, age_hours=1)
     made, disk = cleaned.made, cleaned.disk
     disk.usage = 0.91
@@ -158,7 +158,7 @@ def test_a_full_disk_refuses_sends_and_takes_them_when_there_is_room() -> None:
     assert made.send(b"taken").code == ResponseCode.SUCCESS
 
 
-def test_only_the_disk_itself_lifts_what_a_full_disk_has_forbidden() -> None:
+def test_only_free_space_lifts_the_full_disk_refusal() -> None:
     cleaned = Cleaned(4)
     made = cleaned.made
     cleaned.disk.usage = 0.95
@@ -175,7 +175,7 @@ def test_only_the_disk_itself_lifts_what_a_full_disk_has_forbidden() -> None:
     assert made.send(b"taken").code == ResponseCode.SUCCESS
 
 
-def test_past_the_forcible_ratio_files_go_whatever_their_age() -> None:
+def test_above_the_forcible_ratio_files_are_deleted_at_any_age() -> None:
     cleaned = Cleaned(age_hours=1)
     before = cleaned.log_files
     cleaned.disk.usage = 0.86
@@ -187,7 +187,7 @@ def test_past_the_forcible_ratio_files_go_whatever_their_age() -> None:
     }
 
 
-def test_the_next_round_looks_at_the_disk_when_maps_of_deleted_files_have_ended(
+def test_the_next_round_checks_the_disk_after_deleted_maps_are_released(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """On PyPy they kept their room, and a full disk had further files deleted for it."""
@@ -207,7 +207,7 @@ def test_the_next_round_looks_at_the_disk_when_maps_of_deleted_files_have_ended(
     assert ended == [len(cleaned.log_files)] == [before - 10]
 
 
-def test_a_disk_that_fills_up_with_young_files_is_told_once() -> None:
+def test_a_disk_full_of_young_files_is_logged_once() -> None:
     cleaned = Cleaned(age_hours=1)
     before = cleaned.log_files
     cleaned.disk.usage = 0.8
@@ -218,7 +218,7 @@ def test_a_disk_that_fills_up_with_young_files_is_told_once() -> None:
     assert events.count("disk filling up, no log file deletable") == 1
 
 
-def test_queues_without_messages_are_removed_on_request_and_start_again() -> None:
+def test_empty_queues_are_removed_on_request_and_can_restart() -> None:
     cleaned = Cleaned(60)
     made = cleaned.made
     made.make_topic("Other", queues=1)
@@ -243,7 +243,7 @@ def test_queues_without_messages_are_removed_on_request_and_start_again() -> Non
     assert made.stored(made.send(b"second")).queue_offset == 1
 
 
-def test_a_message_that_comes_while_its_queue_is_removed_keeps_its_number() -> None:
+def test_a_message_stored_during_its_queues_removal_keeps_its_offset() -> None:
     cleaned = Cleaned(60)
     made = cleaned.made
     made.make_topic("Other", queues=1)
@@ -263,7 +263,7 @@ def test_a_message_that_comes_while_its_queue_is_removed_keeps_its_number() -> N
     assert cleaned.min_offset() == offsets[0]
 
 
-def test_queues_of_topics_that_are_in_no_table_are_removed_on_request() -> None:
+def test_queues_of_unknown_topics_are_removed_on_request() -> None:
     cleaned = Cleaned(10)
     made = cleaned.made
     made.send(b"late", properties="DELAY\x013")
@@ -277,7 +277,7 @@ def test_queues_of_topics_that_are_in_no_table_are_removed_on_request() -> None:
     assert cleaned.disk.listdir(CONFIG.consume_queue_dir) == [SCHEDULE_TOPIC]
 
 
-def test_a_disk_that_refuses_the_removal_is_told() -> None:
+def test_a_failed_removal_is_reported() -> None:
     cleaned = Cleaned(60)
     made = cleaned.made
     made.broker.tables.topics.value = {}
@@ -288,7 +288,7 @@ def test_a_disk_that_refuses_the_removal_is_told() -> None:
 
 
 @pytest.mark.parametrize("after_ms", [0, 1, 5, 120, 500])
-def test_pulls_while_files_go_find_everything_that_is_left(after_ms: int) -> None:
+def test_pulls_during_deletion_find_all_retained_messages(after_ms: int) -> None:
     cleaned = Cleaned()
     made, log = cleaned.made, cleaned.made.broker.store.commit_log
     assert cleaned.ask(RequestCode.DELETE_EXPIRED_COMMITLOG).code == 0
@@ -310,7 +310,7 @@ def test_pulls_while_files_go_find_everything_that_is_left(after_ms: int) -> Non
     assert left and found[len(found) - len(left) :] == left
 
 
-def test_a_stop_while_files_go_leaves_none_that_is_out_of_use() -> None:
+def test_a_stop_during_deletion_leaves_no_unused_file() -> None:
     cleaned = Cleaned()
     made, log = cleaned.made, cleaned.made.broker.store.commit_log
     assert cleaned.ask(RequestCode.DELETE_EXPIRED_COMMITLOG).code == 0
@@ -326,7 +326,7 @@ def test_a_stop_while_files_go_leaves_none_that_is_out_of_use() -> None:
 
 @pytest.mark.parametrize("name", ["clean_files", "reput", "put_message"])
 @pytest.mark.trial(short=1, long=100)
-def test_when_an_actor_dies_what_it_left_behind_is_deleted_later(name: str, seed: int) -> None:
+def test_files_left_by_a_failed_actor_are_deleted_later(name: str, seed: int) -> None:
     after_ms = Random(seed).randrange(1300)
     cleaned = Cleaned()
     made, log = cleaned.made, cleaned.made.broker.store.commit_log
@@ -347,7 +347,7 @@ def test_when_an_actor_dies_what_it_left_behind_is_deleted_later(name: str, seed
     assert cleaned.bodies() == [record.body for record in left]
 
 
-def test_when_clean_files_dies_with_a_file_in_hand_the_next_one_deletes_it_first() -> None:
+def test_a_file_held_by_a_failed_clean_files_is_deleted_first_by_the_next() -> None:
     cleaned = Cleaned()
     made, log = cleaned.made, cleaned.made.broker.store.commit_log
     assert cleaned.ask(RequestCode.DELETE_EXPIRED_COMMITLOG).code == 0

@@ -20,7 +20,7 @@ def test_a_lease_ends_unless_it_is_renewed() -> None:
     assert refused.value.code == ResponseCode.QUERY_NOT_FOUND
 
 
-def test_taken_again_it_moves_and_released_it_is_gone() -> None:
+def test_a_renewed_lease_moves_and_a_released_one_is_removed() -> None:
     table = LeaseTable()
     for offset in (5, 9, 7):
         table.grant("a", "job", offset, 2000, 0, 0)
@@ -43,7 +43,7 @@ def test_invalid_lease_id_is_refused(lease_id: str) -> None:
         LeaseTable().grant(lease_id, "job", 0, 2000, 0, 0)
 
 
-def test_their_number_has_a_limit_that_those_due_do_not_count_for() -> None:
+def test_expired_leases_do_not_count_toward_the_limit() -> None:
     table = LeaseTable()
     for number in range(LEASES_MAX):
         table.grant(str(number), "job", 0, 2000 if number else 1000, 0, 0)

@@ -83,7 +83,7 @@ def archive_up_to(cleaned: Cleaned, physical_offset: int, run: int = 1) -> None:
     write_run(cleaned.disk, ARCHIVE, run, ends)
 
 
-def test_a_lease_keeps_its_file_and_those_behind_until_it_moves_or_ends() -> None:
+def test_a_lease_retains_its_file_and_later_ones_until_it_moves_or_ends() -> None:
     cleaned = Cleaned(config=DAILY)
     granted = ask(cleaned, "take", offset=2 * FILE_BYTES + 5, ttl_ms=LEASE_TTL_MS_MAX)
     assert granted == LeaseResponseHeader(2 * FILE_BYTES + 5, 0, LEASE_TTL_MS_MAX)
@@ -112,7 +112,7 @@ def test_lease_ends_unless_it_is_renewed() -> None:
     ask(cleaned, "renew", "dead", code=ResponseCode.QUERY_NOT_FOUND)
 
 
-def test_a_lease_is_taken_by_queues_whose_first_message_counts() -> None:
+def test_a_lease_by_queues_retains_from_their_first_message() -> None:
     cleaned = Cleaned(config=DAILY)
     places = {
         (each.queue_id, each.queue_offset): each.physical_offset for each in cleaned.made.records()
@@ -139,14 +139,16 @@ def test_a_lease_is_taken_by_queues_whose_first_message_counts() -> None:
         ({"action": "take", "lease": "", "offset": 0}, "1 to 64 printable characters"),
     ],
 )
-def test_a_wrong_request_is_told(fields: dict[str, Any], words: str) -> None:
+def test_an_invalid_lease_request_is_answered_with_an_error(
+    fields: dict[str, Any], words: str
+) -> None:
     cleaned = Cleaned(4)
     header = replace(LeaseHeader("take", "a"), **fields)
     answer = cleaned.made.ask(RemotingCommand(RequestCode.LEASE_LOG, header.encode()))
     assert answer.code == ResponseCode.SYSTEM_ERROR and words in (answer.remark or "")
 
 
-def test_a_file_of_a_reader_keeps_until_the_reader_dies() -> None:
+def test_a_lease_file_retains_files_until_its_reader_ends() -> None:
     cleaned = Cleaned(config=DAILY)
     cleaned.disk.now_ms = START_MS
     lease = FileLease.acquire(cleaned.disk, CONFIG.root, "job-1", "traffic", FILE_BYTES)
@@ -159,7 +161,7 @@ def test_a_file_of_a_reader_keeps_until_the_reader_dies() -> None:
     assert first_offset(cleaned) > FILE_BYTES
 
 
-def test_operators_see_leases_and_why_old_files_stay() -> None:
+def test_operators_see_leases_and_why_old_files_are_kept() -> None:
     cleaned = Cleaned(config=DAILY)
     assert (status(cleaned)["logLeases"], status(cleaned)["oldLogFilesStayFor"]) == ("0", "")
     ask(cleaned, "take", offset=7, ttl_ms=LEASE_TTL_MS_MAX)
@@ -171,7 +173,7 @@ def test_operators_see_leases_and_why_old_files_stay() -> None:
     assert [line["needed_by"] for line in told] == ["lease L1 of audit of X"]
 
 
-def test_an_operators_request_and_a_full_disk_outweigh_a_lease_and_name_it() -> None:
+def test_a_request_and_a_full_disk_override_a_lease_and_name_it() -> None:
     cleaned = Cleaned()
     ask(cleaned, "take", offset=0, ttl_ms=LEASE_TTL_MS_MAX)
     with capture_logs() as lines:
@@ -189,7 +191,7 @@ def test_an_operators_request_and_a_full_disk_outweigh_a_lease_and_name_it() -> 
     assert {line["reason"] for line in lost} == {"the disk is full"} and first_offset(cleaned)
 
 
-def test_a_lease_that_comes_in_the_middle_of_a_round_keeps_what_is_left() -> None:
+def test_a_lease_granted_during_a_round_retains_the_remaining_files() -> None:
     cleaned = Cleaned(config=DAILY)
     log = cleaned.made.broker.store.commit_log
     cleaned.made.system.run_until(lambda: log.min_offset() > 0, LATER_MS)
@@ -199,7 +201,7 @@ def test_a_lease_that_comes_in_the_middle_of_a_round_keeps_what_is_left() -> Non
     assert log.min_offset() == begin
 
 
-def test_after_a_restart_a_reader_takes_its_lease_again_before_anything_goes() -> None:
+def test_after_a_restart_readers_can_renew_leases_before_any_deletion() -> None:
     cleaned = Cleaned(config=DAILY)
     ask(cleaned, "take", offset=0, ttl_ms=60_000)
     cleaned.made.crash()
@@ -211,7 +213,7 @@ def test_after_a_restart_a_reader_takes_its_lease_again_before_anything_goes() -
     assert first_offset(cleaned) == FILE_BYTES
 
 
-def test_with_the_policy_a_file_waits_for_the_archive_whatever_the_request() -> None:
+def test_with_the_archive_policy_a_request_deletes_no_unarchived_file() -> None:
     cleaned = Cleaned(config=WITH_ARCHIVE)
     archive_up_to(cleaned, 2 * FILE_BYTES + 3000)
     with capture_logs() as lines:
@@ -224,7 +226,7 @@ def test_with_the_policy_a_file_waits_for_the_archive_whatever_the_request() -> 
     assert first_offset(cleaned) == 4 * FILE_BYTES
 
 
-def test_delayed_and_half_messages_never_keep_a_file() -> None:
+def test_delayed_and_half_messages_do_not_retain_a_file() -> None:
     cleaned = Cleaned(12, config=WITH_ARCHIVE)
     made = cleaned.made
     for _ in range(60):
@@ -242,7 +244,7 @@ def test_delayed_and_half_messages_never_keep_a_file() -> None:
     assert status(cleaned)["oldLogFilesStayFor"] == ""
 
 
-def test_an_archive_that_is_gone_keeps_everything_until_it_is_back() -> None:
+def test_a_missing_archive_retains_everything_until_it_returns() -> None:
     cleaned = Cleaned(config=replace(WITH_ARCHIVE, delete_when=f"{NOW:02}"))
     with capture_logs() as lines:
         cleaned.made.system.advance(LATER_MS)
@@ -255,7 +257,7 @@ def test_an_archive_that_is_gone_keeps_everything_until_it_is_back() -> None:
     assert status(cleaned)["oldLogFilesStayFor"] == ""
 
 
-def test_why_an_old_file_stays_is_told_when_it_changes_and_once_a_day() -> None:
+def test_the_reason_for_keeping_an_old_file_is_logged_on_change_and_daily() -> None:
     cleaned, clock = Cleaned(20), ManualClock()
     store = cleaned.made.broker.store
     keeping = RetentionHolds(store, cleaned.disk, clock, SnapshotRef(KeepingReport()))
@@ -273,7 +275,7 @@ def test_why_an_old_file_stays_is_told_when_it_changes_and_once_a_day() -> None:
     assert told("gone") == 1
 
 
-def test_a_full_disk_outweighs_the_archive_and_says_what_is_lost() -> None:
+def test_a_full_disk_overrides_the_archive_policy_and_logs_the_loss() -> None:
     cleaned = Cleaned(config=WITH_ARCHIVE)
     records = cleaned.made.records()
     archive_up_to(cleaned, FILE_BYTES + 5000)
@@ -290,7 +292,7 @@ def test_a_full_disk_outweighs_the_archive_and_says_what_is_lost() -> None:
     assert all(line["queues"][0].startswith("Topic ") for line in lost)
 
 
-def test_looking_at_the_archive_again_costs_nothing_while_nothing_changes() -> None:
+def test_an_unchanged_archive_is_not_read_again() -> None:
     cleaned = Cleaned(config=replace(WITH_ARCHIVE, delete_when=f"{NOW:02}"))
     archive_up_to(cleaned, FILE_BYTES)
     cleaned.made.system.advance(LATER_MS)
@@ -381,7 +383,7 @@ class Trial:
 
 
 @pytest.mark.trial(short=2, long=300)
-def test_exactly_the_files_without_a_hold_are_deleted(seed: int) -> None:
+def test_only_files_without_a_hold_are_deleted(seed: int) -> None:
     trial = Trial(seed)
     made = trial.cleaned.made
     if trial.is_requested:

@@ -77,7 +77,7 @@ def damaged(small: SmallStore, path: str, position: int, data: bytes) -> None:
     file.close()
 
 
-def test_some_seconds_after_the_start_it_verifies_everything_once() -> None:
+def test_the_whole_store_is_scrubbed_once_after_a_start() -> None:
     with scrubbing() as made, capture_logs() as logs:
         made.system.advance(START_DELAY_MS - 1)
         assert made.told() == [] and made.verified_from() == [SENT // 2] * 2
@@ -90,7 +90,7 @@ def test_some_seconds_after_the_start_it_verifies_everything_once() -> None:
         assert made.told() == []
 
 
-def test_it_works_for_its_share_of_the_time_only() -> None:
+def test_the_scrubber_works_only_its_share_of_the_time() -> None:
     small = SmallStore()
     small.send(6 * SENT)
     with scrubbing(small.restarted()) as made:
@@ -108,7 +108,7 @@ def test_it_works_for_its_share_of_the_time_only() -> None:
         assert all(b - a >= 9 for a, b in pairwise(slices))
 
 
-def test_a_flipped_unit_is_repaired_and_a_damaged_record_is_left_out() -> None:
+def test_a_flipped_unit_is_repaired_and_a_damaged_record_reported() -> None:
     with scrubbing() as made, capture_logs() as logs:
         right = made.unit(30)
         damaged(made.small, f"{QUEUES}/0/{600:020d}", 6, b"\xff")
@@ -125,7 +125,7 @@ def test_a_flipped_unit_is_repaired_and_a_damaged_record_is_left_out() -> None:
         assert sorted(events) == ["commit log damaged", "queue unit repaired", "store verified"]
 
 
-def test_of_many_findings_of_a_kind_only_the_first_are_logged() -> None:
+def test_only_the_first_findings_of_a_kind_are_logged() -> None:
     with scrubbing() as made, capture_logs() as logs:
         damaged(made.small, f"{QUEUES}/0/{600:020d}", 0, bytes(600))
         made.system.advance(ROUND_MS)
@@ -144,7 +144,7 @@ def test_damaged_index_file_is_rebuilt() -> None:
         assert told[0].reason
 
 
-def test_who_asks_about_a_unit_is_answered_behind_its_repair_and_before_the_round() -> None:
+def test_a_unit_check_is_answered_after_its_repair_and_before_the_round() -> None:
     with scrubbing() as made:
         right = made.unit(30)
         damaged(made.small, f"{QUEUES}/0/{600:020d}", 6, b"\xff")
@@ -159,7 +159,7 @@ def test_who_asks_about_a_unit_is_answered_behind_its_repair_and_before_the_roun
         assert made.pull_hold.take() == [verified, verified]
 
 
-def test_who_asks_does_not_wait_for_the_round() -> None:
+def test_a_unit_check_does_not_wait_for_the_round() -> None:
     small = SmallStore()
     small.send(10 * SENT)
     with scrubbing(small.restarted()) as made:
@@ -172,7 +172,7 @@ def test_who_asks_does_not_wait_for_the_round() -> None:
         assert made.verified_from() != [0, 0]
 
 
-def test_who_asks_about_what_is_not_there_is_answered_too() -> None:
+def test_a_check_of_a_missing_unit_is_answered() -> None:
     with scrubbing() as made:
         verified = [made.verify_unit(SENT), made.verify_unit(-1), made.verify_unit(0)]
         made.system.advance(200)
@@ -180,7 +180,7 @@ def test_who_asks_about_what_is_not_there_is_answered_too() -> None:
         assert made.pull_hold.take() == verified
 
 
-def test_a_topic_deleted_meanwhile_is_not_repaired() -> None:
+def test_a_topic_deleted_during_the_round_is_not_repaired() -> None:
     with scrubbing() as made:
         damaged(made.small, f"{QUEUES}/0/{600:020d}", 6, b"\xff")
         made.system.advance(ROUND_MS)
@@ -192,7 +192,7 @@ def test_a_topic_deleted_meanwhile_is_not_repaired() -> None:
         assert made.small.units() == units
 
 
-def test_when_the_disk_takes_no_repair_the_round_begins_again() -> None:
+def test_a_failed_repair_restarts_the_round() -> None:
     with scrubbing() as made, capture_logs() as logs:
         path = f"{QUEUES}/0/{600:020d}"
         right = made.unit(30)
@@ -207,7 +207,7 @@ def test_when_the_disk_takes_no_repair_the_round_begins_again() -> None:
         assert made.unit(30) == right and made.verified_from() == [0, 0]
 
 
-def test_a_reput_that_died_with_repairs_in_its_hands_lets_the_round_begin_again() -> None:
+def test_a_reput_failure_with_pending_repairs_restarts_the_round() -> None:
     scrubber, pull_hold = Told("scrubber"), Told("pull_hold")
     verified = UnitVerified("Topic", 0, 1)
     RepairUnits([], [], scrubber.address, [(pull_hold.address, verified)]).on_undelivered("died")
@@ -215,7 +215,7 @@ def test_a_reput_that_died_with_repairs_in_its_hands_lets_the_round_begin_again(
     assert pull_hold.take() == [verified]
 
 
-def test_it_can_be_switched_off_and_still_answers() -> None:
+def test_a_disabled_scrubber_still_answers_unit_checks() -> None:
     small = SmallStore(config=StoreConfig(**{**vars(CONFIG), "scrub_enable": False}))
     small.send(SENT)
     with scrubbing(small.restarted()) as made:

@@ -42,7 +42,7 @@ def topic_of(made: SimulatedBroker, name: str) -> tuple[int, int, int, int]:
 # --- retries and dead letters
 
 
-def test_the_retry_topic_of_a_group_is_made_when_it_is_sent_to() -> None:
+def test_a_send_creates_a_missing_retry_topic() -> None:
     made = broker(auto_create_topic_enable=False)
     made.make_group()
     assert made.send(topic="%RETRY%consumers").code == ResponseCode.SUCCESS
@@ -61,14 +61,14 @@ def test_a_retry_of_an_unknown_group_is_refused() -> None:
     assert made.send(topic="%RETRY%nobody").code == ResponseCode.SUCCESS
 
 
-def test_an_unknown_group_is_made_where_groups_are_made() -> None:
+def test_with_auto_creation_an_unknown_group_is_created() -> None:
     made = broker()
     assert made.send(topic="%RETRY%somebody").code == ResponseCode.SUCCESS
     made.system.advance(100)
     assert "somebody" in made.broker.tables.groups.value
 
 
-def test_past_its_limit_a_retry_becomes_a_dead_letter_in_order() -> None:
+def test_over_its_limit_a_retry_becomes_a_dead_letter_in_order() -> None:
     made = broker()
     made.make_group(retry_max_times=3)
     answers = [
@@ -88,7 +88,7 @@ def test_past_its_limit_a_retry_becomes_a_dead_letter_in_order() -> None:
     assert [int((each[0].fields or {})["queueId"]) for each in answers] == [0] * 9
 
 
-def test_a_dead_letter_lies_in_the_only_queue_and_its_answer_names_the_one_asked_for() -> None:
+def test_a_dead_letter_goes_to_queue_0_and_its_answer_names_the_requested_queue() -> None:
     made = broker()
     made.make_group()
     made.make_topic("%RETRY%consumers", queues=4)
@@ -110,7 +110,7 @@ def test_a_dead_letter_lies_in_the_only_queue_and_its_answer_names_the_one_asked
         (407, -1, 0, True),
     ],
 )
-def test_the_limit_is_the_client_s_if_it_is_new_enough(
+def test_a_new_client_sets_its_own_retry_limit(
     version: int, limit: int | None, times: int, dead: bool
 ) -> None:
     made = broker()
@@ -123,7 +123,7 @@ def test_the_limit_is_the_client_s_if_it_is_new_enough(
     assert record.topic == ("%DLQ%consumers" if dead else "%RETRY%consumers")
 
 
-def test_a_delayed_dead_letter_waits_first() -> None:
+def test_a_delayed_dead_letter_is_delayed_first() -> None:
     """An orderly consumer of 4.9.7 sends it with a delay, which survives the move."""
     made = broker()
     made.make_group()
@@ -150,7 +150,7 @@ def test_sends_to_a_topic_being_made_keep_their_order_and_delay_no_others() -> N
 
 
 @pytest.mark.trial(short=8, long=1000)
-def test_a_send_at_the_creation_of_its_topic_waits_behind_earlier_ones(
+def test_a_send_at_its_topics_creation_follows_earlier_sends(
     seed: int,
 ) -> None:
     made = SimulatedBroker(seed)
@@ -161,14 +161,14 @@ def test_a_send_at_the_creation_of_its_topic_waits_behind_earlier_ones(
     assert [record.body for record in made.messages("New")] == [b"%d" % n for n in range(6)]
 
 
-def test_sends_to_a_topic_that_is_not_made_are_all_refused() -> None:
+def test_sends_to_a_topic_that_cannot_be_created_are_all_refused() -> None:
     made = broker(auto_create_topic_enable=False)
     answers = [made.start_send(topic="New") for _ in range(5)]
     made.system.run_until(lambda: all(answers))
     assert {answer[0].code for answer in answers} == {ResponseCode.TOPIC_NOT_EXIST}
 
 
-def test_more_sends_than_may_wait_for_one_topic_are_refused(
+def test_sends_parked_over_the_limit_of_a_topic_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(admission, "PARKED_MAX", 3)
@@ -240,7 +240,7 @@ def test_no_send_makes_the_broker_fail(seed: int) -> None:
     assert [made.messages(queue_id=queue_id) for queue_id in range(4)] == pulled
 
 
-def test_a_sender_cannot_say_how_long_the_hosts_of_a_record_are() -> None:
+def test_a_sender_cannot_set_the_host_flags_of_a_record() -> None:
     made = broker()
     for sys_flag in (BORN_HOST_V6, STORE_HOST_V6, -1):
         record = made.stored(made.send(sys_flag=sys_flag))
@@ -261,7 +261,7 @@ def test_prepared_and_rolled_back_records_take_no_queue_offset(kind: int) -> Non
     assert [record.queue_offset for record in made.messages()] == [0, 1, 2]
 
 
-def test_a_changed_topic_counts_from_the_next_send_on() -> None:
+def test_a_topic_change_applies_to_the_next_send() -> None:
     made = broker()
     assert made.send(queue_id=3).code == ResponseCode.SUCCESS
     made.make_topic(queues=2)
@@ -271,7 +271,7 @@ def test_a_changed_topic_counts_from_the_next_send_on() -> None:
     assert (record.queue_offset, record.sys_flag) == (1, MULTI_TAGS)
 
 
-def test_changed_queue_numbers_count_for_known_shapes_too() -> None:
+def test_a_changed_queue_count_applies_to_cached_send_shapes() -> None:
     made, peer = broker(), FramesPeer()
     send = send_of(send_command(queue_id=3))
     for queues in (4, 2, 4):
@@ -285,7 +285,7 @@ def test_changed_queue_numbers_count_for_known_shapes_too() -> None:
 
 
 @pytest.mark.parametrize("level", [" 2", "1_0", "x", "2147483648", "9" * 5000])
-def test_no_send_brings_a_delay_level_into_the_log_that_an_official_broker_cannot_read(
+def test_no_send_stores_a_delay_level_that_4_9_7_cannot_parse(
     level: str,
 ) -> None:
     made = broker()
@@ -309,7 +309,7 @@ def test_no_send_brings_a_delay_level_into_the_log_that_an_official_broker_canno
     assert made.send(properties="DELAY\x01+2").code == ResponseCode.SUCCESS
 
 
-def test_of_thousands_of_words_in_keys_all_are_stored_and_the_first_ones_are_indexed() -> None:
+def test_all_words_of_keys_are_stored_and_the_first_ones_indexed() -> None:
     made = SimulatedBroker(11, store_config=replace(STORE, max_index_entries=2000))
     made.make_topic()
     words = " ".join(f"{number:x}" for number in range(3000))

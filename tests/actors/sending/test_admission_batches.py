@@ -140,7 +140,7 @@ def outcome(
         (5, "192.0.2.7", replace(WIDE, max_message_bytes=3000), 7),
     ],
 )
-def test_knowledge_of_the_previous_message_changes_no_byte_and_no_answer(
+def test_caching_the_previous_message_changes_no_byte_and_no_answer(
     monkeypatch: pytest.MonkeyPatch, seed: int, host: str, store: StoreConfig, burst: int
 ) -> None:
     expected: list[bytes] = []

@@ -42,7 +42,7 @@ def ask(system: SimulatedSystem, teller: Told, offset: int) -> Any:
 # --- the actor alone
 
 
-def test_a_file_is_made_at_its_full_size_with_real_blocks() -> None:
+def test_a_file_is_allocated_at_full_size_with_real_blocks() -> None:
     disk, teller = FakeDisk(), Told("put_message")
     with simulated(disk) as system:
         start(system)
@@ -72,7 +72,7 @@ def test_a_disk_error_is_reported_and_logged_once() -> None:
     assert events == ["next file not allocated", "next file allocated"]
 
 
-def test_a_file_asked_for_twice_is_not_touched_twice() -> None:
+def test_a_file_requested_twice_is_created_once() -> None:
     """A restarted PutMessage asks again; the file may hold messages by then."""
     teller, config = Told("put_message"), replace(STORE, warm_mapped_file_enable=True)
     with simulated() as system:
@@ -152,7 +152,7 @@ def fill(broker: SimulatedBroker, allocator: Allocator) -> list[RemotingCommand]
     raise AssertionError("the log never ended")
 
 
-def test_the_next_file_is_made_before_it_is_needed() -> None:
+def test_the_next_file_is_created_in_advance() -> None:
     broker, allocator = broker_with_allocator()
     broker.system.drain()
     assert [message.offset for message in allocator.asked] == [FILE_BYTES]
@@ -193,7 +193,7 @@ def test_a_send_that_waits_too_long_for_a_file_is_answered_busy() -> None:
     assert [record.queue_offset for record in records] == list(range(len(records)))
 
 
-def test_a_failed_file_refuses_waiting_sends_and_is_tried_again() -> None:
+def test_a_failed_file_refuses_parked_sends_and_is_retried() -> None:
     broker, allocator = broker_with_allocator()
     refused = fill(broker, allocator)
     allocator.fail()
@@ -217,7 +217,7 @@ def test_at_the_stop_sends_that_wait_for_a_file_are_refused() -> None:
     assert waiting[0].code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
-def test_a_file_that_comes_twice_is_used_once() -> None:
+def test_a_file_delivered_twice_is_used_once() -> None:
     """PutMessage and its restarted successor can both request the same file."""
     broker, allocator = broker_with_allocator()
     waiting = fill(broker, allocator)

@@ -59,7 +59,7 @@ class Made:
         return stored, [entry.queue_offset for entry in single_entries(entries)]
 
 
-def test_records_count_up_by_queue_and_know_where_they_lie() -> None:
+def test_records_get_queue_offsets_and_physical_offsets() -> None:
     made = Made()
     made.appender.start_at({("Topic", 1): 10, ("Other", 0): 5})
     puts = [made.put(b"1"), made.put(b"22"), made.put(b"3"), made.put(b"4", queue_id=2)]
@@ -76,7 +76,7 @@ def test_records_count_up_by_queue_and_know_where_they_lie() -> None:
     assert counts.bytes == made.log.end_offset == sum(sizes)
 
 
-def test_a_batch_counts_up_too_and_knows_where_its_records_lie() -> None:
+def test_batch_records_get_queue_offsets_and_physical_offsets() -> None:
     made = Made()
     put = made.batch(b"1", b"22")
     assert made.append(made.put(b"0"), put, made.put(b"3")) == (3, [0, 1, 2, 3])
@@ -96,7 +96,7 @@ def test_a_batch_counts_up_too_and_knows_where_its_records_lie() -> None:
     assert (counts.count, counts.times, counts.bytes) == (6, 4, made.log.end_offset)
 
 
-def test_a_batch_that_finds_no_room_gives_its_numbers_back() -> None:
+def test_a_batch_that_does_not_fit_releases_its_queue_offsets() -> None:
     made = Made()
     large = bytes(HALF_A_FILE)
     assert made.append(made.put(large), made.batch(large, b"1")) == (1, [0])

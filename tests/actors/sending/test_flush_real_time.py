@@ -60,7 +60,7 @@ def test_four_dirty_pages_are_flushed_at_the_next_half_second() -> None:
     assert until_flushed(made) == 300
 
 
-def test_less_waits_for_the_thorough_flush_after_ten_seconds() -> None:
+def test_fewer_pages_are_flushed_by_the_thorough_flush_after_ten_seconds() -> None:
     made = broker()
     made.send(b"x" * (4 * PAGE_BYTES))
     until_flushed(made)
@@ -72,7 +72,7 @@ def test_less_waits_for_the_thorough_flush_after_ten_seconds() -> None:
     assert log_of(made).flushed_offset == log_of(made).end_offset
 
 
-def test_little_by_little_makes_four_pages_too() -> None:
+def test_small_writes_add_up_to_four_pages() -> None:
     made = broker()
     while log_of(made).end_offset < 3 * PAGE_BYTES:
         made.send(b"x" * 1000)
@@ -101,7 +101,7 @@ def test_an_idle_broker_syncs_nothing_but_its_checkpoint_once_a_minute() -> None
         ({"flush_interval_ms": 3000, "flush_thorough_interval_ms": 1000}, 3000),
     ],
 )
-def test_the_rhythm_follows_its_settings(settings: dict[str, int], after_ms: float) -> None:
+def test_the_flush_period_follows_its_settings(settings: dict[str, int], after_ms: float) -> None:
     made = broker(**settings)
     made.send(b"x" * PAGE_BYTES)
     assert until_flushed(made) == after_ms
@@ -116,7 +116,7 @@ def test_the_log_is_left_to_group_commit_under_sync_flush() -> None:
     assert (log_of(made).flushed_offset, disk_of(made).sync_count) == (flushed, before)
 
 
-def test_a_flush_over_a_roll_takes_both_files() -> None:
+def test_a_flush_over_a_roll_syncs_both_files() -> None:
     made = broker()
     for _ in range(15):
         made.send(b"x" * 4000)
@@ -202,7 +202,7 @@ def test_the_checkpoint_covers_only_synced_data(seed: int, monkeypatch: pytest.M
     assert saves[-1][2] == log_of(made).end_offset
 
 
-def test_queues_that_cannot_be_flushed_leave_the_checkpoint_where_it_was() -> None:
+def test_a_failed_queue_flush_leaves_the_checkpoint_unchanged() -> None:
     made = broker(flush_queue_thorough_interval_ms=5000)
     made.send()
     made.system.advance(8000)
@@ -233,7 +233,7 @@ def test_a_disk_without_room_for_queue_units_does_not_end_the_flushing() -> None
     assert made.system.address("reput").incarnation == 1
 
 
-def test_a_reput_that_dies_with_the_question_does_not_end_the_flushing(
+def test_a_reput_failure_does_not_end_the_flushing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = broker(flush_queue_thorough_interval_ms=5000)

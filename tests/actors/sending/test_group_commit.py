@@ -94,7 +94,7 @@ def test_a_send_is_acknowledged_only_after_the_sync() -> None:
     assert log.flushed_offset == log.end_offset
 
 
-def test_one_sync_serves_all_sends_that_arrived_meanwhile() -> None:
+def test_one_sync_serves_all_pending_sends() -> None:
     made, (flusher,) = broker(takes_ms=300)
     first = made.start_send(b"first")
     made.system.advance(100)
@@ -107,7 +107,7 @@ def test_one_sync_serves_all_sends_that_arrived_meanwhile() -> None:
     assert len(flusher.asked) <= 2
 
 
-def test_a_sync_over_a_roll_takes_both_files() -> None:
+def test_a_sync_over_a_roll_covers_both_files() -> None:
     made, (flusher,) = broker(takes_ms=300)
     disk = disk_of(made)
     file_bytes = STORE.commit_log_file_bytes
@@ -147,7 +147,7 @@ def test_a_failed_sync_is_never_ok_and_the_next_send_is_refused() -> None:
     made.crash()
 
 
-def test_all_sends_behind_a_failed_sync_are_answered() -> None:
+def test_all_sends_pending_at_a_failed_sync_are_answered() -> None:
     made, _ = broker(takes_ms=300)
     first = made.start_send(b"first")
     made.system.advance(100)
@@ -223,7 +223,7 @@ def test_at_the_stop_a_failing_disk_is_answered_flush_disk_timeout() -> None:
     made.crash()
 
 
-def test_bytes_that_a_sync_took_along_are_answered_without_another() -> None:
+def test_sends_covered_by_a_sync_are_answered_without_another() -> None:
     """The flusher's word may overtake that of the append which it covered."""
     made, _ = broker()
     made.send(b"on the disk")
@@ -244,9 +244,7 @@ def test_bytes_that_a_sync_took_along_are_answered_without_another() -> None:
 
 @pytest.mark.trial(short=4, long=500)
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_a_sync_master_says_that_it_has_no_slave_once_the_disk_has_it(
-    flush: str, seed: int
-) -> None:
+def test_a_sync_master_without_slave_answers_after_its_own_sync(flush: str, seed: int) -> None:
     """Sends that wait get 4.9.7's answer for no connected slave; the others get OK."""
     made = SimulatedBroker(
         seed,
@@ -273,7 +271,7 @@ def test_no_order_of_appends_and_syncs_leaves_a_send_unanswered(seed: int) -> No
     assert codes(answers) == [SUCCESS] * 60
 
 
-def test_a_flusher_that_fails_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_flusher_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     made, _ = broker()
     original = CommitLog.sync
     failures = ["a bug"]
@@ -290,7 +288,7 @@ def test_a_flusher_that_fails_is_asked_again(monkeypatch: pytest.MonkeyPatch) ->
     assert made.system.address("flusher").incarnation == 2
 
 
-def test_group_commit_does_not_take_a_late_word_for_a_new_one() -> None:
+def test_group_commit_ignores_a_late_reply_of_an_earlier_sync() -> None:
     made, _ = broker()
     made.send()
     made.system.address("group_commit").tell(Synced(0))

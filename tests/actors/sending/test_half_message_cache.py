@@ -45,7 +45,7 @@ def put(log: CommitLog, recent: HalfMessageCache, record: Record, now_ms: int = 
 
 @pytest.mark.parametrize("store_host", [HOST, HOST_V6], ids=["v4", "v6"])
 @pytest.mark.parametrize("born_host", [HOST, HOST_V6], ids=["v4", "v6"])
-def test_a_taken_record_equals_that_of_the_log_and_is_given_once(
+def test_a_cached_record_equals_that_of_the_log_and_is_taken_once(
     store_host: bytes, born_host: bytes
 ) -> None:
     log = log_of(store_host)
@@ -57,7 +57,7 @@ def test_a_taken_record_equals_that_of_the_log_and_is_given_once(
         assert recent.take(offset) is None
 
 
-def test_one_that_found_no_room_is_not_kept() -> None:
+def test_a_half_message_that_did_not_fit_is_not_cached() -> None:
     log = log_of()
     recent = HalfMessageCache(log)
     while put(log, recent, half()) >= 0:
@@ -65,7 +65,7 @@ def test_one_that_found_no_room_is_not_kept() -> None:
     assert recent.take(-1) is None and recent.expected == []
 
 
-def test_no_more_than_two_generations_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_most_two_generations_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(half_message_cache, "GENERATION_COUNT_MAX", 3)
     log = log_of()
     recent = HalfMessageCache(log)
@@ -73,7 +73,7 @@ def test_no_more_than_two_generations_are_kept(monkeypatch: pytest.MonkeyPatch) 
     assert [recent.take(offset) is not None for offset in offsets] == [False] * 3 + [True] * 5
 
 
-def test_their_bytes_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cached_bytes_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(half_message_cache, "GENERATION_BYTES_MAX", 900)
     log = log_of()
     recent = HalfMessageCache(log)

@@ -31,6 +31,6 @@ def test_no_sender_names_the_owner() -> None:
     assert text.count(b"TROUPE_OWNER") == 1 and b"mine" not in text
 
 
-def test_names_and_values_that_look_alike_stay() -> None:
+def test_similar_names_and_values_are_kept() -> None:
     text = b"a\x01TROUPE_OWNER\x02TROUPE_OWNERS\x01b"
     assert without_owner(text) == text

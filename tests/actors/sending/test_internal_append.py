@@ -73,7 +73,7 @@ def read(made: SimulatedBroker, answer: Stored, number: int = 0) -> MessageRecor
     return found
 
 
-def test_a_record_lies_in_the_log_as_it_was_prepared_and_can_be_pulled() -> None:
+def test_an_internal_record_is_stored_as_prepared_and_can_be_pulled() -> None:
     made = SimulatedBroker(1)
     made.make_topic()
     answers = asked(made)
@@ -105,7 +105,7 @@ def test_a_record_lies_in_the_log_as_it_was_prepared_and_can_be_pulled() -> None
     assert unit is not None and unit[2] == 97
 
 
-def test_own_records_and_sends_share_the_numbers_of_a_queue() -> None:
+def test_internal_appends_and_sends_share_queue_offsets() -> None:
     made = SimulatedBroker(2)
     made.make_topic()
     answers = asked(made)
@@ -119,7 +119,7 @@ def test_own_records_and_sends_share_the_numbers_of_a_queue() -> None:
     assert [each.queue_offset for each in made.messages("Topic", 1)] == [*range(20)]
 
 
-def test_records_that_find_no_room_wait_for_the_next_file() -> None:
+def test_internal_records_that_do_not_fit_wait_for_the_next_file() -> None:
     made = SimulatedBroker(3)
     made.make_topic()
     answers = asked(made)
@@ -145,7 +145,7 @@ def test_records_too_large_for_the_log_are_refused_and_the_rest_is_stored() -> N
     assert sorted(each.body for each in made.messages("Topic", 1)) == [b"a", b"b", b"c"]
 
 
-def test_a_missing_topic_is_made_first() -> None:
+def test_a_missing_topic_is_created_first() -> None:
     made = SimulatedBroker(5)
     answers = asked(made)
     wanted = (CreateSystemTopic("%RETRY%g", 2), CreateSystemTopic("%DLQ%g", 1))
@@ -157,7 +157,7 @@ def test_a_missing_topic_is_made_first() -> None:
     assert (topics["%RETRY%g"].write_queue_nums, topics["%DLQ%g"].write_queue_nums) == (2, 1)
 
 
-def test_nothing_is_taken_while_writes_are_forbidden() -> None:
+def test_internal_appends_are_refused_while_writes_are_disabled() -> None:
     made = SimulatedBroker(6)
     answers = asked(made)
     made.system.address("put_message").tell(WritesForbidden("full", "test"))
@@ -174,7 +174,7 @@ def test_nothing_is_taken_while_writes_are_forbidden() -> None:
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_under_sync_flush_the_answer_waits_for_the_disk_if_asked_to(waits: bool) -> None:
+def test_under_sync_flush_the_result_waits_for_the_sync_on_request(waits: bool) -> None:
     disk = FakeDisk()
     made = SimulatedBroker(7, disk, store_config=replace(STORE, flush_disk_type="SYNC_FLUSH"))
     answers = asked(made)
@@ -249,7 +249,7 @@ def test_a_pull_outside_of_its_queue_leaves_a_message_about_it() -> None:
     assert made.pull(topic="OFFSET_MOVED_EVENT", expression="consumers").code == 0
 
 
-def test_a_chain_stores_nothing_behind_a_record_that_does_not_fit() -> None:
+def test_a_chain_stores_nothing_after_a_record_that_does_not_fit() -> None:
     """Otherwise a half message would be settled without a stored commit."""
     too_long = bytes(STORE.commit_log_file_bytes)
     for is_chain, codes in ((False, [13, 0]), (True, [13, 13])):
@@ -286,7 +286,7 @@ def test_a_send_without_a_queue_goes_to_one_that_is_read() -> None:
         assert int((made.send(queue_id=-1).fields or {})["queueId"]) < 2
 
 
-def test_own_messages_to_a_deleted_topic_are_read_if_it_is_made_again() -> None:
+def test_internal_messages_to_a_deleted_topic_are_readable_after_its_recreation() -> None:
     """Formerly they went to queues that the new topic did not have."""
     made = SimulatedBroker(1)
     made.make_topic(queues=8)
@@ -312,7 +312,7 @@ def test_results_of_a_group_are_one_message() -> None:
     assert [each.body for each in made.messages("Topic", 1)] == [b"a", b"b"]
 
 
-def test_append_is_answered_once() -> None:
+def test_an_internal_append_is_answered_once() -> None:
     told = Told("asker")
     append = InternalAppend([record()], told.address, Stored("a"))
     append.on_undelivered("first")

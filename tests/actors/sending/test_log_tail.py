@@ -42,7 +42,7 @@ class Made:
         return FilePrepared(offset, prepare_file(offset, STORE, self.disk))
 
 
-def test_a_file_is_asked_for_once_until_it_could_not_be_made() -> None:
+def test_a_file_is_requested_once_until_its_creation_fails() -> None:
     made = Made()
     made.end.want_file()
     made.end.want_file()
@@ -55,7 +55,7 @@ def test_a_file_is_asked_for_once_until_it_could_not_be_made() -> None:
     assert made.allocate_file.take() == [PrepareFile(FILE_BYTES, made.owner.address)]
 
 
-def test_only_the_file_behind_the_last_one_is_room() -> None:
+def test_only_the_file_after_the_last_one_counts_as_space() -> None:
     made = Made()
     made.end.waits_for_file = True
     assert not made.end.adopt(made.prepared(2 * FILE_BYTES))
@@ -71,7 +71,7 @@ def test_only_the_file_behind_the_last_one_is_room() -> None:
     assert [file.first_offset for file in told.files] == [0]
 
 
-def test_each_lifts_its_own_word_and_the_last_one_opens_the_log() -> None:
+def test_writes_are_enabled_when_every_reason_is_lifted() -> None:
     made = Made()
     with capture_logs() as lines:
         for message in (WritesForbidden("full", "disk"), WritesForbidden("no room", "reput")):

@@ -63,7 +63,9 @@ def test_cluster_is_added_and_wait_is_removed(sent: bytes, kept: bytes) -> None:
         (b"TRAN_MSG\x01true\x02WAIT\x01false", False),
     ],
 )
-def test_wait_says_whether_the_answer_waits_for_the_disk(properties: bytes, waits: bool) -> None:
+def test_the_wait_property_decides_whether_the_answer_waits_for_the_disk(
+    properties: bytes, waits: bool
+) -> None:
     assert preparer().prepare("Topic", 0, 0, properties)[3] is waits
 
 
@@ -91,14 +93,14 @@ def test_index_keys_are_the_unique_key_and_each_word_of_keys() -> None:
 
 
 @pytest.mark.heavy
-def test_ten_thousand_texts_are_prepared_as_when_each_was_the_first() -> None:
+def test_cached_property_texts_are_prepared_like_new_ones() -> None:
     random, warm = Random(23), preparer()
     for _ in range(10_000):
         text = random_text(random)
         assert warm.prepare("Topic", 1, 0, text) == preparer().prepare("Topic", 1, 0, text), text
 
 
-def test_stored_properties_are_those_sent_but_for_cluster_and_wait() -> None:
+def test_only_cluster_and_wait_differ_between_sent_and_stored_properties() -> None:
     random, made = Random(29), preparer()
     for _ in range(3000):
         text = random_text(random)
@@ -112,7 +114,7 @@ def test_stored_properties_are_those_sent_but_for_cluster_and_wait() -> None:
 # --- delayed
 
 
-def test_a_delayed_message_goes_to_its_level_s_queue_and_keeps_where_it_belongs() -> None:
+def test_a_delayed_message_goes_to_its_levels_queue_and_keeps_its_real_topic() -> None:
     text, code, keys, waits, sys_flag, redirect = preparer().prepare(
         "Topic", 3, 1, b"KEYS\x01k\x02WAIT\x01true\x02DELAY\x012\x02TAGS\x01t"
     )
@@ -129,7 +131,7 @@ def test_a_delayed_message_goes_to_its_level_s_queue_and_keeps_where_it_belongs(
     assert (code, keys, waits, sys_flag) == (java_hash_code("t"), (b"k",), True, 1)
 
 
-def test_a_level_above_the_highest_is_lowered_and_written_so() -> None:
+def test_a_level_above_the_highest_is_stored_as_the_highest() -> None:
     text, *_, redirect = preparer().prepare("Topic", 0, 0, b"DELAY\x0130")
     assert redirect == Redirect("SCHEDULE_TOPIC_XXXX", 2, 10_000)
     assert parse(text)["DELAY"] == "3"
@@ -151,7 +153,7 @@ def test_only_committed_or_plain_messages_are_delayed(kind: int, delayed: bool) 
     assert (redirect is not None, sys_flag) == (delayed, kind)
 
 
-def test_half_and_delayed_messages_are_prepared_as_when_each_was_the_first() -> None:
+def test_cached_half_and_delayed_messages_are_prepared_like_new_ones() -> None:
     random, warm = Random(31), preparer()
     names = ("TRAN_MSG", "DELAY", "WAIT", "TAGS", "KEYS", "UNIQ_KEY", "CLUSTER", "REAL_QID", "own")
     values = ("true", "1", "3", "4", "x", "k l", "TRUE")
@@ -188,7 +190,7 @@ def test_a_half_message_goes_to_its_topic_without_its_transaction_flag() -> None
     assert made.is_half(sent)
 
 
-def test_only_true_makes_a_half_message() -> None:
+def test_only_the_value_true_makes_a_half_message() -> None:
     made = preparer()
     assert made.is_half(b"a\x01b\x02TRAN_MSG\x01TRUE")
     for properties in (b"TRAN_MSG\x01false", b"a\x01TRAN_MSG", b"", b"TRAN_MSG\x01"):
@@ -199,7 +201,7 @@ def test_only_true_makes_a_half_message() -> None:
 # --- batches
 
 
-def test_the_records_of_a_batch_get_the_batch_s_properties_behind_their_own() -> None:
+def test_batch_records_get_the_batchs_properties_after_their_own() -> None:
     made = preparer()
     suffix = made.batch_suffix(b"WAIT\x01true")
     assert (suffix.text, suffix.waits) == (b"WAIT\x01true\x02" + CLUSTER, True)
@@ -222,7 +224,7 @@ def test_the_records_of_a_batch_get_the_batch_s_properties_behind_their_own() ->
         (b"TAGS\x01s\x02UNIQ_KEY\x01u1\x02KEYS\x01a b", (b"u1", b"a", b"b")),
     ],
 )
-def test_a_record_may_be_like_the_one_before_but_for_its_unique_key(
+def test_a_record_may_differ_from_the_previous_only_in_its_unique_key(
     other: bytes, keys: tuple[bytes, ...]
 ) -> None:
     made = preparer()
@@ -235,7 +237,7 @@ def test_a_record_may_be_like_the_one_before_but_for_its_unique_key(
     assert made.batch_part(first, suffix)[2] == (b"u1", b"a", b"b")
 
 
-def test_of_a_name_written_twice_the_batch_s_value_counts() -> None:
+def test_the_batchs_value_overrides_a_records_own() -> None:
     made = preparer()
     suffix = made.batch_suffix(b"UNIQ_KEY\x01all\x02WAIT\x01false")
     assert not suffix.waits
@@ -243,7 +245,7 @@ def test_of_a_name_written_twice_the_batch_s_value_counts() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_records_of_a_batch_are_rewritten_alike_after_any_other(seed: int) -> None:
+def test_batch_records_are_rewritten_independently_of_the_previous_batch(seed: int) -> None:
     """Names in the order of the record before are recognised, others parsed."""
     random, made = Random(seed), preparer()
     for _ in range(300):
@@ -275,7 +277,7 @@ NOT_JAVA = [b" 2", b"2 ", b"1_0", b"x", b"\xc2\xb2", b"2147483648", b"1" * 5000,
 
 @pytest.mark.parametrize("level", NOT_JAVA)
 @pytest.mark.parametrize("kind", ["plain", "half", "known form", "odd text"])
-def test_a_delay_level_that_no_java_reads_is_refused(kind: str, level: bytes) -> None:
+def test_a_delay_level_that_java_cannot_parse_is_refused(kind: str, level: bytes) -> None:
     made = preparer()
     rest = {"half": b"\x02TRAN_MSG\x01true", "odd text": b"\x02\x02a\x01b"}.get(kind, b"\x02a\x01b")
     if kind != "odd text":  # the form of its text is learnt
@@ -302,7 +304,7 @@ def test_a_delay_level_of_a_batch_or_of_its_message_is_refused(level: bytes) -> 
 
 
 @pytest.mark.parametrize(("level", "number"), [("+2", 2), ("\u0662", 2), ("002", 2)])
-def test_a_delay_level_that_java_reads_counts(level: str, number: int) -> None:
+def test_a_delay_level_that_java_parses_applies(level: str, number: int) -> None:
     text, *_, redirect = preparer().prepare("Topic", 0, 0, f"DELAY\x01{level}".encode())
     assert redirect == Redirect("SCHEDULE_TOPIC_XXXX", number - 1, DELAYS_MS[number - 1])
     assert parse(text)["DELAY"] == level

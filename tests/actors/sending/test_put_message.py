@@ -63,7 +63,7 @@ def test_a_record_has_the_sent_values_and_those_of_the_broker() -> None:
     assert unit(made, "Topic", 2, 0) == (0, record.record_bytes, java_hash_code("TagA"))
 
 
-def test_the_answer_says_where_the_message_lies() -> None:
+def test_the_answer_has_message_id_queue_and_offset() -> None:
     made = broker()
     made.send(queue_id=1)
     answer = made.send(queue_id=1)
@@ -187,7 +187,7 @@ def test_a_delayed_message_waits_in_the_schedule_topic_with_its_due_time_as_tags
     assert made.messages(queue_id=3) == []
 
 
-def test_a_half_message_is_stored_where_no_consumer_looks() -> None:
+def test_a_half_message_is_stored_in_the_internal_topic() -> None:
     made = broker()
     sent = "TRAN_MSG\x01true\x02PGROUP\x01p\x02TAGS\x01t"
     answer = made.send(queue_id=2, sys_flag=4, properties=sent)
@@ -203,7 +203,7 @@ def test_a_half_message_is_stored_where_no_consumer_looks() -> None:
 # --- batches
 
 
-def test_a_batch_becomes_records_of_their_own_with_one_answer() -> None:
+def test_a_batch_is_stored_as_separate_records_with_one_answer() -> None:
     made = broker()
     made.send(queue_id=1)
     parts = [
@@ -238,7 +238,7 @@ def test_a_batch_of_one_is_answered_like_a_single_send() -> None:
     assert list(answer.fields or {}) == list(made.send(b"alone").fields or {})
 
 
-def test_a_single_send_that_says_batch_is_one() -> None:
+def test_a_single_send_with_the_batch_flag_is_a_batch() -> None:
     made = broker()
     command = send_command(encode_batch([BatchMessage(b"1"), BatchMessage(b"2")]), batch=True)
     command.code = RequestCode.SEND_MESSAGE_V2
@@ -261,7 +261,7 @@ def test_a_batch_is_neither_delayed_nor_transactional(options: dict[str, Any]) -
     assert made.records() == []
 
 
-def test_a_broken_batch_is_answered_as_the_exception_that_it_was() -> None:
+def test_an_invalid_batch_is_answered_with_4_9_7s_exception() -> None:
     made = broker()
     good = encode_batch([BatchMessage(b"first"), BatchMessage(b"second")])
     for body in (b"broken", good[:-1], good[:30], good + b"\0"):
@@ -295,7 +295,7 @@ def test_a_batch_longer_than_a_body_may_be_is_refused() -> None:
     assert made.send(encode_batch(parts[:3]), batch=True).code == ResponseCode.SUCCESS
 
 
-def test_a_record_of_a_batch_may_not_have_more_properties_than_a_message() -> None:
+def test_batch_records_obey_the_property_limit() -> None:
     made = broker()
     shared = len("CLUSTER\x01DefaultCluster") + 1
     own = b"a\x01" + b"p" * (32_767 - shared - 2)
@@ -352,7 +352,7 @@ def test_a_put_of_over_half_a_second_logs_one_line(monkeypatch: pytest.MonkeyPat
     assert not [line for line in lines if line["event"] == "slow put"]
 
 
-def test_a_command_of_the_go_client_is_stored_alike() -> None:
+def test_a_go_clients_send_is_stored_alike() -> None:
     made = broker()
     header = send_command(b"go")
     names = {"a": "producerGroup", "b": "topic", "c": "defaultTopic", "d": "defaultTopicQueueNums"}

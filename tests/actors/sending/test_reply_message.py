@@ -163,7 +163,7 @@ def test_a_reply_without_a_waiting_producer_is_an_error_and_stored(
 
 
 @pytest.mark.parametrize("how", ["says no", "is silent", "goes"])
-def test_a_producer_that_does_not_take_it_makes_it_an_error(how: str) -> None:
+def test_a_producer_that_rejects_the_reply_makes_it_an_error(how: str) -> None:
     made = broker()
     client = asker(made)
     answers = start(made, reply())
@@ -185,7 +185,7 @@ def test_a_producer_that_does_not_take_it_makes_it_an_error(how: str) -> None:
 
 
 @pytest.mark.parametrize("found", [True, False])
-def test_replies_need_not_be_stored(found: bool) -> None:
+def test_a_setting_disables_the_storage_of_replies(found: bool) -> None:
     made = broker(store_reply_message_enable=False)
     client = asker(made)
     answers = start(made, reply(properties=PROPERTIES if found else "a\x01b", queue_id=-1))
@@ -217,7 +217,7 @@ def test_a_producer_is_found_as_long_as_it_is_in_any_group_and_by_its_last_conne
     assert answer.remark == NOT_FOUND
 
 
-def test_the_checks_of_a_send_come_first() -> None:
+def test_a_reply_passes_the_checks_of_a_send_first() -> None:
     made = broker()
     client = asker(made)
     cases: list[tuple[dict[str, Any], int, str]] = [
@@ -233,7 +233,7 @@ def test_the_checks_of_a_send_come_first() -> None:
     assert not client.received and made.records() == []
 
 
-def test_a_missing_topic_is_made_as_for_a_send() -> None:
+def test_a_reply_creates_a_missing_topic_like_a_send() -> None:
     made = broker()
     answers = [start(made, reply(topic="Other_REPLY_TOPIC", queue_id=3)) for _ in range(3)]
     made.system.advance(100)
@@ -242,7 +242,7 @@ def test_a_missing_topic_is_made_as_for_a_send() -> None:
     assert [record.queue_offset for record in made.records()] == [0, 1, 2]
 
 
-def test_nothing_is_taken_before_its_time() -> None:
+def test_replies_are_refused_before_the_broker_accepts_messages() -> None:
     made = broker(start_accept_send_request_timestamp_ms=1_900_000_000_000)
     answer = made.ask(reply())
     assert (answer.remark or "").startswith("broker unable to service, until 2030-")
@@ -263,7 +263,7 @@ def test_a_delayed_reply_waits_in_its_level_with_the_time_of_its_push() -> None:
     assert [each.body for each in made.messages(TOPIC)] == [b"reply"]
 
 
-def test_a_compressed_reply_can_be_read_where_it_is_stored() -> None:
+def test_a_compressed_reply_is_readable_in_the_store() -> None:
     made = broker()
     client = asker(made)
     start(made, reply(b"\x78\x9c...", sys_flag=769 | 8))
@@ -275,7 +275,7 @@ def test_a_compressed_reply_can_be_read_where_it_is_stored() -> None:
 
 
 @pytest.mark.parametrize("too_long", ["body", "properties"])
-def test_a_reply_that_the_store_does_not_take_is_passed_on_all_the_same(too_long: str) -> None:
+def test_a_reply_is_forwarded_even_if_it_cannot_be_stored(too_long: str) -> None:
     made = broker(replace(STORE, max_message_bytes=1000))
     client = asker(made)
     long = {"properties": PROPERTIES + "a\x01" + "b" * 33_000}
@@ -287,7 +287,7 @@ def test_a_reply_that_the_store_does_not_take_is_passed_on_all_the_same(too_long
     assert made.records() == []
 
 
-def test_a_one_way_reply_is_passed_on_stored_and_not_answered() -> None:
+def test_a_one_way_reply_is_forwarded_stored_and_not_answered() -> None:
     made = broker()
     client = asker(made)
     answers = start(made, reply(flag=ONEWAY_FLAG))
@@ -296,7 +296,7 @@ def test_a_one_way_reply_is_passed_on_stored_and_not_answered() -> None:
     assert answers == [] and stored(made).body == b"reply"
 
 
-def test_a_reply_under_way_at_a_stop_is_stored_and_answered() -> None:
+def test_a_reply_in_flight_at_a_stop_is_stored_and_answered() -> None:
     made = broker()
     client = asker(made)
     answers = start(made, reply())
@@ -347,7 +347,7 @@ def recorded_replies(name: str) -> list[tuple[RemotingCommand, RemotingCommand]]
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_recorded_replies_are_answered_in_the_same_words(name: str) -> None:
+def test_recorded_replies_get_the_recorded_answers(name: str) -> None:
     replies = recorded_replies(name)
     assert replies
     for request, wanted in replies:

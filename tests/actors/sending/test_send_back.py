@@ -46,7 +46,7 @@ def last(made: SimulatedBroker) -> MessageRecord:
     return made.records()[-1]
 
 
-def test_a_message_that_came_back_comes_again_and_later_each_time() -> None:
+def test_a_sent_back_message_is_redelivered_with_growing_delays() -> None:
     made = broker()
     first = sent(made, flag=7, queue_id=2)
     offset, delays = first.physical_offset, []
@@ -77,7 +77,7 @@ def test_a_message_that_came_back_comes_again_and_later_each_time() -> None:
 
 
 @pytest.mark.parametrize("level", [0, -1], ids=["retry", "dead"])
-def test_the_reason_of_a_failure_is_stored_with_the_copy_and_replaced_by_the_next(
+def test_the_latest_failure_reason_is_stored_with_the_retry(
     level: int,
 ) -> None:
     made = broker()
@@ -93,7 +93,7 @@ def test_the_reason_of_a_failure_is_stored_with_the_copy_and_replaced_by_the_nex
 @pytest.mark.parametrize(
     ("others", "kept"), [(0, 1024), (32_000, 200), (32_400, 0)], ids=["free", "little", "none"]
 )
-def test_a_long_reason_is_cut_to_the_room_that_the_properties_leave(others: int, kept: int) -> None:
+def test_a_long_failure_reason_is_cut_to_the_property_limit(others: int, kept: int) -> None:
     made = broker()
     properties = f"a\x01{'x' * others}" if others else "a\x01b"
     first = made.stored(made.send(b"x", properties=properties))
@@ -107,7 +107,7 @@ def test_a_long_reason_is_cut_to_the_room_that_the_properties_leave(others: int,
         assert kept <= len(reason) < 700
 
 
-def test_a_level_past_the_last_is_the_last() -> None:
+def test_a_retry_level_above_the_highest_is_the_highest() -> None:
     made = broker()
     assert made.ask(back(sent(made).physical_offset, level=30)).code == 0
     waiting = last(made)
@@ -126,7 +126,7 @@ def test_a_level_past_the_last_is_the_last() -> None:
         ({}, {"max_reconsume_times": 0}, 407, True),
     ],
 )
-def test_past_the_limit_it_lies_with_the_dead_letters(
+def test_over_the_limit_a_message_becomes_a_dead_letter(
     settings: dict[str, Any], fields: dict[str, Any], version: int, dead: bool
 ) -> None:
     made = broker()
@@ -143,7 +143,7 @@ def test_past_the_limit_it_lies_with_the_dead_letters(
     assert parse(found.properties)["DELAY"] == ("0" if dead else "3")
 
 
-def test_the_retry_topic_has_the_queues_of_the_group_and_they_are_used() -> None:
+def test_retries_use_all_retry_queues_of_the_group() -> None:
     made = broker()
     made.make_group(retry_queue_nums=3)
     offset = sent(made).physical_offset
@@ -155,7 +155,7 @@ def test_the_retry_topic_has_the_queues_of_the_group_and_they_are_used() -> None
     assert sum(counts) == 20 and min(counts) > 0
 
 
-def test_retries_go_to_queues_that_the_retry_topic_has_when_the_group_gets_more() -> None:
+def test_retries_use_existing_queues_when_the_group_gets_more() -> None:
     """`updateSubGroup -q 2` of a group that has been there leaves its retry topic as it is."""
     made = broker()
     made.make_group(retry_queue_nums=1)
@@ -169,7 +169,7 @@ def test_retries_go_to_queues_that_the_retry_topic_has_when_the_group_gets_more(
     assert len(made.messages(RETRY)) == 21
 
 
-def test_a_one_way_return_is_stored_without_an_answer() -> None:
+def test_a_one_way_send_back_is_stored_without_an_answer() -> None:
     made = broker()
     offset = sent(made).physical_offset
     answers: list[RemotingCommand] = []
@@ -179,7 +179,7 @@ def test_a_one_way_return_is_stored_without_an_answer() -> None:
     assert len(made.messages(RETRY)) == 1
 
 
-def test_invalid_returns_are_refused_with_the_texts_of_the_original() -> None:
+def test_invalid_send_backs_are_refused_with_the_originals_texts() -> None:
     made = broker(auto_create_group_enable=False)
     made.make_group()
     offset = sent(made).physical_offset
@@ -212,7 +212,7 @@ def test_a_group_without_retry_queues_has_its_messages_dropped() -> None:
     assert len(made.records()) == count
 
 
-def test_a_message_in_hand_when_put_message_fails_is_answered(
+def test_a_pending_send_back_is_answered_when_put_message_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = broker()
@@ -242,7 +242,7 @@ class Watching:
         self.seen.append(context)
 
 
-def test_a_hook_sees_returned_messages() -> None:
+def test_send_hooks_see_send_backs() -> None:
     hook = Watching()
     made = SimulatedBroker(3, hooks=[hook])
     made.make_topic()
@@ -269,7 +269,7 @@ def recorded() -> Iterator[tuple[RemotingCommand, RemotingCommand]]:
 
 
 @pytest.mark.heavy
-def test_recorded_returns_get_the_recorded_answers() -> None:
+def test_recorded_send_backs_get_the_recorded_answers() -> None:
     compared = 0
     for command, wanted in recorded():
         header = ConsumerSendMsgBackHeader.decode(command.fields)

@@ -50,7 +50,7 @@ def refused(answer: RemotingCommand, code: int, remark: str) -> None:
     assert answer.body is None
 
 
-def test_nothing_is_taken_before_the_start_of_accepting() -> None:
+def test_sends_are_refused_before_the_broker_accepts_messages() -> None:
     start = START_MS + 10_000
     made = broker(start_accept_send_request_timestamp_ms=start)
     early = made.send()
@@ -108,7 +108,7 @@ def topic_of(made: SimulatedBroker, name: str) -> tuple[int, int, int, int]:
     return config.read_queue_nums, config.write_queue_nums, config.perm, config.topic_sys_flag
 
 
-def test_an_unknown_topic_is_made_from_its_default_topic() -> None:
+def test_an_unknown_topic_is_created_from_its_default_topic() -> None:
     made = broker(default_topic_queue_nums=6)
     assert made.send(topic="New").code == ResponseCode.SUCCESS
     assert topic_of(made, "New") == (4, 4, 6, 0)
@@ -118,7 +118,7 @@ def test_an_unknown_topic_is_made_from_its_default_topic() -> None:
     assert topic_of(made, "Unit") == (4, 4, 6, 1)
 
 
-def test_an_unknown_topic_is_refused_where_topics_are_not_made() -> None:
+def test_without_auto_creation_an_unknown_topic_is_refused() -> None:
     made = broker(auto_create_topic_enable=False)
     remark = f"topic[New] not exist, apply first please!{FAQ}"
     refused(made.send(topic="New"), ResponseCode.TOPIC_NOT_EXIST, remark)
@@ -126,7 +126,7 @@ def test_an_unknown_topic_is_refused_where_topics_are_not_made() -> None:
 
 
 @pytest.mark.parametrize("default_topic", ["NoSuchTopic", "Topic"])
-def test_a_default_topic_that_is_unknown_or_not_inherited_makes_no_topic(
+def test_an_unknown_or_not_inherited_default_topic_creates_none(
     default_topic: str,
 ) -> None:
     made = broker()
@@ -135,7 +135,7 @@ def test_a_default_topic_that_is_unknown_or_not_inherited_makes_no_topic(
     refused(answer, ResponseCode.TOPIC_NOT_EXIST, remark)
 
 
-def test_a_topic_of_one_s_own_with_the_inherit_bit_is_a_default_topic_too() -> None:
+def test_a_user_topic_with_the_inherit_bit_is_a_default_topic() -> None:
     made = broker(auto_create_topic_enable=False)
     made.make_topic("Pattern", queues=2, perm=7)
     assert made.send(topic="New", default_topic="Pattern").code == ResponseCode.SUCCESS
@@ -166,7 +166,7 @@ def test_a_missing_queue_is_refused_with_the_topic_s_settings() -> None:
     refused(made.send(body, queue_id=99, batch=True), ResponseCode.SYSTEM_ERROR, remark)
 
 
-def test_a_queue_counts_while_it_is_one_of_the_read_queues() -> None:
+def test_a_read_queue_accepts_sends() -> None:
     made = broker()
     made.make_topic("Shrunk", queues=2, read_queues=8)
     assert made.send(topic="Shrunk", queue_id=7).code == ResponseCode.SUCCESS
@@ -182,7 +182,7 @@ def test_a_negative_queue_means_any_write_queue() -> None:
     assert [made.stored(answer).queue_id for answer in answers] == queues
 
 
-def test_a_topic_without_write_permission_still_takes_messages() -> None:
+def test_a_topic_without_write_permission_still_accepts_messages() -> None:
     made = broker()
     made.make_topic("ReadOnly", perm=4)
     assert made.send(topic="ReadOnly").code == ResponseCode.SUCCESS
@@ -210,14 +210,14 @@ def test_a_topic_of_many_tags_sets_the_flag() -> None:
 # --- sizes
 
 
-def test_a_body_may_be_as_long_as_the_setting_says_and_no_longer() -> None:
+def test_a_body_longer_than_the_setting_is_refused() -> None:
     made = broker()
     assert made.stored(made.send(b"x" * 1000)).body == b"x" * 1000
     refused(made.send(b"x" * 1001), ResponseCode.MESSAGE_ILLEGAL, TOO_BIG)
     assert made.stored(made.send(b"")).body == b""
 
 
-def test_properties_may_have_32767_bytes_as_they_are_stored() -> None:
+def test_stored_properties_over_32767_bytes_are_refused() -> None:
     made = broker()
     cluster = len("\x02CLUSTER\x01DefaultCluster")
     fits = "big\x01" + "p" * (32_767 - cluster - 4)
@@ -317,7 +317,7 @@ UNAVAILABLE = (
 )
 
 
-def test_a_slave_takes_nothing_and_looks_at_the_store_s_checks_last() -> None:
+def test_a_slave_refuses_sends_after_all_other_checks() -> None:
     made = SimulatedBroker(SEED, config=replace(BROKER, **SLAVE), store_config=SMALL)
     refused(made.send(topic="TBW102"), ResponseCode.SERVICE_NOT_AVAILABLE, UNAVAILABLE)
     refused(made.send(topic="Unknown"), ResponseCode.SERVICE_NOT_AVAILABLE, UNAVAILABLE)
@@ -338,7 +338,7 @@ def test_a_send_without_mandatory_fields_is_refused_without_region(code: Request
     assert "is null" in (answer.remark or "")
 
 
-def test_region_and_trace_switch_come_with_every_answer() -> None:
+def test_every_answer_has_region_and_trace_switch() -> None:
     config: BrokerConfig = replace(BROKER, region_id="eu-1", trace_on=False)
     made = SimulatedBroker(SEED, config=config)
     own = {"MSG_REGION": "eu-1", "TRACE_ON": "false"}

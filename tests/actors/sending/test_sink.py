@@ -43,7 +43,7 @@ def refused(made: SimulatedBroker, command: RemotingCommand) -> tuple[int, str]:
     return answer.code, answer.remark or ""
 
 
-def test_a_batch_is_stored_as_any_messages_with_marks(made: SimulatedBroker) -> None:
+def test_a_sink_batch_is_stored_as_marked_messages(made: SimulatedBroker) -> None:
     assert sent(made, batch_command(MESSAGES)) == (0, 10)
     records = sorted(pulled(made), key=lambda record: record.physical_offset)
     assert [record.body for record in records] == [each.body for each in MESSAGES]
@@ -59,7 +59,7 @@ def test_a_batch_is_stored_as_any_messages_with_marks(made: SimulatedBroker) -> 
         assert record.born_timestamp == 1_700_000_000_000
 
 
-def test_a_repeat_is_answered_as_done_and_stores_nothing(made: SimulatedBroker) -> None:
+def test_a_repeated_batch_is_answered_as_done_and_stores_nothing(made: SimulatedBroker) -> None:
     assert sent(made, batch_command(MESSAGES, 0, 7)) == (0, 7)
     assert sent(made, batch_command(MESSAGES, 0, 7)) == (0, 7)
     assert sent(made, batch_command(MESSAGES, 2, 4)) == (0, 7)
@@ -68,14 +68,14 @@ def test_a_repeat_is_answered_as_done_and_stores_nothing(made: SimulatedBroker) 
     assert list(marks(made).values()) == [1] * 10
 
 
-def test_a_batch_of_the_past_is_done(made: SimulatedBroker) -> None:
+def test_an_earlier_batch_is_answered_as_done(made: SimulatedBroker) -> None:
     for batch in (3, 4, 3, 0):
         sent(made, batch_command(MESSAGES, batch=batch))
     assert len(pulled(made)) == 20
     assert sent(made, progress_command()) == (4, 10)
 
 
-def test_a_gap_is_refused(made: SimulatedBroker) -> None:
+def test_a_batch_after_a_gap_is_refused(made: SimulatedBroker) -> None:
     code, remark = refused(made, batch_command(MESSAGES, 3))
     assert code == ResponseCode.SINK_BATCH_HAS_GAP
     assert remark == "expected message 0 of the batch, got 3"
@@ -97,7 +97,7 @@ def test_other_rows_under_the_same_numbers_are_refused(made: SimulatedBroker, fi
     assert len(pulled(made)) == 4
 
 
-def test_lanes_do_not_know_each_other(made: SimulatedBroker) -> None:
+def test_lanes_are_independent(made: SimulatedBroker) -> None:
     made.make_topic("Other")
     lanes = [{}, {"partition": 1}, {"query": "query-2"}, {"topic": "Other"}]
     for lane in lanes:
@@ -107,7 +107,7 @@ def test_lanes_do_not_know_each_other(made: SimulatedBroker) -> None:
     assert sent(made, progress_command(query="nobody")) == (-1, 0)
 
 
-def test_two_attempts_at_once_store_nothing_twice() -> None:
+def test_two_concurrent_attempts_store_no_duplicate() -> None:
     seen: set[int] = set()
     for seed in range(5):  # the order of the attempts and the time between them are random
         made = SimulatedBroker(seed)
@@ -156,9 +156,7 @@ ILLEGAL = {
 
 
 @pytest.mark.parametrize("name", ILLEGAL)
-def test_one_message_that_may_not_be_sent_keeps_back_the_others(
-    made: SimulatedBroker, name: str
-) -> None:
+def test_one_refused_message_refuses_the_whole_batch(made: SimulatedBroker, name: str) -> None:
     code, _ = refused(made, batch_command([MESSAGES[0], ILLEGAL[name], *MESSAGES[2:]]))
     assert code in (ResponseCode.SYSTEM_ERROR, ResponseCode.MESSAGE_ILLEGAL)
     assert made.records() == []
@@ -172,7 +170,7 @@ def test_a_torn_body_is_refused(made: SimulatedBroker) -> None:
     assert "ends in the middle" in refused(made, command)[1]
 
 
-def test_a_delayed_message_and_its_delivery_count_once(made: SimulatedBroker) -> None:
+def test_a_delayed_sink_message_and_its_delivery_count_once(made: SimulatedBroker) -> None:
     delayed = chained([b"late 0", b"late 1"], b"DELAY\x011")
     assert sent(made, batch_command(delayed)) == (0, 2)
     assert pulled(made) == []
@@ -197,7 +195,7 @@ def test_a_copy_from_another_producer_does_not_change_a_lane(made: SimulatedBrok
 
 
 @pytest.mark.parametrize("how", ["stop", "kill", "power cut", "no file"])
-def test_known_progress_survives(how: str) -> None:
+def test_the_progress_of_lanes_survives_restarts(how: str) -> None:
     made = SimulatedBroker(1, store_config=replace(STORE, flush_disk_type="SYNC_FLUSH"))
     made.make_topic()
     made.system.drain()
@@ -218,7 +216,7 @@ def test_known_progress_survives(how: str) -> None:
     assert list(marks(made).values()) == [1] * 10
 
 
-def test_a_slave_takes_no_batches() -> None:
+def test_a_slave_refuses_sink_batches() -> None:
     made = SimulatedBroker(1, config=replace(BROKER, broker_role="SLAVE", broker_id=1))
     code, remark = refused(made, progress_command())
     assert (code, remark) == (ResponseCode.SLAVE_NOT_AVAILABLE, "this broker is a slave")
@@ -244,7 +242,7 @@ def test_after_a_failure_of_an_appending_actor_nothing_is_stored_twice(
     assert list(marks(made).values()) == [1] * 10
 
 
-def test_a_disk_that_refuses_loses_and_doubles_nothing(
+def test_a_failing_disk_causes_no_loss_and_no_duplicate(
     made: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent(made, batch_command(MESSAGES, 0, 4))
@@ -262,7 +260,7 @@ def test_a_disk_that_refuses_loses_and_doubles_nothing(
     assert list(marks(made).values()) == [1] * 10
 
 
-def test_nothing_is_taken_before_all_of_the_log_is_known(made: SimulatedBroker) -> None:
+def test_sink_batches_wait_until_the_whole_log_is_dispatched(made: SimulatedBroker) -> None:
     """While the table is rebuilt, it would take a repeated batch for a new one."""
     sent(made, batch_command(MESSAGES, 0, 4))
     store = made.broker.store
@@ -276,7 +274,7 @@ def test_nothing_is_taken_before_all_of_the_log_is_known(made: SimulatedBroker) 
     assert list(marks(made).values()) == [1] * 10
 
 
-def test_the_table_is_that_of_the_log(made: SimulatedBroker) -> None:
+def test_the_sink_table_agrees_with_the_log(made: SimulatedBroker) -> None:
     for batch in range(3):
         sent(made, batch_command(MESSAGES, batch=batch, partition=batch % 2))
     made.system.drain()

@@ -161,7 +161,7 @@ def test_only_messages_lost_in_a_power_cut_are_stored_again(seed: int) -> None:
 
 
 @pytest.mark.trial(short=4, long=200)
-def test_a_slave_that_takes_over_knows_the_acknowledged_progress(seed: int) -> None:
+def test_a_promoted_slave_has_the_acknowledged_progress(seed: int) -> None:
     """The master dies in the middle of a batch; its slave's store is started as a master's."""
     random = Random(seed)
     messages = chained([b"%d" % number * 50 for number in range(30)])

@@ -20,7 +20,7 @@ def test_a_topic_is_requested_once_and_returns_its_items_in_order() -> None:
     assert [each.topic for each in topics.take()] == ["New"]
 
 
-def test_no_more_wait_for_one_topic_than_may() -> None:
+def test_waiters_for_one_topic_are_limited() -> None:
     topics = Told("topics")
     parking: TopicWaitList[int] = TopicWaitList(topics.address, 2)
     assert [parking.park(number, CreateSystemTopic("New", 1)) for number in range(3)] == [
@@ -32,7 +32,7 @@ def test_no_more_wait_for_one_topic_than_may() -> None:
     assert [*parking.release("New")] == [0, 1]
 
 
-def test_all_that_wait_are_given_back_at_the_end() -> None:
+def test_all_waiting_items_are_returned_at_the_end() -> None:
     parking: TopicWaitList[int] = TopicWaitList(Told("topics").address)
     for number, topic in enumerate(("A", "B", "A")):
         parking.park(number, CreateSystemTopic(topic, 1))

@@ -12,7 +12,7 @@ from storage.errors import StoreError
 from storage.files.disk import RealDisk
 
 
-def test_accounts_are_beside_the_settings_unless_a_path_is_set(
+def test_accounts_default_to_the_directory_of_the_settings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("ROCKETMQ_HOME", raising=False)
@@ -25,7 +25,7 @@ def test_accounts_are_beside_the_settings_unless_a_path_is_set(
     assert config.acl_path("") == "/opt/mq/conf/plain_acl.yml"
 
 
-def test_without_accounts_beside_the_settings_those_of_the_home_folder_are_used(
+def test_without_accounts_beside_the_settings_the_home_folder_is_used(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A start was refused, for a settings file has a folder, and that had none."""
@@ -42,7 +42,7 @@ def test_without_accounts_beside_the_settings_those_of_the_home_folder_are_used(
     assert config.acl_path(str(settings)) == str(beside), "what cannot be read is no reason"
 
 
-def test_the_line_of_a_start_says_which_accounts_were_read(tmp_path: Path) -> None:
+def test_the_start_line_names_the_accounts_file(tmp_path: Path) -> None:
     path = tmp_path / "plain_acl.yml"
     path.write_text("accounts:\n- accessKey: admin-key\n  secretKey: admin-secret\n  admin: true\n")
     with capture_logs() as logs:
@@ -77,7 +77,7 @@ def test_half_an_account_is_refused(key: str) -> None:
         parse_broker_config(f"{key}=something\n")
 
 
-def test_a_secret_is_shown_nowhere() -> None:
+def test_secrets_appear_in_no_output() -> None:
     broker, *_ = parse_broker_config("brokerAccessKey=account1\nbrokerSecretKey=secret-file\n")
     assert "secret-file" not in repr(broker)
     assert "secret-file" not in str(settings_of(broker))

@@ -43,7 +43,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str | 
     return put
 
 
-def test_the_wheel_that_was_installed_is_named_with_the_extra(
+def test_the_install_hint_names_the_wheel_and_the_extra(
     tmp_path: Path, install: Callable[[str | None], None]
 ) -> None:
     """`pip install 'troupemq[top]'` was named: no index has that."""
@@ -55,7 +55,7 @@ def test_the_wheel_that_was_installed_is_named_with_the_extra(
 
 
 @pytest.mark.parametrize("url", [None, "file:///gone/troupemq.whl", "https://host.example/a.whl"])
-def test_the_packages_are_named_where_the_wheel_is_gone(
+def test_without_the_wheel_the_install_hint_names_the_packages(
     install: Callable[[str | None], None], url: str | None
 ) -> None:
     install(url)
@@ -63,11 +63,11 @@ def test_the_packages_are_named_where_the_wheel_is_gone(
     assert install_command("console") == f"{PIP}'jinja2>=3.1' 'starlette<2,>=1.10'"
 
 
-def test_a_clone_is_named_in_a_clone() -> None:
+def test_in_a_clone_the_install_hint_names_the_clone() -> None:
     assert install_command("top").endswith(f" -m pip install -e '{ROOT}[top]'")
 
 
-def test_a_library_whose_package_is_missing_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_without_its_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_installed("top")
     for missing in ("no_such_library", "no_such_library.part"):
         monkeypatch.setitem(LIBRARIES, "top", (missing,))

@@ -14,12 +14,12 @@ from tests.support.golden import REPOSITORY
 from tests.support.namespaces import OtherMachine, skip_without_namespaces
 
 
-def test_this_machine_has_one() -> None:
+def test_this_machine_has_a_local_address() -> None:
     assert ip_address(local_address()).version == 4
 
 
 @pytest.mark.slow
-def test_the_newest_address_of_the_newest_interface_is_told() -> None:
+def test_the_newest_address_of_the_newest_interface_is_chosen() -> None:
     skip_without_namespaces()
     with OtherMachine(40) as machine:
         assert _told_by(machine) == machine.address

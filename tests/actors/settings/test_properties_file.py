@@ -30,7 +30,7 @@ from actors.settings.properties_file import format_properties, parse_properties,
         ("namesrvAddr=10.0.0.1:9876;10.0.0.2:9876", {"namesrvAddr": "10.0.0.1:9876;10.0.0.2:9876"}),
     ],
 )
-def test_a_text_is_read_as_java_reads_it(text: str, found: dict[str, str]) -> None:
+def test_properties_are_parsed_as_in_java(text: str, found: dict[str, str]) -> None:
     assert parse_properties(text) == found
 
 
@@ -45,7 +45,7 @@ def test_a_broken_unicode_escape_is_an_error(text: str) -> None:
 @pytest.mark.parametrize(
     "value", ["", " a ", "a\\b", "a\nb=c", "é\tx", "a=b:c", "# no comment", "\U0001f600"]
 )
-def test_a_value_comes_back_as_it_was_written(value: str) -> None:
+def test_a_written_value_is_read_back(value: str) -> None:
     written = updated_properties("x=1\n", {"key": value})
     assert parse_properties(written) == {"x": "1", "key": value.rstrip(" ")}
     assert parse_properties(format_properties({"key": value})) == {"key": value.rstrip(" ")}
@@ -68,15 +68,15 @@ def test_a_value_comes_back_as_it_was_written(value: str) -> None:
         ("# a\\", "# a\\\nk=v\n"),
     ],
 )
-def test_a_setting_is_changed_where_it_stands(text: str, updated: str) -> None:
+def test_a_setting_is_changed_in_its_line(text: str, updated: str) -> None:
     assert updated_properties(text, {"k": "v"}) == updated
     found = parse_properties(updated)
     assert found == {**parse_properties(text), "k": "v"}
 
 
-def test_what_is_written_is_one_line_each() -> None:
+def test_each_written_setting_is_one_line() -> None:
     assert format_properties({"a": "1", "b": "true"}) == "a=1\nb=true\n"
 
 
-def test_what_is_written_is_ascii_for_java_reads_latin_1() -> None:
+def test_written_settings_are_ascii() -> None:
     assert format_properties({"key": "\xe9\U0001f600"}) == "key=\\u00e9\\ud83d\\ude00\n"

@@ -34,7 +34,7 @@ def said(values: Mapping[str, str], overrides: Mapping[str, str] | None = None) 
     return str(error.value)
 
 
-def test_by_default_there_is_no_tls_anywhere() -> None:
+def test_tls_is_off_everywhere_by_default() -> None:
     config = broker({})
     assert (config.tls_mode, config.port_mode, config.ha_port_mode) == (
         "permissive",
@@ -51,7 +51,7 @@ def test_with_a_certificate_clients_may_use_tls() -> None:
     assert broker({"tls.test.mode.enable": "true"}).port_mode == "permissive"
 
 
-def test_a_broker_calls_others_with_tls_where_its_own_mode_is_enforcing_as_in_4_9_7() -> None:
+def test_with_enforcing_mode_outbound_connections_use_tls_as_in_4_9_7() -> None:
     enforcing = CERTIFICATE | {"tls.server.mode": "enforcing"}
     assert broker(enforcing).calls_with_tls
     assert not broker(enforcing | {"tls.enable": "false"}).calls_with_tls
@@ -90,7 +90,9 @@ def test_a_broker_calls_others_with_tls_where_its_own_mode_is_enforcing_as_in_4_
         ),
     ],
 )
-def test_what_cannot_work_is_said_in_one_sentence(values: dict[str, str], words: str) -> None:
+def test_impossible_tls_settings_are_a_one_sentence_error(
+    values: dict[str, str], words: str
+) -> None:
     assert words in said(values)
 
 
@@ -99,7 +101,7 @@ def test_a_slave_needs_no_certificate_to_call_its_master() -> None:
     assert config.calls_any_with_tls and config.ha_port_mode == "disabled"
 
 
-def test_the_tls_file_goes_over_the_settings_and_the_command_line_over_both(tmp_path: Path) -> None:
+def test_the_command_line_overrides_the_tls_file_which_overrides_settings(tmp_path: Path) -> None:
     path = tmp_path / "tls.properties"
     path.write_text(
         "tls.server.certPath=file.pem\ntls.server.keyPath=file.key\nlistenPort=1\n"
@@ -114,7 +116,7 @@ def test_the_tls_file_goes_over_the_settings_and_the_command_line_over_both(tmp_
     assert "secret" not in str(settings_of(config)) and "secret" not in repr(config)
 
 
-def test_a_file_of_the_machine_is_taken_if_it_is_there(
+def test_an_existing_default_tls_file_is_read(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = tmp_path / "tls.properties"

@@ -110,7 +110,7 @@ def attributes(span: Span) -> dict[str, object]:
     return {each.key: each.value.string_value or each.value.int_value for each in span.attributes}
 
 
-def test_store_and_deliver_are_below_the_span_of_the_producer(collector: Collector) -> None:
+def test_store_and_deliver_spans_are_children_of_the_producers_span(collector: Collector) -> None:
     made = broker(collector)
     properties = f"UNIQ_KEY\x01ID\x02traceparent\x01{PARENT}\x02"
     made.send(b"12345", properties=properties)
@@ -134,7 +134,7 @@ def test_store_and_deliver_are_below_the_span_of_the_producer(collector: Collect
     assert value(said, "troupemq_span_notes_dropped_total") == 0
 
 
-def test_of_a_batch_each_message_has_the_parent_that_it_carries(collector: Collector) -> None:
+def test_each_message_of_a_batch_has_its_own_parent_span(collector: Collector) -> None:
     made = broker(collector)
     texts = [f"traceparent\x01{each}\x02".encode() for each in (PARENT, OTHER)]
     bodies = (b"one", texts[0]), (b"no", b""), (b"three", texts[1])
@@ -144,7 +144,7 @@ def test_of_a_batch_each_message_has_the_parent_that_it_carries(collector: Colle
     assert [parent_of(each) for each in collector.spans] == [PARENT, OTHER]
 
 
-def test_a_refused_send_is_an_error_of_its_span(collector: Collector) -> None:
+def test_a_refused_send_marks_its_span_as_failed(collector: Collector) -> None:
     made = broker(collector, auto_create_topic_enable=False)
     made.ask(
         send_command(topic="Nowhere", properties=f"traceparent\x01{PARENT}\x02"),
@@ -155,7 +155,7 @@ def test_a_refused_send_is_an_error_of_its_span(collector: Collector) -> None:
     assert "Nowhere" in span.status.message
 
 
-def test_the_ratio_leaves_traces_out(collector: Collector) -> None:
+def test_the_sampling_ratio_omits_traces(collector: Collector) -> None:
     made = broker(collector, otel_sample_ratio=0.0)
     made.send(properties=f"traceparent\x01{PARENT}\x02")
     made.pull(0)
@@ -163,7 +163,7 @@ def test_the_ratio_leaves_traces_out(collector: Collector) -> None:
     assert collector.spans == []
 
 
-def test_what_the_collector_refuses_is_lost_and_it_is_left_alone_for_a_while(
+def test_spans_refused_by_the_collector_are_dropped_and_export_pauses(
     collector: Collector,
 ) -> None:
     made = broker(collector)
@@ -184,7 +184,7 @@ def test_what_the_collector_refuses_is_lost_and_it_is_left_alone_for_a_while(
 
 
 @pytest.mark.heavy
-def test_a_collector_that_hangs_costs_no_send_and_no_stop(
+def test_a_hanging_collector_delays_no_send_and_no_stop(
     collector: Collector, tmp_path: Path
 ) -> None:
     collector.let_go.clear()
@@ -237,7 +237,7 @@ def dribbling() -> Iterator[tuple[str, Event]]:
         serving.join()
 
 
-def test_a_collector_that_dribbles_its_answer_is_given_up_and_asked_no_more_until_it_ends() -> None:
+def test_a_slowly_answering_collector_is_abandoned_until_its_answer_ends() -> None:
     with dribbling() as (url, begun):
         made = SimulatedBroker(
             7,
@@ -286,7 +286,7 @@ def test_without_spans_sends_and_pulls_have_no_hook() -> None:
     assert "span_export" not in made.system.actors()
 
 
-def test_a_password_of_the_collector_is_shown_nowhere() -> None:
+def test_the_collectors_password_appears_in_no_output() -> None:
     url = "http://me:secret@192.0.2.7:4318/v1/traces"
     config = replace(BROKER, otel_endpoint=url)
     assert settings_of(config)["otelTracesEndpoint"] == "http://***@192.0.2.7:4318/v1/traces"
@@ -304,7 +304,7 @@ def test_a_password_of_the_collector_is_shown_nowhere() -> None:
         ({"otel_timeout_ms": 0}, "otelTracesTimeoutMillis is 0: it must be from 1 to 10000."),
     ],
 )
-def test_what_cannot_work_is_refused_in_a_sentence(
+def test_impossible_span_settings_are_a_one_sentence_error(
     settings: dict[str, object], sentence: str
 ) -> None:
     with pytest.raises(StoreError, match=sentence):

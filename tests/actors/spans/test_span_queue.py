@@ -45,18 +45,18 @@ def noted(queue: SpanQueue, context: SendContext) -> StoredNote | DeliveredNote 
         ("", None),
     ],
 )
-def test_a_traceparent_is_read_as_w3c_has_it(text: str, wanted: TraceParent | None) -> None:
+def test_a_traceparent_is_parsed_as_w3c_defines_it(text: str, wanted: TraceParent | None) -> None:
     assert parse_traceparent(text) == wanted
 
 
-def test_properties_carry_it_wherever_it_stands_and_only_under_its_whole_name() -> None:
+def test_a_traceparent_is_found_at_any_position_under_its_exact_name() -> None:
     for text in (f"traceparent\x01{PARENT}", f"a\x01b\x02traceparent\x01{PARENT}\x02c\x01d\x02"):
         assert carried(text.encode()) == parse_traceparent(PARENT)
     for text in (f"xtraceparent\x01{PARENT}\x02", "traceparent\x01\x02", "", "traceparent\x01\xff"):
         assert carried(text.encode("latin-1")) is None
 
 
-def test_only_what_is_sampled_is_noted() -> None:
+def test_only_sampled_traces_are_recorded() -> None:
     queue = SpanQueue(1.0, 100, iter(range(100, 1000, 10)).__next__)
     assert noted(queue, sent()) is None
     assert noted(queue, sent(f"traceparent\x01{UNSAMPLED}")) is None
@@ -71,13 +71,13 @@ def test_only_what_is_sampled_is_noted() -> None:
     assert isinstance(failed, StoredNote) and failed.failure == "2"
 
 
-def test_the_ratio_chooses_by_the_trace_alone() -> None:
+def test_the_ratio_samples_by_trace_id_only() -> None:
     low, high = TraceParent(1, 1, True), TraceParent((1 << 64) - 1, 1, True)
     assert [Sampling(ratio).takes(low) for ratio in (0.0, 0.5, 1.0)] == [False, True, True]
     assert [Sampling(ratio).takes(high) for ratio in (0.0, 0.5, 1.0)] == [False, False, True]
 
 
-def test_a_pull_is_noted_with_what_it_brought_and_without_its_wait() -> None:
+def test_a_pulls_span_has_its_messages_and_excludes_the_wait() -> None:
     queue = SpanQueue(1.0, 100, iter((10, 20, 30, 40, 50)).__next__)
     for held, begun_ns in ((False, 10), (True, 40)):
         pull = PullContext("g", "T", 0, "192.0.2.7:5", 0, 32)
@@ -91,7 +91,7 @@ def test_a_pull_is_noted_with_what_it_brought_and_without_its_wait() -> None:
         assert (found.runs, found.begun_ns) == ([(0, 99)], begun_ns)
 
 
-def test_what_finds_no_room_is_counted() -> None:
+def test_spans_over_the_queue_limit_are_counted() -> None:
     queue = SpanQueue(1.0, 3)
     for _ in range(5):
         queue.after_send(sent(f"traceparent\x01{PARENT}"))

@@ -49,7 +49,7 @@ def figures(found: StatsItem) -> tuple[int, float, float]:
     return found.sum, found.tps, found.avgpt
 
 
-def test_what_is_put_into_a_topic_is_counted_by_message_and_by_byte() -> None:
+def test_topic_puts_are_counted_by_message_and_by_byte() -> None:
     with broker() as made:
         sizes = [made.stored(made.send(b"x" * 100)).record_bytes for _ in range(5)]
         assert figures(view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute) == (0, 0.0, 0.0)
@@ -96,7 +96,7 @@ def test_topics_created_during_a_sample_cause_no_failure() -> None:
         assert figures(view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute) == item(1, 0.1, 1.0)
 
 
-def test_a_minute_has_seven_samples_and_what_came_before_is_forgotten() -> None:
+def test_a_minute_keeps_seven_samples() -> None:
     with broker() as made:
         made.send()
         made.system.advance(TEN_SECONDS_MS)
@@ -110,7 +110,7 @@ def test_a_minute_has_seven_samples_and_what_came_before_is_forgotten() -> None:
 
 
 @pytest.mark.heavy
-def test_hours_and_days_are_sampled_more_rarely() -> None:
+def test_hours_and_days_are_sampled_less_often() -> None:
     with broker(replace(STORE, message_delay_level="1s")) as made:  # little is done in 2 hours
         made.send()
         made.system.advance(600_000)
@@ -124,7 +124,7 @@ def test_hours_and_days_are_sampled_more_rarely() -> None:
         assert view(made, "TOPIC_PUT_NUMS", "Topic").stats_hour.sum == 0
 
 
-def test_what_a_group_gets_is_counted_by_pull() -> None:
+def test_group_gets_are_counted_by_pull() -> None:
     with broker() as made:
         for _ in range(6):
             made.send()
@@ -139,7 +139,7 @@ def test_what_a_group_gets_is_counted_by_pull() -> None:
         assert made.broker.tables.group_tps.value == {"Topic@consumers": 0.6}
 
 
-def test_what_a_group_gives_back_is_counted_for_the_topic_it_came_from() -> None:
+def test_send_backs_of_a_group_count_for_the_original_topic() -> None:
     with broker() as made:
         made.make_group()
         offset = int((made.send().fields or {})["msgId"][-16:], 16)
@@ -166,7 +166,7 @@ def test_what_a_group_gives_back_is_counted_for_the_topic_it_came_from() -> None
         ("GROUP_GET_LATENCY", "0@Topic@nobody"),
     ],
 )
-def test_what_was_never_counted_does_not_exist(name: str, key: str) -> None:
+def test_statistics_never_counted_are_missing(name: str, key: str) -> None:
     with broker() as made:
         made.send()
         answer = asked(made, name, key)
@@ -174,7 +174,7 @@ def test_what_was_never_counted_does_not_exist(name: str, key: str) -> None:
         assert answer.remark == f"The stats <{name}> <{key}> not exist"
 
 
-def test_a_batch_is_one_request_of_many_messages_and_a_delayed_one_counts_where_it_waits() -> None:
+def test_a_batch_counts_as_one_request_and_a_delayed_send_for_its_schedule_queue() -> None:
     with broker() as made:
         made.send(properties="DELAY\x011")
         made.system.advance(1)
@@ -184,7 +184,7 @@ def test_a_batch_is_one_request_of_many_messages_and_a_delayed_one_counts_where_
         assert view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute.sum == 1
 
 
-def test_a_single_queue_is_counted_from_the_first_question_on() -> None:
+def test_a_single_queue_is_counted_from_its_first_query() -> None:
     with broker() as made:
         made.send()
         made.system.advance(TEN_SECONDS_MS)
@@ -196,7 +196,7 @@ def test_a_single_queue_is_counted_from_the_first_question_on() -> None:
         assert figures(found) == item(2, 0.2, 1.0)
 
 
-def test_delayed_messages_are_counted_by_their_level_as_they_go() -> None:
+def test_delivered_delayed_messages_are_counted_by_level() -> None:
     with broker() as made:
         made.send(properties="DELAY\x011")
         made.system.advance(2 * TEN_SECONDS_MS)
@@ -224,7 +224,7 @@ def test_read_durations_are_measured_for_watched_queues_only() -> None:
         assert figures(view(made, "GROUP_GET_LATENCY", key).stats_minute) == item(6, 0.6, 3.0)
 
 
-def test_only_so_many_queues_are_watched() -> None:
+def test_the_number_of_watched_queues_is_limited() -> None:
     with broker() as made:
         for queue_id in range(4):
             made.send(queue_id=queue_id)

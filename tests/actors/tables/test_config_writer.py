@@ -18,7 +18,7 @@ def write(system: ActorSystem, text: str, owner: Told | None = None, serial: int
     system.address("config_writer").tell(WriteFile(PATH, lambda: text, serial, reply_to))
 
 
-def test_a_text_is_written_and_its_owner_told() -> None:
+def test_a_written_file_is_confirmed_to_its_owner() -> None:
     owner = Told("topics")
     with simulated() as system:
         system.start(WRITER)
@@ -29,7 +29,7 @@ def test_a_text_is_written_and_its_owner_told() -> None:
         assert owner.take() == [FileWritten(PATH, 7)]
 
 
-def test_the_last_of_several_texts_is_what_stays() -> None:
+def test_the_last_of_several_pending_texts_is_written() -> None:
     with simulated() as system:
         system.start(WRITER)
         for number in range(20):
@@ -38,7 +38,7 @@ def test_the_last_of_several_texts_is_what_stays() -> None:
         assert system.disk.read_bytes(PATH) == b'{"a":19}'
 
 
-def test_what_the_disk_refused_is_tried_once_more_when_the_writer_stops() -> None:
+def test_a_refused_write_is_retried_at_the_stop() -> None:
     disk = FakeDisk()
     with simulated(disk) as system:
         system.start(WRITER)
@@ -49,7 +49,7 @@ def test_what_the_disk_refused_is_tried_once_more_when_the_writer_stops() -> Non
     assert disk.read_bytes(PATH) == b'{"a":1}'
 
 
-def test_refused_write_is_retried_and_no_request_waits() -> None:
+def test_a_refused_write_is_retried_without_delaying_requests() -> None:
     disk, owner = FakeDisk(), Told("topics")
     with simulated(disk) as system:
         system.start(WRITER)
@@ -69,14 +69,14 @@ def test_refused_write_is_retried_and_no_request_waits() -> None:
         assert owner.take()[-1] == FileWritten(PATH, 1)
 
 
-def test_without_a_writer_no_request_waits() -> None:
+def test_without_a_writer_requests_are_answered_at_once() -> None:
     owner = Told("topics")
     WriteFile(PATH, "{}", 1, owner.address).on_undelivered("gone")
     WriteFile(PATH, "{}").on_undelivered("gone")
     assert owner.take() == [FileWritten(PATH, 1, "gone")]
 
 
-def test_who_waits_for_a_writer_that_fails_is_told() -> None:
+def test_pending_writes_are_refused_if_the_writer_fails() -> None:
     """Whether its text had been written by then or only taken is chance; the numbers say so."""
     owner, refused = Told("topics"), set()
     with simulated() as system:

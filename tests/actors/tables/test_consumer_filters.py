@@ -88,7 +88,7 @@ def sql(expression: str, version: int = 1, *, topic: str = "T") -> SubscriptionD
     return SubscriptionData(topic, expression, sub_version=version, expression_type="SQL92")
 
 
-def test_a_heartbeat_is_answered_when_pulls_know_the_expression() -> None:
+def test_a_heartbeat_is_answered_after_its_expression_is_published() -> None:
     with table() as bench:
         answer = bench.register(sql("a > 5", 7), SubscriptionData("%RETRY%G"))
         assert (answer.code, answer.fields, answer.remark) == (0, None, None)
@@ -99,7 +99,7 @@ def test_a_heartbeat_is_answered_when_pulls_know_the_expression() -> None:
         assert bench.filters.value.get("%RETRY%G", "G") is None
 
 
-def test_what_was_published_never_changes_and_an_equal_heartbeat_publishes_nothing() -> None:
+def test_a_snapshot_is_immutable_and_an_equal_heartbeat_publishes_none() -> None:
     with table() as bench:
         bench.register(sql("a > 5"))
         first = bench.filters.value
@@ -110,7 +110,7 @@ def test_what_was_published_never_changes_and_an_equal_heartbeat_publishes_nothi
         assert bench.get().expression == "a > 6"
 
 
-def test_a_group_that_leaves_is_dead_until_it_comes_again() -> None:
+def test_a_filter_of_a_departed_group_is_dead_until_it_returns() -> None:
     with table() as bench:
         bench.register(sql("a > 5"))
         bench.system.advance(1000)
@@ -120,7 +120,7 @@ def test_a_group_that_leaves_is_dead_until_it_comes_again() -> None:
         assert not bench.get().is_dead and bench.get().client_version == 2
 
 
-def test_a_topic_that_is_left_or_filtered_by_tag_from_now_on() -> None:
+def test_unsubscribing_or_a_tag_filter_ends_the_sql_filter() -> None:
     with table() as bench:
         bench.register(sql("a > 5"), sql("a > 5", topic="U"))
         bench.register(SubscriptionData("T", "x", sub_version=2))
@@ -128,14 +128,14 @@ def test_a_topic_that_is_left_or_filtered_by_tag_from_now_on() -> None:
         assert not bench.get("T").is_dead, "as 4.9.7: its topic is subscribed still"
 
 
-def test_an_expression_that_does_not_compile_takes_the_old_one_away() -> None:
+def test_an_invalid_expression_removes_the_previous_filter() -> None:
     with table() as bench:
         bench.register(sql("a > 5"))
         bench.register(sql("a >", 2))
         assert bench.filters.value.get("T", "G") is None
 
 
-def test_the_file_follows_every_ten_seconds_and_at_the_stop() -> None:
+def test_the_filter_file_is_saved_every_ten_seconds_and_at_the_stop() -> None:
     disk = FakeDisk()
     with table(disk) as bench:
         bench.system.advance(2 * SAVE_MS)
@@ -151,7 +151,7 @@ def test_the_file_follows_every_ten_seconds_and_at_the_stop() -> None:
         assert found.is_dead, "no consumer is connected yet"
 
 
-def test_what_has_been_dead_for_a_day_is_forgotten_in_the_file_too() -> None:
+def test_a_filter_dead_for_a_day_is_removed_from_the_file() -> None:
     disk = FakeDisk()
     with table(disk) as bench:
         bench.register(sql("a > 5"))
@@ -193,7 +193,7 @@ def set_bytes(disk: FakeDisk, path: str, data: bytes) -> None:
         b"[" * 5000,
     ],
 )
-def test_a_damaged_file_stops_no_start_and_is_written_again(damaged: bytes) -> None:
+def test_a_damaged_filter_file_does_not_prevent_a_start_and_is_rewritten(damaged: bytes) -> None:
     disk = saved()
     for name in disk.listdir("/store/config"):
         set_bytes(disk, f"/store/config/{name}", damaged)
@@ -226,14 +226,14 @@ def test_an_expression_in_the_file_that_does_not_compile_waits_for_its_group() -
         assert len(bench.filters.value) == 0
 
 
-def test_other_bit_maps_register_all_groups_again() -> None:
+def test_a_changed_bit_map_size_registers_all_groups_again() -> None:
     disk = saved()
     with table(disk, config=BrokerConfig(broker_name="b", expected_filter_count=64)) as bench:
         assert len(bench.filters.value) == 0
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_after_a_crash_the_bits_of_what_was_stored_before_do_not_count(clean: bool) -> None:
+def test_after_a_crash_earlier_bit_maps_are_ignored(clean: bool) -> None:
     """The file may be older than the expression by which those bits were made."""
     disk = saved()
     with table(disk, clean=clean) as bench:
@@ -241,7 +241,7 @@ def test_after_a_crash_the_bits_of_what_was_stored_before_do_not_count(clean: bo
         assert bench.get().born_ms == (now_ms + BORN_MS if clean else now_ms)
 
 
-def test_a_restarted_actor_goes_on_with_what_it_published() -> None:
+def test_a_restarted_actor_continues_from_its_snapshot() -> None:
     known = ConsumerFilters(CONFIG.bloom)
     known.register("T", "G", "a > 9", "SQL92", 3, 1)
     disk = saved()

@@ -96,7 +96,7 @@ def stored(system: SimulatedSystem, queue_id: int = 0) -> int | None:
     return int((answer.fields or {})["offset"]) if answer.code == 0 else None
 
 
-def test_a_request_form_is_stored_as_sent_backwards_too() -> None:
+def test_a_commit_request_may_lower_the_offset() -> None:
     with offset_table() as (system, _):
         answer = ask(system, "consumer_offsets", update(7, oneway=False))
         assert (answer.code, answer.fields) == (0, {})
@@ -113,7 +113,7 @@ def test_a_one_way_update_is_stored_and_not_answered() -> None:
         assert stored(system) == 3
 
 
-def test_what_cannot_be_kept_is_refused_or_dropped_with_a_line_a_minute() -> None:
+def test_invalid_commits_are_refused_or_dropped_and_logged_once_a_minute() -> None:
     disk = FakeDisk()
     with offset_table(disk) as (system, _), capture_logs() as lines:
         tell(system, "consumer_offsets", update(3), RecordingPeer())
@@ -144,7 +144,7 @@ def test_odd_offsets_and_names_of_4_9_7_are_kept() -> None:
         assert offsets.value == {"T@ä.b": {0: 1, 1: -5}, "T@G": {0: -(1 << 63)}}
 
 
-def test_a_pull_brings_an_offset_too() -> None:
+def test_an_offset_in_a_pull_is_committed() -> None:
     with offset_table() as (system, _):
         system.address("consumer_offsets").tell(CommitOffset("G", "T", 2, 11, RecordingPeer()))
         system.drain()
@@ -177,7 +177,7 @@ def commit(system: SimulatedSystem, peer: RecordingPeer, offset: int, *, pulls: 
 
 
 @pytest.mark.parametrize("pulls", [False, True], ids=["one-way", "with a pull"])
-def test_only_a_live_member_goes_back(pulls: bool) -> None:
+def test_only_a_live_member_may_lower_an_offset(pulls: bool) -> None:
     member, stranger, stats = RecordingPeer(), RecordingPeer(), OffsetStats()
     with offset_table(consumers=members(member), stats=stats) as (system, _):
         assert commit(system, stranger, 7, pulls=pulls) == 7
@@ -189,7 +189,7 @@ def test_only_a_live_member_goes_back(pulls: bool) -> None:
         assert stats.ignored_count == 1, "what changes nothing is nothing to ignore"
 
 
-def test_through_the_fast_port_a_member_is_known_by_its_host() -> None:
+def test_a_member_at_the_fast_port_is_recognized_by_its_host() -> None:
     """vipChannelEnabled: heartbeats come to the port, offsets to the one two below it."""
     member, stats = RecordingPeer("192.0.2.7"), OffsetStats()
     near, far = RecordingPeer("192.0.2.7", is_fast=True), RecordingPeer("192.0.2.8", is_fast=True)
@@ -207,7 +207,7 @@ def test_broker_knows_clients_of_its_fast_port() -> None:
     assert not made.client.is_fast
 
 
-def test_after_a_reset_all_members_of_that_host_have_to_be_new() -> None:
+def test_after_a_reset_every_member_of_the_host_must_have_joined_later() -> None:
     near = RecordingPeer("192.0.2.7", is_fast=True)
     consumers = members(RecordingPeer("192.0.2.7"), joined_ms=-1.0)
     with offset_table(consumers=consumers) as (system, _):
@@ -219,7 +219,7 @@ def test_after_a_reset_all_members_of_that_host_have_to_be_new() -> None:
 
 
 @pytest.mark.parametrize("pulls", [False, True], ids=["one-way", "with a pull"])
-def test_a_setting_brings_back_what_4_9_7_does(pulls: bool) -> None:
+def test_a_setting_restores_the_behaviour_of_4_9_7(pulls: bool) -> None:
     stranger, stats = RecordingPeer(), OffsetStats()
     with offset_table(guards=False, stats=stats) as (system, _):
         for offset in (7, 5):
@@ -230,7 +230,7 @@ def test_a_setting_brings_back_what_4_9_7_does(pulls: bool) -> None:
 
 
 @pytest.mark.parametrize("goal", [2, 20])
-def test_those_of_before_a_reset_do_not_undo_it(goal: int) -> None:
+def test_commits_of_members_from_before_a_reset_are_ignored(goal: int) -> None:
     member, stats = RecordingPeer(), OffsetStats()
     with offset_table(consumers=members(member, joined_ms=-1.0), stats=stats) as (system, _):
         commit(system, member, 9, pulls=False)
@@ -246,7 +246,7 @@ def test_those_of_before_a_reset_do_not_undo_it(goal: int) -> None:
         assert commit(system, member, goal - 1, pulls=False) == goal - 1
 
 
-def test_who_came_after_a_reset_goes_on_from_there() -> None:
+def test_a_member_that_joined_after_a_reset_can_commit() -> None:
     consumers = members()
     with offset_table(consumers=consumers) as (system, _):
         system.address("consumer_offsets").tell(ResetOffsets("G", "T", {0: 5}))
@@ -289,7 +289,7 @@ def test_ignored_commits_are_logged_once_in_a_while() -> None:
         assert stats.ignored_count == 10
 
 
-def test_a_reset_is_in_the_file_at_once() -> None:
+def test_a_reset_is_saved_at_once() -> None:
     disk = FakeDisk()
     with offset_table(disk) as (system, offsets):
         system.address("consumer_offsets").tell(ResetOffsets("G", "T", {0: 5, 1: 6}))
@@ -316,7 +316,7 @@ def told(system: SimulatedSystem, group: str | None = None, topic: str | None = 
 
 
 @pytest.mark.parametrize("topic", [{}, {"topic": ""}, {"topic": "T"}])
-def test_a_group_gets_the_offsets_of_another(topic: dict[str, str]) -> None:
+def test_offsets_are_cloned_from_another_group(topic: dict[str, str]) -> None:
     with offset_table() as (system, _):
         tell(system, "consumer_offsets", update(7), RecordingPeer())
         for fields in (topic, {"topic": "missing", "offline": "true"}):
@@ -327,7 +327,7 @@ def test_a_group_gets_the_offsets_of_another(topic: dict[str, str]) -> None:
         assert told(system, "H") == {("T", "H"): {0: 7}}, "a copy"
 
 
-def test_a_topic_that_the_first_group_no_longer_wants_is_cloned_only_offline() -> None:
+def test_an_unsubscribed_topic_is_cloned_only_with_the_offline_option() -> None:
     view = view_of(RecordingPeer())
     wanted = Subscription(SubscriptionData("U"), None)
     view = replace(view, subscriptions={"U": wanted})
@@ -339,7 +339,7 @@ def test_a_topic_that_the_first_group_no_longer_wants_is_cloned_only_offline() -
         assert told(system, "H") == {("T", "H"): {0: 7}}
 
 
-def test_others_are_told_what_they_ask_for() -> None:
+def test_offset_queries_are_answered_by_group_and_topic() -> None:
     with offset_table() as (system, _):
         tell(system, "consumer_offsets", update(7), RecordingPeer())
         assert told(system, "G", "T") == {("T", "G"): {0: 7}}
@@ -354,14 +354,14 @@ def test_a_new_group_begins_a_young_queue_at_its_start() -> None:
         assert ask(system, "consumer_offsets", query()).fields == {"offset": "0"}
 
 
-def test_a_new_group_of_an_old_queue_is_told_that_there_is_nothing() -> None:
+def test_a_new_group_of_an_old_queue_has_no_offset() -> None:
     with offset_table() as (system, _):
         answer = ask(system, "consumer_offsets", query())
         assert answer.code == ResponseCode.QUERY_NOT_FOUND
         assert answer.remark == "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 
 
-def test_the_file_follows_when_something_has_changed() -> None:
+def test_the_offset_file_is_saved_after_a_change() -> None:
     disk = FakeDisk()
     with offset_table(disk) as (system, offsets):
         tell(system, "consumer_offsets", update(7), RecordingPeer())
@@ -374,7 +374,7 @@ def test_the_file_follows_when_something_has_changed() -> None:
         assert disk.sync_count == count
 
 
-def test_the_offsets_survive_a_stop_in_between() -> None:
+def test_offsets_survive_a_stop_between_saves() -> None:
     disk = FakeDisk()
     with offset_table(disk) as (system, _):
         tell(system, "consumer_offsets", update(7), RecordingPeer())
@@ -398,7 +398,7 @@ def test_a_missing_field_is_answered_with_an_error() -> None:
         assert stored(system) is None, "it goes on"
 
 
-def test_lost_offsets_start_again_and_the_broken_file_is_kept() -> None:
+def test_a_broken_offset_file_is_kept_and_offsets_start_empty() -> None:
     disk = FakeDisk()
     disk.make_dirs("/store/config")
     disk.open(PATH, create=True).pwrite(b'{"offsetTable":{"T@G":{0:', 0)
@@ -409,7 +409,7 @@ def test_lost_offsets_start_again_and_the_broken_file_is_kept() -> None:
 
 
 @pytest.mark.parametrize("queues", [10, 2 * ENCODED_HERE_MAX])
-def test_large_table_is_written_by_another_actor_as_it_was_when_asked(queues: int) -> None:
+def test_a_large_offset_table_is_encoded_on_a_thread_as_of_the_request(queues: int) -> None:
     with offset_table() as (system, _):
         for queue_id in range(queues):
             ask(system, "consumer_offsets", update(7, queue_id, oneway=False))
@@ -421,7 +421,7 @@ def test_large_table_is_written_by_another_actor_as_it_was_when_asked(queues: in
         assert after.handled_count - encoder.handled_count == (queues > ENCODED_HERE_MAX)
 
 
-def test_large_table_is_searched_in_rounds_and_one_question_after_the_other(
+def test_queries_of_a_large_table_run_in_steps_one_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One question about a group in a table of 20,000 entries held the loop up for 80 ms."""
@@ -454,7 +454,7 @@ def test_large_table_is_searched_in_rounds_and_one_question_after_the_other(
         assert rounds == 6
 
 
-def test_clones_obey_the_limits_of_offsets_and_name_what_they_leave_out_in_one_line() -> None:
+def test_clones_obey_the_offset_limits_and_log_omitted_offsets() -> None:
     groups: SnapshotRef[Mapping[str, SubscriptionGroupConfig]]
     groups = SnapshotRef({"G": SubscriptionGroupConfig("G")})
     topics: SnapshotRef[Mapping[str, TopicConfig]] = SnapshotRef({"T": TopicConfig("T")})

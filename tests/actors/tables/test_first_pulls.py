@@ -32,7 +32,7 @@ def with_50_lost(new_count: int) -> Iterator[SimulatedBroker]:
 
 
 @pytest.mark.parametrize("new_count", [0, 10, 50, 150])
-def test_a_member_skips_no_message_that_has_the_number_of_a_lost_one(new_count: int) -> None:
+def test_a_member_skips_no_message_that_reuses_a_lost_offset(new_count: int) -> None:
     with with_50_lost(new_count) as made:
         commit(made, 150)
         assert committed(made) == {0: 90}
@@ -42,7 +42,7 @@ def test_a_member_skips_no_message_that_has_the_number_of_a_lost_one(new_count: 
         assert committed(made) == {0: 100}
 
 
-def test_places_that_a_member_asked_for_or_pulled_since_the_start_are_believed() -> None:
+def test_offsets_queried_or_pulled_since_the_start_are_accepted() -> None:
     with with_50_lost(150) as made:
         commit(made, 200, oneway=False, group="others")  # an order
         made.subscribe(group="others")
@@ -54,14 +54,14 @@ def test_places_that_a_member_asked_for_or_pulled_since_the_start_are_believed()
         assert committed(made) == {0: 182}
 
 
-def test_places_are_compared_for_two_minutes_only() -> None:
+def test_first_pulls_are_checked_for_two_minutes() -> None:
     with with_50_lost(150) as made:
         made.system.advance(WATCH_MS)
         made.subscribe()
         assert pulled(made, 150)[1]
 
 
-def test_a_connection_that_pulls_before_its_heartbeat_skips_nothing_either() -> None:
+def test_a_pull_before_the_heartbeat_skips_no_message() -> None:
     with with_50_lost(150) as made:
         made.client = made.new_client(2)
         assert pulled(made, 150)[::2] == (ResponseCode.PULL_OFFSET_MOVED, 90)

@@ -56,7 +56,7 @@ def group_table(
         yield system, groups
 
 
-def test_every_broker_has_its_groups_from_the_start() -> None:
+def test_system_groups_exist_from_the_start() -> None:
     with group_table() as (_, groups):
         assert set(groups.value) == set(ALWAYS_PRESENT)
         assert groups.value["TOOLS_CONSUMER"] == SubscriptionGroupConfig("TOOLS_CONSUMER")
@@ -76,7 +76,7 @@ def test_used_group_is_created_once_and_saved() -> None:
         assert "G" in groups.value
 
 
-def test_groups_that_come_together_are_copied_and_written_once_a_batch() -> None:
+def test_groups_created_in_one_batch_are_published_and_saved_once() -> None:
     """A heartbeat may name a thousand groups: one copy of the table per group blocked the loop."""
     writer, offsets = Told("config_writer"), Told("consumer_offsets")
     groups: SnapshotRef[GroupConfigs] = SnapshotRef({})
@@ -109,7 +109,7 @@ def test_groups_that_come_together_are_copied_and_written_once_a_batch() -> None
         assert [answer.code for answer in peer.received] == [0]
 
 
-def test_groups_made_before_a_failure_are_written_all_the_same() -> None:
+def test_groups_created_before_a_failure_are_saved() -> None:
     for _ in range(20):  # each draws where batches end
         disk = FakeDisk()
         with group_table(disk) as (system, _):
@@ -119,7 +119,7 @@ def test_groups_made_before_a_failure_are_written_all_the_same() -> None:
         assert b'"G"' in disk.read_bytes(PATH)
 
 
-def test_a_group_is_found_before_it_is_made() -> None:
+def test_a_known_group_is_not_created_again() -> None:
     table, groups = Told("groups"), SnapshotRef[GroupConfigs]({})
     finder = GroupFinder(groups, table.address, BrokerConfig(broker_name="b"))
     assert finder.find("G") == SubscriptionGroupConfig("G")
@@ -130,7 +130,7 @@ def test_a_group_is_found_before_it_is_made() -> None:
     assert table.take() == []
 
 
-def test_without_auto_creation_only_system_groups_are_made() -> None:
+def test_without_auto_creation_only_system_groups_are_created() -> None:
     table, groups = Told("groups"), SnapshotRef[GroupConfigs]({})
     config = BrokerConfig(broker_name="b", auto_create_group_enable=False)
     finder = GroupFinder(groups, table.address, config)
@@ -149,7 +149,7 @@ def test_an_administrator_creates_and_changes_a_group() -> None:
         )
 
 
-def test_a_group_that_the_disk_refuses_is_answered_with_an_error() -> None:
+def test_a_group_that_cannot_be_saved_is_answered_with_an_error() -> None:
     disk = FakeDisk()
     with group_table(disk) as (system, groups):
         disk.fail_next("pwrite", OSError(ENOSPC, "No space left on device"))
@@ -160,7 +160,7 @@ def test_a_group_that_the_disk_refuses_is_answered_with_an_error() -> None:
         assert ask(system, "groups", request(UPDATE, body=b'{"groupName":"G"}')).code == 0
 
 
-def test_a_body_that_is_no_group_is_answered_with_an_error() -> None:
+def test_an_invalid_group_body_is_answered_with_an_error() -> None:
     with group_table() as (system, _):
         for body in (None, b"{", b"{}"):
             answer = ask(system, "groups", request(UPDATE, body=body))
@@ -194,13 +194,13 @@ def test_numbers_below_zero_are_kept_as_4_9_7_does() -> None:
         )
 
 
-def test_a_slave_refuses() -> None:
+def test_a_slave_refuses_group_changes() -> None:
     with group_table(broker_role="SLAVE", broker_id=1) as (system, _):
         answer = ask(system, "groups", request(UPDATE, body=b'{"groupName":"G"}'))
         assert "from slave broker" in (answer.remark or "")
 
 
-def test_the_originals_group_is_understood() -> None:
+def test_a_group_of_the_original_is_decoded() -> None:
     frame = next(each for each in frames("java-4.9.7") if each["code"] == UPDATE)
     with group_table() as (system, groups):
         answer = ask(system, "groups", decode_frame(frame["frame"][4:]))
@@ -208,7 +208,7 @@ def test_the_originals_group_is_understood() -> None:
         assert groups.value["CG_AdmSub"].retry_queue_nums == 2
 
 
-def test_groups_that_are_lost_are_found_by_what_they_left_behind() -> None:
+def test_lost_groups_are_restored_from_their_traces() -> None:
     disk = FakeDisk()
     disk.make_dirs("/store/config")
     disk.open(PATH, create=True).pwrite(b'{"subscriptionGroupTable":null}', 0)

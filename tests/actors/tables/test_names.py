@@ -16,7 +16,7 @@ def test_invalid_name_is_the_requesters_fault(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["NS%name", "a|b", "x" * 127, "%RETRY%group"])
-def test_a_name_that_clients_take_is_taken(name: str) -> None:
+def test_a_name_that_clients_accept_is_accepted(name: str) -> None:
     check_topic_name(name)
     check_group_name(name)
     check_group_name("x" * 255)

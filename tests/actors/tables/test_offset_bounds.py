@@ -41,7 +41,7 @@ def test_empty_queue_begins_at_the_highest_offset_of_any_group() -> None:
 @pytest.mark.parametrize("kills", [False, True])
 @pytest.mark.parametrize("count", [1, 30])
 @pytest.mark.parametrize(("highest", "first"), [(100, 100), (301, 301), (900, 901)])
-def test_such_a_queue_is_there_after_a_restart(
+def test_a_queue_started_at_a_consumer_offset_survives_a_restart(
     highest: int, first: int, count: int, kills: bool
 ) -> None:
     """A file holds 300 units; a queue that begins with one has a filler before."""
@@ -65,7 +65,7 @@ def test_such_a_queue_is_there_after_a_restart(
         assert [each.queue_offset for each in made.messages()] == [*range(first, first + count)]
 
 
-def test_offsets_behind_a_queue_that_has_lost_its_end_are_moved_with_a_line_each() -> None:
+def test_offsets_above_a_truncated_queue_are_lowered_and_logged() -> None:
     made = SimulatedBroker(1)
     made.make_topic()
     send_many(made, 5)
@@ -79,7 +79,7 @@ def test_offsets_behind_a_queue_that_has_lost_its_end_are_moved_with_a_line_each
     assert committed(made) == {0: 5}
 
 
-def test_delayed_messages_are_delivered_though_their_queue_starts_again() -> None:
+def test_delayed_messages_are_delivered_after_their_queue_restarts() -> None:
     disk = disk_with({}, "Topic")
     save(
         disk,
@@ -93,7 +93,7 @@ def test_delayed_messages_are_delivered_though_their_queue_starts_again() -> Non
         assert [each.body for each in made.messages()] == [b"0", b"1", b"2"]
 
 
-def test_a_queue_cleaned_of_old_messages_goes_on_at_the_highest_offset() -> None:
+def test_a_queue_cleaned_of_old_messages_continues_at_the_highest_offset() -> None:
     cleaned = Cleaned(60)
     made = cleaned.made
     made.make_topic("Other", queues=1)
@@ -110,7 +110,7 @@ def test_a_queue_cleaned_of_old_messages_goes_on_at_the_highest_offset() -> None
     assert len(cleaned.bodies()) == 30
 
 
-def test_no_lag_is_below_zero() -> None:
+def test_consumer_lag_is_never_negative() -> None:
     with broker() as made:
         made.make_topic()
         send_many(made, 5)
@@ -122,7 +122,7 @@ def test_no_lag_is_below_zero() -> None:
 
 
 @pytest.mark.parametrize("lost", ["consumequeue", "consumequeue/Topic/0", "config"])
-def test_an_expired_queue_that_lost_its_units_goes_on_where_a_clean_stop_has_left_it(
+def test_an_expired_queue_without_units_continues_at_its_clean_stop_offset(
     lost: str,
 ) -> None:
     """The queue began at the highest consumer offset, or at 0; a broadcasting consumer is ahead."""

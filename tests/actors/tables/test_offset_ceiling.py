@@ -32,7 +32,7 @@ class Case:
         return 0 if refusal is None else refusal.code
 
 
-def test_what_is_there_passes_always_and_the_rest_until_it_is_full() -> None:
+def test_known_offsets_always_pass_and_new_ones_up_to_the_limit() -> None:
     case = Case(3)
     assert [case.count(f"made-up-{n}") for n in range(5)] == [0, 0, 0, 26, 26]
     assert [case.count("G", queue_id=n) for n in range(4)] == [0] * 4
@@ -41,7 +41,7 @@ def test_what_is_there_passes_always_and_the_rest_until_it_is_full() -> None:
     assert case.count(TRANSACTION_GROUP) == 0
 
 
-def test_a_group_that_is_made_and_offsets_that_go_make_room() -> None:
+def test_created_groups_and_removed_offsets_make_room() -> None:
     case = Case(2)
     assert [case.count("A"), case.count("B"), case.count("C")] == [0, 0, 26]
     offsets = {"T@A": {0: 1}, "T@B": {0: 1}}
@@ -54,20 +54,20 @@ def test_a_group_that_is_made_and_offsets_that_go_make_room() -> None:
     assert [case.count("D"), case.count("E")] == [0, 26]
 
 
-def test_what_the_file_has_counts() -> None:
+def test_offsets_loaded_from_the_file_count() -> None:
     case = Case(2)
     case.ceiling.begin({"T@G": {0: 1, 3: 1}, "T@A": {0: 1, 1: 1}})
     assert (case.count("B"), case.count("G")) == (26, 0)
 
 
-def test_there_are_so_many_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_total_number_of_offsets_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offset_ceiling, "KEYS_MAX", 10)
     case = Case()
     assert case.count("G", keys=9) == 0
     assert case.count("G", keys=10) == ResponseCode.SYSTEM_ERROR
 
 
-def test_without_max_auto_groups_there_is_no_ceiling() -> None:
+def test_without_max_auto_groups_offsets_are_unlimited() -> None:
     case = Case(0)
     assert [case.count(f"made-up-{n}") for n in range(100)] == [0] * 100
 

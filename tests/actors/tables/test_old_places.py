@@ -18,7 +18,7 @@ from tests.support.numbering import (
 )
 
 
-def test_messages_of_a_topic_made_again_are_skipped_by_no_group() -> None:
+def test_no_group_skips_messages_of_a_recreated_topic() -> None:
     with broker() as made:
         with_100_consumed(made)
         delete_topic(made)
@@ -28,7 +28,7 @@ def test_messages_of_a_topic_made_again_are_skipped_by_no_group() -> None:
         assert begin(made) == 0
 
 
-def test_offsets_of_a_deleted_topic_are_gone_after_a_crash_right_behind_the_answer() -> None:
+def test_offsets_of_a_deleted_topic_stay_deleted_after_an_immediate_crash() -> None:
     with broker() as made:
         with_100_consumed(made)
         made.system.advance(10_000)
@@ -41,7 +41,7 @@ def test_offsets_of_a_deleted_topic_are_gone_after_a_crash_right_behind_the_answ
 
 @pytest.mark.parametrize("oneway", [True, False], ids=["one-way", "request"])
 @pytest.mark.parametrize("new_count", [None, 0, 30, 150])
-def test_a_stale_commit_does_not_bring_the_offset_of_a_deleted_topic_back(
+def test_a_stale_commit_does_not_restore_an_offset_of_a_deleted_topic(
     new_count: int | None, oneway: bool
 ) -> None:
     with broker() as made:
@@ -58,7 +58,7 @@ def test_a_stale_commit_does_not_bring_the_offset_of_a_deleted_topic_back(
 
 
 @pytest.mark.parametrize("new_count", [0, 30, 100, 150])
-def test_a_member_that_pulls_at_its_old_place_is_sent_to_the_first_message(new_count: int) -> None:
+def test_a_pull_at_a_stale_offset_is_corrected_to_the_first_message(new_count: int) -> None:
     with broker() as made:
         with_100_consumed(made)
         delete_topic(made)
@@ -75,7 +75,7 @@ def test_a_member_that_pulls_at_its_old_place_is_sent_to_the_first_message(new_c
             assert committed(made) == {0: min(32, new_count)}
 
 
-def test_a_member_that_comes_after_the_deletion_is_believed() -> None:
+def test_offsets_of_a_member_that_joined_after_the_deletion_are_accepted() -> None:
     with broker() as made:
         with_100_consumed(made)
         delete_topic(made)
@@ -88,7 +88,7 @@ def test_a_member_that_comes_after_the_deletion_is_believed() -> None:
         assert committed(made) == {0: 120}
 
 
-def test_a_pull_that_waits_at_a_deleted_topic_is_answered_at_once() -> None:
+def test_a_held_pull_of_a_deleted_topic_is_answered_at_once() -> None:
     with broker() as made:
         with_100_consumed(made)
         answers: list[RemotingCommand] = []
@@ -101,7 +101,7 @@ def test_a_pull_that_waits_at_a_deleted_topic_is_answered_at_once() -> None:
 
 
 @pytest.mark.parametrize("new_count", [30, 150])
-def test_a_member_that_had_not_committed_yet_skips_nothing_of_a_topic_made_again(
+def test_a_member_without_commits_skips_nothing_of_a_recreated_topic(
     new_count: int,
 ) -> None:
     with broker() as made:
@@ -118,7 +118,7 @@ def test_a_member_that_had_not_committed_yet_skips_nothing_of_a_topic_made_again
 
 
 @pytest.mark.parametrize("new_count", [30, 150])
-def test_each_member_of_a_broadcasting_group_begins_at_the_first_message(new_count: int) -> None:
+def test_each_broadcasting_member_starts_at_the_first_message(new_count: int) -> None:
     with broker() as made:
         made.make_topic()
         clients = [made.client, made.new_client(2), made.new_client(3)]
@@ -135,7 +135,7 @@ def test_each_member_of_a_broadcasting_group_begins_at_the_first_message(new_cou
 
 
 @pytest.mark.parametrize("model", ["CLUSTERING", "BROADCASTING"])
-def test_a_member_that_reconnects_after_the_deletion_is_at_its_old_place(model: str) -> None:
+def test_a_member_that_reconnects_after_the_deletion_counts_as_stale(model: str) -> None:
     with broker() as made:
         made.make_topic()
         made.subscribe(model=model)

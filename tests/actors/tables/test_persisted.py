@@ -12,7 +12,7 @@ from tests.support.fake_disk import FakeDisk
 from tests.support.peers import RecordingPeer, request, tell
 
 
-def test_one_way_changes_that_are_refused_are_told_once_a_minute() -> None:
+def test_refused_one_way_changes_are_logged_once_a_minute() -> None:
     header = CreateTopicHeader("T", "TBW102", -4, 4, 6, "SINGLE_TAG")
     bad = request(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode(), oneway=True)
     with topic_table() as bench, capture_logs() as lines:
@@ -27,7 +27,7 @@ def test_one_way_changes_that_are_refused_are_told_once_a_minute() -> None:
         assert "T" not in bench.topics.value
 
 
-def test_topics_that_come_together_are_all_on_disk_when_their_senders_are_told() -> None:
+def test_topics_created_in_one_batch_are_saved_before_the_answers() -> None:
     disk = FakeDisk()
     with topic_table(disk) as bench:
         written = bench.table.value.data_version.counter

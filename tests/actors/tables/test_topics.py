@@ -92,7 +92,7 @@ def create(topic: str, filter_type: str = "SINGLE_TAG", **more: Any) -> Remoting
     return request(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode())
 
 
-def test_every_broker_has_its_topics_from_the_start() -> None:
+def test_system_topics_exist_from_the_start() -> None:
     with topic_table(trace_topic_enable=True) as bench:
         queues = {
             name: (config.read_queue_nums, config.perm)
@@ -111,7 +111,7 @@ def test_every_broker_has_its_topics_from_the_start() -> None:
     }
 
 
-def test_a_send_makes_its_topic_from_the_default_topic() -> None:
+def test_a_send_creates_its_topic_from_the_default_topic() -> None:
     with topic_table() as bench:
         config = bench.send("T")
         assert config == TopicConfig("T", 4, 4, 6)
@@ -125,7 +125,7 @@ def test_a_send_makes_its_topic_from_the_default_topic() -> None:
         assert bench.send("Unit", unit=True).topic_sys_flag == 1
 
 
-def test_a_topic_is_not_made_from_a_default_that_does_not_allow_it() -> None:
+def test_a_default_topic_without_inherit_permission_creates_none() -> None:
     with topic_table(auto_create_topic_enable=False) as bench:
         assert bench.send("T") is None
         assert bench.send("T", default="nope") is None
@@ -133,7 +133,7 @@ def test_a_topic_is_not_made_from_a_default_that_does_not_allow_it() -> None:
         assert bench.send("T", default="broker-a") == TopicConfig("T", 1, 1, 6)
 
 
-def test_the_file_of_a_broker_that_allowed_it_once_does_not_open_the_door_again() -> None:
+def test_a_stored_default_topic_does_not_reenable_auto_creation() -> None:
     disk = FakeDisk()
     with topic_table(disk) as bench:
         assert bench.send("T") is not None
@@ -142,13 +142,13 @@ def test_the_file_of_a_broker_that_allowed_it_once_does_not_open_the_door_again(
         assert bench.send("U") is None
 
 
-def test_a_missing_retry_topic_is_made_in_any_case() -> None:
+def test_a_missing_retry_topic_is_always_created() -> None:
     with topic_table(auto_create_topic_enable=False) as bench:
         assert bench.send("%RETRY%G") == TopicConfig("%RETRY%G", 1, 1, 6)
         assert bench.send("%RETRY%H", unit=True).topic_sys_flag == 2
 
 
-def test_topics_for_retries_and_dead_letters_are_made_on_demand() -> None:
+def test_retry_and_dead_letter_topics_are_created_on_demand() -> None:
     with topic_table() as bench:
         topics = bench.system.address("topics")
         topics.tell(CreateSystemTopic("%DLQ%G", 1, bench.sender.address))
@@ -172,7 +172,7 @@ def test_topic_is_announced_only_once_it_is_on_disk() -> None:
         assert {f"T{number}" for number in range(5)} <= found.keys()
 
 
-def test_a_topic_that_the_disk_refuses_is_answered_with_an_error() -> None:
+def test_a_topic_that_cannot_be_saved_is_answered_with_an_error() -> None:
     disk = FakeDisk()
     with topic_table(disk) as bench:
         disk.fail_next("pwrite", OSError(ENOSPC, "No space left on device"))
@@ -184,7 +184,7 @@ def test_a_topic_that_the_disk_refuses_is_answered_with_an_error() -> None:
         assert "T" in parse_topics(disk.read_bytes(PATH).decode()).topic_configs
 
 
-def test_a_refused_creation_lets_the_sends_go() -> None:
+def test_a_refused_creation_refuses_the_parked_sends() -> None:
     sender = Told("put_message")
     CreateTopicOnSend("T", "TBW102", 4, False, "p", sender.address).on_undelivered("gone")
     CreateSystemTopic("D", 1, sender.address).on_undelivered("gone")
@@ -220,7 +220,7 @@ def test_an_administrator_creates_and_changes_a_topic() -> None:
         ("x" * 128, "The specified topic is longer than topic max length."),
     ],
 )
-def test_some_topics_may_not_be_touched(topic: str, remark: str) -> None:
+def test_system_topics_cannot_be_changed(topic: str, remark: str) -> None:
     with topic_table() as bench:
         answer = ask(bench.system, "topics", create(topic))
         assert answer.code == ResponseCode.SYSTEM_ERROR
@@ -259,7 +259,7 @@ def test_odd_numbers_that_4_9_7_works_with_survive_a_restart() -> None:
         assert bench.topics.value["%RETRY%G"].read_queue_nums == 0, "there is no less"
 
 
-def test_an_unknown_filter_type_and_a_slave_refuse() -> None:
+def test_an_unknown_filter_type_and_a_slave_refuse_a_topic_change() -> None:
     with topic_table() as bench:
         answer = ask(bench.system, "topics", create("T", "X"))
         assert "topicFilterType = [X] value invalid" in (answer.remark or "")
@@ -271,7 +271,7 @@ def test_an_unknown_filter_type_and_a_slave_refuse() -> None:
         )
 
 
-def test_the_whole_table_is_told() -> None:
+def test_the_whole_topic_table_is_returned() -> None:
     with topic_table() as bench:
         bench.send("T")
         answer = ask(bench.system, "topics", request(RequestCode.GET_ALL_TOPIC_CONFIG))
@@ -312,7 +312,7 @@ def put_file(disk: FakeDisk, path: str, data: bytes) -> None:
     disk.open(path, create=True).pwrite(data, 0)
 
 
-def test_a_file_that_cannot_be_used_is_made_again_from_the_queues_and_kept_aside() -> None:
+def test_an_invalid_topic_file_is_kept_aside_and_rebuilt_from_the_queues() -> None:
     disk = FakeDisk()
     put_file(disk, PATH, b'{"topicConfigTable":[]}')
     disk.make_dirs("/store/consumequeue/Orders/5")
@@ -329,7 +329,7 @@ def test_a_file_that_cannot_be_used_is_made_again_from_the_queues_and_kept_aside
     assert saved.topic_configs == bench.topics.value
 
 
-def test_a_file_that_is_gone_is_made_again_from_the_queues() -> None:
+def test_a_missing_topic_file_is_rebuilt_from_the_queues() -> None:
     disk = FakeDisk()
     disk.make_dirs("/store/consumequeue/Orders/5")
     with topic_table(disk) as bench:
@@ -344,7 +344,7 @@ def test_a_new_store_gets_no_file_before_it_has_topics() -> None:
     assert not disk.exists(PATH)
 
 
-def test_a_good_file_is_not_completed() -> None:
+def test_a_valid_topic_file_is_not_extended_from_the_queues() -> None:
     """A topic that was deleted may have queues for a while."""
     disk = FakeDisk()
     with topic_table(disk) as bench:
@@ -354,7 +354,7 @@ def test_a_good_file_is_not_completed() -> None:
         assert "Deleted" not in bench.topics.value
 
 
-def test_what_is_published_does_not_change_afterwards() -> None:
+def test_a_topic_snapshot_is_immutable() -> None:
     topics = Topics(BrokerConfig(broker_name="b"))
     before = topics.table()
     topics.put(TopicConfig("T"), 5)

@@ -39,7 +39,7 @@ def new_topic() -> RemotingCommand:
     return RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode())
 
 
-def test_a_new_topic_is_answered_when_the_name_servers_know_it() -> None:
+def test_a_topic_creation_is_answered_after_its_registration() -> None:
     """A producer that is told so may ask for its route at once, as with 4.9.7."""
     made, namesrv, seen = SimulatedBroker(3), FakeNamesrv(NAMESRV), list[str]()
 
@@ -64,7 +64,7 @@ def test_a_new_topic_is_answered_when_the_name_servers_know_it() -> None:
     namesrv.send = FakeNamesrv(NAMESRV).send  # type: ignore[method-assign]
 
 
-def test_a_name_server_that_takes_its_time_does_not_keep_an_administrator_waiting() -> None:
+def test_a_slow_name_server_does_not_delay_a_topic_creation() -> None:
     made = SimulatedBroker(3)
     register_at(made, ChildSpec("link", lambda _: _Silent()))
     answered: list[int] = []
@@ -75,7 +75,7 @@ def test_a_name_server_that_takes_its_time_does_not_keep_an_administrator_waitin
     assert answered == [0]
 
 
-def test_the_line_of_ordered_topics_has_their_number_and_the_first_ten() -> None:
+def test_the_ordered_topics_line_has_their_number_and_the_first_ten() -> None:
     made = SimulatedBroker(1)
     names = [f"T{number:02}" for number in range(30)]
     for name in names:

@@ -38,7 +38,7 @@ from tests.support.transacting import (
 )
 
 
-def test_a_pending_message_is_put_again_and_its_producer_asked() -> None:
+def test_a_pending_message_is_stored_again_and_its_producer_asked() -> None:
     made = broker()
     producer = producing(made)
     prepared = half(made, "K", queue_id=2, flag=9, properties={"TAGS": "T"})
@@ -76,7 +76,7 @@ def test_a_pending_message_is_put_again_and_its_producer_asked() -> None:
     assert questions(producer) == []
 
 
-def test_the_question_is_that_of_the_original() -> None:
+def test_the_check_back_request_equals_the_originals() -> None:
     """Fields and body of recorded ones, and of ours about the same half message."""
     compared = 0
     for name in ("java-4.9.7", "go-v2"):
@@ -119,7 +119,7 @@ def test_the_question_is_that_of_the_original() -> None:
     assert compared >= 3
 
 
-def test_a_message_that_is_young_or_immune_is_left_alone() -> None:
+def test_young_or_immune_messages_are_not_checked() -> None:
     made = broker(transaction_timeout_ms=70_000)
     producer = producing(made)
     half(made, "usual")
@@ -139,7 +139,7 @@ def test_a_message_that_is_young_or_immune_is_left_alone() -> None:
     ]
 
 
-def test_a_message_born_in_the_future_is_asked_about_at_once() -> None:
+def test_a_message_born_in_the_future_is_checked_at_once() -> None:
     made = broker()
     producer = producing(made)
     half(made, "K", born_timestamp=made.clock.now_ms() + 10_000_000)
@@ -147,7 +147,7 @@ def test_a_message_born_in_the_future_is_asked_about_at_once() -> None:
     assert [question.header.msg_id for question in questions(producer)] == ["K"]
 
 
-def test_message_is_asked_about_although_the_clock_was_ahead_when_it_came() -> None:
+def test_a_message_stored_with_a_fast_clock_is_checked() -> None:
     made = broker()
     producer = producing(made)
     now_ms = made.clock.now_ms()
@@ -173,7 +173,7 @@ def test_check_backs_go_to_the_connected_producers_in_turn() -> None:
     assert len(questions(one)) == 6 and questions(two) == []
 
 
-def test_without_a_producer_the_check_counts_all_the_same() -> None:
+def test_a_check_without_a_producer_counts() -> None:
     """The half message is copied with a higher count, as in 4.9.7.
 
     A later producer is asked next.
@@ -189,7 +189,7 @@ def test_without_a_producer_the_check_counts_all_the_same() -> None:
     assert question.properties[b"TRANSACTION_CHECK_TIMES"] == b"2"
 
 
-def test_past_the_limit_a_message_is_given_up() -> None:
+def test_a_message_over_the_check_limit_is_discarded() -> None:
     made = broker(transaction_check_max=3)
     producer = producing(made)
     prepared = half(made, "K", flag=5)
@@ -210,7 +210,7 @@ def test_past_the_limit_a_message_is_given_up() -> None:
     assert [message.body for message in made.messages()] == [b"body of K"]
 
 
-def test_a_message_older_than_the_store_keeps_messages_is_given_up_unasked() -> None:
+def test_a_message_older_than_the_retention_is_discarded_without_a_check() -> None:
     made = broker(store=replace(STORE, file_reserved_hours=1))
     producer = producing(made)
     half(made, "K", born_timestamp=made.clock.now_ms() - 3_600_001)
@@ -219,7 +219,7 @@ def test_a_message_older_than_the_store_keeps_messages_is_given_up_unasked() -> 
     assert len(made.messages(MAX_TIME)) == 1 and pending_count(made) == 0
 
 
-def test_a_message_without_room_for_its_count_is_given_up() -> None:
+def test_a_message_without_space_for_its_check_count_is_discarded() -> None:
     made = broker()
     half(made, "K", properties={"FILL": "x" * 32_650})
     round_of_checks(made)
@@ -227,7 +227,7 @@ def test_a_message_without_room_for_its_count_is_given_up() -> None:
     assert len(made.messages(MAX_TIME)) == 1 and pending_count(made) == 0
 
 
-def test_the_topics_are_made_when_the_original_makes_them() -> None:
+def test_transaction_topics_are_created_when_the_original_creates_them() -> None:
     made = broker()
     assert HALF not in made.broker.tables.topics.value
     round_of_checks(made)
@@ -237,7 +237,7 @@ def test_the_topics_are_made_when_the_original_makes_them() -> None:
 
 
 @pytest.mark.parametrize("outcome", [COMMIT, ROLLBACK])
-def test_a_verdict_with_the_places_of_an_older_copy_ends_the_newest(outcome: int) -> None:
+def test_a_commit_or_rollback_of_an_older_copy_settles_the_newest(outcome: int) -> None:
     """4.9.7 ends the older one, asks about the newer one, and delivers twice."""
     made = broker()
     producer = producing(made)
@@ -257,7 +257,7 @@ def test_a_verdict_with_the_places_of_an_older_copy_ends_the_newest(outcome: int
 
 
 @pytest.mark.trial(short=2, long=500)
-def test_a_verdict_and_a_check_at_the_same_time_deliver_once(seed: int) -> None:
+def test_a_concurrent_commit_and_check_deliver_once(seed: int) -> None:
     """The verdict comes just before the check, or just after it, with the places of before."""
     made = broker(seed)
     producer = producing(made)
@@ -278,7 +278,7 @@ def test_a_verdict_and_a_check_at_the_same_time_deliver_once(seed: int) -> None:
     assert len(made.messages()) == 1 and pending_count(made) == 0
 
 
-def test_a_commit_that_nothing_settles_is_settled_and_not_asked_about() -> None:
+def test_a_commit_without_operation_is_settled_and_not_checked() -> None:
     """4.9.7 would ask, and deliver the message once more."""
     made = broker()
     producer = producing(made)

@@ -74,7 +74,7 @@ def story(
     return answers, records
 
 
-def test_a_half_message_that_is_kept_is_ended_as_one_that_is_read() -> None:
+def test_a_cached_half_message_is_settled_like_a_read_one() -> None:
     kept, read = story(keep), story(forget)
     assert kept == read
     assert [code for code, _ in kept[0]].count(0) == 5
@@ -93,7 +93,7 @@ def usual(record: MessageRecord, outcome: int, *, oneway: bool = False) -> Remot
     return command
 
 
-def test_the_ends_of_one_read_are_each_carried_out_and_answered() -> None:
+def test_all_end_requests_of_one_read_are_executed_and_answered() -> None:
     made = broker()
     halves = [half(made, f"K{number:03}") for number in range(100)]
     with line(made) as producer:
@@ -115,7 +115,7 @@ def test_the_ends_of_one_read_are_each_carried_out_and_answered() -> None:
         assert pending_count(made) == 0
 
 
-def test_one_way_ends_of_one_read_are_carried_out_and_not_answered() -> None:
+def test_one_way_end_requests_are_executed_and_not_answered() -> None:
     made = broker()
     halves = [half(made, f"K{number}") for number in range(9)]
     with line(made) as producer:
@@ -126,7 +126,7 @@ def test_one_way_ends_of_one_read_are_carried_out_and_not_answered() -> None:
         assert len(made.messages()) == 9 and pending_count(made) == 0
 
 
-def test_when_one_of_a_read_makes_the_broker_fail_each_is_answered_once(
+def test_a_failing_end_request_answers_each_of_its_read_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = broker()

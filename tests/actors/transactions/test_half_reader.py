@@ -53,7 +53,7 @@ def test_a_half_message_in_a_body_is_not_found_without_access_control(outcome: i
     assert b"body of real" in [message.body for message in made.messages()]
 
 
-def test_it_is_not_resumed_either() -> None:
+def test_a_half_message_in_a_body_is_not_resumed_without_access_control() -> None:
     made = broker()
     prepared = half(made, "real")
     message_id = offset_message_id(bytes(8), forge(made, prepared.queue_offset))
@@ -64,7 +64,7 @@ def test_it_is_not_resumed_either() -> None:
 
 
 @pytest.mark.parametrize("outcome", [COMMIT, ROLLBACK])
-def test_one_that_has_just_come_is_ended_once_it_has_its_unit(
+def test_a_new_half_message_is_settled_after_its_dispatch(
     outcome: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The half message is not cached, and its unit is dispatched after many others."""
@@ -78,7 +78,7 @@ def test_one_that_has_just_come_is_ended_once_it_has_its_unit(
     assert all(answers[0].code == 0 for answers in sent)
 
 
-def test_a_unit_that_is_not_in_memory_is_read_off_the_loop() -> None:
+def test_a_cold_unit_is_read_on_a_thread() -> None:
     made = broker()
     prepared = half(made)
     slow = Slow()

@@ -32,7 +32,7 @@ def test_an_open_transaction_is_listed_until_it_is_settled() -> None:
     assert [each.physical_offset for each in left] == [second.physical_offset]
 
 
-def test_many_come_in_several_answers() -> None:
+def test_many_open_transactions_are_listed_in_several_answers() -> None:
     made = SimulatedBroker(2)
     made.make_topic()
     halves = [half(made, f"K{number}") for number in range(5)]
@@ -46,7 +46,7 @@ def test_many_come_in_several_answers() -> None:
     assert listed(made, maxCount="-1").transactions == []
 
 
-def test_a_half_message_that_cannot_be_read_is_left_out() -> None:
+def test_an_unreadable_half_message_is_omitted() -> None:
     made = SimulatedBroker(3)
     made.make_topic()
     first = half(made, "K1")

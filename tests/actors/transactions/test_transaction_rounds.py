@@ -40,7 +40,7 @@ def progress(made: SimulatedBroker) -> tuple[int, int]:
     return half_offsets, op_offsets
 
 
-def test_progress_waits_for_the_disk() -> None:
+def test_check_progress_is_stored_after_the_sync() -> None:
     """After a power cut, an original broker would lose the messages before an unsynced offset."""
     made = broker()
     assert isinstance(made.disk, FakeDisk)
@@ -55,7 +55,7 @@ def test_progress_waits_for_the_disk() -> None:
     made.crash()
 
 
-def test_progress_is_for_an_original_broker_that_takes_over() -> None:
+def test_check_progress_is_readable_for_an_original_broker() -> None:
     """The offset passes settled and copied half messages, up to the first pending one."""
     made = broker()
     producer = producing(made)
@@ -85,7 +85,7 @@ def of_topic_of_disk(made: SimulatedBroker) -> list[MessageRecord]:
     return found
 
 
-def test_a_great_number_is_checked_in_steps_that_do_not_hold_the_loop() -> None:
+def test_many_open_transactions_are_checked_without_blocking_the_loop() -> None:
     count = 3 * BATCH_COUNT
     made = broker(store=replace(STORE, commit_log_file_bytes=1 << 20))
     producer = producing(made)
@@ -98,7 +98,7 @@ def test_a_great_number_is_checked_in_steps_that_do_not_hold_the_loop() -> None:
     assert pending_count(made) == count
 
 
-def test_a_round_has_a_limit_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_round_is_limited_and_the_next_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_back_planner, "ROUND_COUNT", BATCH_COUNT)
     made = broker(store=replace(STORE, commit_log_file_bytes=1 << 20))
     producer = producing(made)

@@ -39,7 +39,7 @@ def restarted(made: SimulatedBroker) -> None:
     made.start()
 
 
-def test_half_messages_are_pending_and_reach_the_disk_by_themselves() -> None:
+def test_pending_half_messages_are_saved_periodically() -> None:
     made = with_halves(3)
     made.system.advance(10)
     assert [each.queue_offset for each in table_of(made).pending(10)] == [0, 1, 2]
@@ -50,7 +50,7 @@ def test_half_messages_are_pending_and_reach_the_disk_by_themselves() -> None:
     assert [each.queue_offset for each in table_of(made).pending(10)] == [0, 1, 2]
 
 
-def test_a_new_table_is_known_to_be_one_before_the_thorough_sync() -> None:
+def test_a_new_table_is_marked_before_the_thorough_sync() -> None:
     made = with_halves(1)
     assert not made.disk.exists(REDO_LOG)
     made.system.advance(2 * STORE.flush_queue_interval_ms)

@@ -76,7 +76,7 @@ def test_a_rollback_delivers_nothing() -> None:
 
 
 @pytest.mark.parametrize("from_check", [False, True])
-def test_an_unknown_outcome_is_not_answered_and_the_message_stays_pending(from_check: bool) -> None:
+def test_an_unknown_state_is_not_answered_and_the_message_stays_pending(from_check: bool) -> None:
     made = broker()
     prepared = half(made)
     answers: list[RemotingCommand] = []
@@ -86,7 +86,7 @@ def test_an_unknown_outcome_is_not_answered_and_the_message_stays_pending(from_c
     assert answers == [] and state_of(made, prepared) == PREPARED
 
 
-def test_one_way_verdicts_are_carried_out_and_not_answered() -> None:
+def test_one_way_commits_and_rollbacks_are_executed_and_not_answered() -> None:
     made = broker()
     prepared = half(made)
     answers: list[RemotingCommand] = []
@@ -95,7 +95,7 @@ def test_one_way_verdicts_are_carried_out_and_not_answered() -> None:
     assert answers == [] and len(made.messages()) == 1
 
 
-def test_wrong_verdicts_get_the_texts_of_the_original() -> None:
+def test_invalid_end_requests_get_the_originals_texts() -> None:
     made = broker()
     prepared = half(made)
     made.send(b"plain")
@@ -121,7 +121,7 @@ def test_wrong_verdicts_get_the_texts_of_the_original() -> None:
     assert state_of(made, prepared) == PREPARED and of_topic(made, OP) == []
 
 
-def test_a_slave_ends_nothing() -> None:
+def test_a_slave_refuses_end_requests() -> None:
     made = SimulatedBroker(
         1, config=replace(SimulatedBroker(1).config, broker_role="SLAVE", broker_id=1)
     )
@@ -138,7 +138,7 @@ def test_a_slave_ends_nothing() -> None:
     assert (answer.code, answer.remark) == (ResponseCode.SLAVE_NOT_AVAILABLE, NOT_SET)
 
 
-def test_a_verdict_that_comes_twice_delivers_once() -> None:
+def test_a_repeated_commit_delivers_once() -> None:
     """4.9.7 would deliver the message with each commit."""
     made = broker()
     prepared = half(made)
@@ -151,7 +151,7 @@ def test_a_verdict_that_comes_twice_delivers_once() -> None:
     assert len(made.messages()) == 1 and len(of_topic(made, OP)) == 1
 
 
-def test_a_settled_transaction_cannot_be_settled_otherwise() -> None:
+def test_a_settled_transaction_keeps_its_state() -> None:
     made = broker()
     one, other = half(made, "1"), half(made, "2")
     assert end(made, one, COMMIT).code == 0 and end(made, other, ROLLBACK).code == 0
@@ -163,7 +163,7 @@ def test_a_settled_transaction_cannot_be_settled_otherwise() -> None:
     assert [message.body for message in made.messages()] == [b"body of 1"]
 
 
-def test_opposite_verdicts_at_the_same_time_the_first_counts() -> None:
+def test_the_first_of_concurrent_commit_and_rollback_counts() -> None:
     made = broker()
     prepared = half(made)
     answers: list[RemotingCommand] = []
@@ -174,7 +174,7 @@ def test_opposite_verdicts_at_the_same_time_the_first_counts() -> None:
     assert made.messages() == []
 
 
-def test_a_delayed_message_waits_after_its_commit() -> None:
+def test_a_delayed_message_is_delayed_after_its_commit() -> None:
     made = broker()
     prepared = half(made, properties={"DELAY": 3}, queue_id=2)
     made.system.advance(20_000)
@@ -189,7 +189,7 @@ def test_a_delayed_message_waits_after_its_commit() -> None:
 
 
 @pytest.mark.parametrize("outcome", [COMMIT, ROLLBACK])
-def test_no_verdict_is_carried_out_while_the_disk_takes_nothing(outcome: int) -> None:
+def test_end_requests_are_refused_while_writes_are_disabled(outcome: int) -> None:
     made = broker()
     assert isinstance(made.disk, FakeDisk)
     prepared = half(made)
@@ -207,7 +207,7 @@ def test_no_verdict_is_carried_out_while_the_disk_takes_nothing(outcome: int) ->
     assert len(made.messages()) == (outcome == COMMIT)
 
 
-def test_under_sync_flush_a_commit_is_answered_when_it_is_on_the_disk() -> None:
+def test_under_sync_flush_a_commit_is_answered_after_the_sync() -> None:
     made = broker(store=replace(STORE, flush_disk_type="SYNC_FLUSH"))
     prepared = half(made)
     assert made.ask(end_command(prepared, COMMIT)).code == 0
@@ -236,7 +236,7 @@ def test_a_lost_operation_of_a_commit_is_appended_again() -> None:
     assert len(made.messages()) == 1 and len(of_topic(made, OP)) == 1
 
 
-def test_resuming_puts_a_message_among_the_half_messages_with_its_count_at_0() -> None:
+def test_resuming_stores_a_half_message_with_its_check_count_at_0() -> None:
     made = broker()
     prepared = half(made, properties={"TRANSACTION_CHECK_TIMES": 15})
     message_id = offset_message_id(prepared.store_host, prepared.physical_offset)
@@ -253,7 +253,7 @@ def test_resuming_puts_a_message_among_the_half_messages_with_its_count_at_0() -
         assert (answer.remark or "").startswith("Exception was thrown when putting message back")
 
 
-def test_records_are_those_that_the_original_stores() -> None:
+def test_transaction_records_equal_the_originals() -> None:
     """The golden store's half messages, put and ended here: the same commits and settlements."""
     records = manifest("clean")["rawRecords"]
     halves = [each for each in records if each["topic"] == HALF]

@@ -93,7 +93,7 @@ def test_a_round_reads_cold_pages_on_a_thread() -> None:
     made.instead = {}
 
 
-def test_a_round_on_a_disk_that_cannot_be_read_is_tried_again() -> None:
+def test_a_check_round_on_an_unreadable_disk_is_retried() -> None:
     made = broker()
     half(made)
     disk = cold(made)
@@ -109,7 +109,7 @@ def test_a_round_on_a_disk_that_cannot_be_read_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("outcome", [COMMIT, ROLLBACK])
-def test_on_a_full_disk_a_verdict_is_refused_and_the_message_stays_pending(outcome: int) -> None:
+def test_on_a_full_disk_an_end_request_is_refused_and_stays_pending(outcome: int) -> None:
     made = broker(store=replace(STORE, commit_log_file_bytes=4096, disk_warning_ratio=2.0))
     assert isinstance(made.disk, FakeDisk)
     prepared = half(made)
@@ -144,7 +144,7 @@ def test_while_the_table_is_rebuilt_commits_continue_and_checks_wait() -> None:
     assert [question.header.msg_id for question in questions(producer)] == ["2"]
 
 
-def test_a_broker_that_fails_in_a_verdict_answers_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_request_is_answered_if_the_actor_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """After an internal error the actor restarts, and waiting requests are answered."""
     made = broker()
     prepared = half(made)

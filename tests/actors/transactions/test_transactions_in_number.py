@@ -42,7 +42,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.mark.heavy
-def test_thousands_of_pending_ones_are_checked_without_holding_the_loop(
+def test_thousands_of_open_transactions_are_checked_without_blocking_the_loop(
     monkeypatch: pytest.MonkeyPatch, tell: Callable[[str], None]
 ) -> None:
     count = 3000

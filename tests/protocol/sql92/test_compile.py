@@ -25,13 +25,13 @@ def outcome(expression: str, properties: dict[str, str]) -> Any:
         return "raises"
 
 
-def test_every_outcome_is_the_originals() -> None:
+def test_every_filter_outcome_equals_the_originals() -> None:
     assert len(OFFICIAL) > 300
     for expression, properties, wanted in OFFICIAL:
         assert outcome(expression, properties) == wanted, (expression, properties)
 
 
-def test_the_captured_answers_to_a_wrong_expression() -> None:
+def test_invalid_expressions_get_the_captured_answers() -> None:
     """CHECK_CLIENT_CONFIG: what was asked, and the remark of the answer."""
     asked: dict[int, str] = {}
     found = 0
@@ -68,7 +68,9 @@ def test_the_captured_answers_to_a_wrong_expression() -> None:
         ("a > 1 whatever follows", {"a": "2"}, True),
     ],
 )
-def test_examples(expression: str, properties: dict[str, str], wanted: bool | None) -> None:
+def test_example_expressions_evaluate_as_expected(
+    expression: str, properties: dict[str, str], wanted: bool | None
+) -> None:
     assert compile_filter(expression)(properties) is wanted
 
 
@@ -81,7 +83,7 @@ def test_one_text_is_compiled_once() -> None:
     assert first.value is second.value
 
 
-def test_a_long_chain_is_no_deep_one() -> None:
+def test_a_long_chain_is_not_too_deep() -> None:
     many = " OR ".join(f"a = '{number}'" for number in range(600))
     assert compile_filter(many)({"a": "599"}) is True
     assert compile_filter(many)({"a": "600"}) is False
@@ -98,11 +100,11 @@ def test_an_expression_that_is_too_deep_is_refused(expression: str) -> None:
     assert error.value.remark == "java.lang.StackOverflowError"
 
 
-def test_many_parentheses_are_no_depth() -> None:
+def test_parentheses_do_not_count_as_depth() -> None:
     assert compile_filter("(" * 4000 + "a > 1" + ")" * 4000)({"a": "2"}) is True
 
 
-def test_an_expression_may_have_so_many_characters_and_no_more() -> None:
+def test_the_length_of_an_expression_is_limited() -> None:
     longest = "a = '" + "ü" * (EXPRESSION_CHARS_MAX - 6) + "'"
     assert compile_filter(longest)({"a": longest[5:-1]}) is True
     with pytest.raises(SqlError) as error:
@@ -112,7 +114,7 @@ def test_an_expression_may_have_so_many_characters_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("text", ["٣", "NaN", "0x1p3", " 1 ", "1d", "-Infinity"])
-def test_what_java_takes_for_a_double(text: str) -> None:
+def test_strings_that_java_parses_as_a_double_are_numbers(text: str) -> None:
     if text == "٣":
         assert outcome("a > 0.5", {"a": text}) == "raises"
         assert compile_filter("a > 2")({"a": text}) is True

@@ -48,7 +48,9 @@ def of_format_1(writer: StoreWriter) -> pa.Table:
     return as_format_1(read(writer, [*OLD_COLUMNS, "day"]))
 
 
-def test_the_first_format_has_every_column_of_today_but_the_partition(writer: StoreWriter) -> None:
+def test_the_first_format_has_every_current_column_except_the_partition(
+    writer: StoreWriter,
+) -> None:
     old = of_format_1(writer)
     assert "queue_id" in old.column_names
     rows = renewed(old).to_pylist()
@@ -60,7 +62,7 @@ def test_the_first_format_has_every_column_of_today_but_the_partition(writer: St
     assert rows == wanted
 
 
-def test_a_part_of_a_table_of_the_first_format_is_a_part_of_the_new_one(
+def test_a_slice_of_a_first_format_table_converts_like_the_whole(
     writer: StoreWriter,
 ) -> None:
     old = of_format_1(writer).slice(7, 9)
@@ -70,7 +72,7 @@ def test_a_part_of_a_table_of_the_first_format_is_a_part_of_the_new_one(
     assert renewed(old.slice(0, 0)).num_rows == 0
 
 
-def test_a_damaged_body_of_the_first_format_is_told(writer: StoreWriter) -> None:
+def test_a_damaged_body_of_the_first_format_is_reported(writer: StoreWriter) -> None:
     record = writer.records[22]
     patch(writer.root / "commitlog" / f"{0:020}", record.physical_offset + 88, b"#")
     found = renewed(of_format_1(writer))["bodyCrcOk"].to_pylist()

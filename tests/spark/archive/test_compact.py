@@ -70,7 +70,7 @@ def run_directories(archive: Archive) -> list[str]:
 
 
 @pytest.mark.heavy
-def test_one_run_has_the_messages_of_all_with_the_columns_of_today(
+def test_a_compacted_run_has_all_messages_with_current_columns(
     archive: Archive, store: StoreWriter
 ) -> None:
     before = rows(archive)
@@ -92,7 +92,7 @@ def test_one_run_has_the_messages_of_all_with_the_columns_of_today(
     assert verified(archive, store)["clean"]
 
 
-def test_the_manifest_stays_true(archive: Archive) -> None:
+def test_the_manifest_stays_correct_after_compaction(archive: Archive) -> None:
     old = [archive.manifest(run) for run in archive.runs()]
     compact(None, str(archive.output))
     (run,) = archive.runs()
@@ -111,7 +111,7 @@ def test_the_manifest_stays_true(archive: Archive) -> None:
 
 
 @pytest.mark.heavy
-def test_the_next_run_goes_on_behind_it(tmp_path: Path, store: StoreWriter) -> None:
+def test_the_next_run_continues_after_a_compaction(tmp_path: Path, store: StoreWriter) -> None:
     archive = Archive(str(tmp_path / "archive"))
     for end in ENDS[:-1]:
         add_run(archive, store.root, store.records[end].physical_offset)
@@ -134,9 +134,7 @@ def test_large_or_single_files_stay_unchanged(archive: Archive) -> None:
 
 
 @pytest.mark.heavy
-def test_a_large_file_is_taken_over_and_small_ones_are_joined_beside_it(
-    tmp_path: Path, store: StoreWriter
-) -> None:
+def test_a_large_file_is_kept_and_small_ones_are_merged(tmp_path: Path, store: StoreWriter) -> None:
     archive = Archive(str(tmp_path / "archive"))
     for end in ENDS[:-1]:
         add_run(archive, store.root, store.records[end].physical_offset)
@@ -151,7 +149,7 @@ def test_a_large_file_is_taken_over_and_small_ones_are_joined_beside_it(
     assert rows(archive) == before
 
 
-def test_messages_that_expired_between_two_runs_are_not_missed(tmp_path: Path) -> None:
+def test_messages_expired_between_two_runs_are_not_reported_missing(tmp_path: Path) -> None:
     archive = Archive(str(tmp_path / "archive"))
     for first in (0, 300):
         name = f"store{first}"
@@ -198,7 +196,7 @@ class Killed(BaseException):
 @pytest.mark.heavy
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("number", [1, 2, 3, 4], ids=["publishing", "first", "second", "third"])
-def test_a_kill_at_any_rename_loses_nothing_and_shows_nothing_twice(
+def test_a_kill_at_any_rename_causes_no_loss_and_no_duplicate(
     archive: Archive,
     store: StoreWriter,
     number: int,
@@ -241,7 +239,7 @@ def flip(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut, flip, Path.unlink])
-def test_a_file_that_is_not_what_was_archived_is_not_compacted(
+def test_a_changed_archive_file_is_not_compacted(
     archive: Archive, damage: Callable[[Path], None]
 ) -> None:
     damage(archive.run_directory(1) / archive.manifest(1).files[0].path)
@@ -250,7 +248,7 @@ def test_a_file_that_is_not_what_was_archived_is_not_compacted(
     assert archive.runs() == [1, 2, 3]
 
 
-def test_messages_that_do_not_come_out_again_stop_it(
+def test_a_compaction_that_would_lose_messages_stops(
     archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spark.archive.compact.file_tables", lambda path: iter(()))

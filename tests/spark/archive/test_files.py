@@ -66,7 +66,7 @@ def staged(archive: Archive) -> Path:
     return path
 
 
-def test_a_published_run_is_what_its_manifest_says(archive: Archive, staged: Path) -> None:
+def test_a_published_run_agrees_with_its_manifest(archive: Archive, staged: Path) -> None:
     manifest = manifest_of(archive, staged)
     directory = archive.publish(staged, manifest)
     assert directory.name == "run=00000001"
@@ -77,13 +77,13 @@ def test_a_published_run_is_what_its_manifest_says(archive: Archive, staged: Pat
     archive.check(1)
 
 
-def test_before_the_publication_nothing_is_to_be_seen(archive: Archive, staged: Path) -> None:
+def test_an_unpublished_run_is_invisible(archive: Archive, staged: Path) -> None:
     assert staged.is_dir()
     assert archive.runs() == []
     assert [path.name[0] for path in archive.output.iterdir()] == ["_"]
 
 
-def test_a_run_number_is_given_once(archive: Archive, staged: Path) -> None:
+def test_a_run_number_is_used_once(archive: Archive, staged: Path) -> None:
     archive.publish(staged, manifest_of(archive, staged))
     again = archive.stage("def") / "data"
     write_part(again, "t", [(0, 3), (0, 4)])
@@ -115,7 +115,7 @@ def test_a_damaged_file_is_found_by_its_manifest(
         archive.check(1)
 
 
-def test_a_damaged_manifest_is_no_manifest(archive: Archive, staged: Path) -> None:
+def test_a_damaged_manifest_is_ignored(archive: Archive, staged: Path) -> None:
     directory = archive.publish(staged, manifest_of(archive, staged))
     path = directory / MANIFEST
     document = json.loads(path.read_text())
@@ -131,7 +131,7 @@ def test_a_damaged_manifest_is_no_manifest(archive: Archive, staged: Path) -> No
         archive.manifest(1)
 
 
-def test_a_manifest_of_other_kinds_of_values_is_damaged(archive: Archive, staged: Path) -> None:
+def test_a_manifest_with_values_of_wrong_types_is_damaged(archive: Archive, staged: Path) -> None:
     """Regression: a manifest with a valid checksum failed the broker's actor with a traceback."""
     path = archive.publish(staged, manifest_of(archive, staged)) / MANIFEST
     text = path.read_bytes()
@@ -153,7 +153,7 @@ def test_a_manifest_of_other_kinds_of_values_is_damaged(archive: Archive, staged
     "path",
     ["../x", "/etc/hostname", "topic=T/../../x", "", "a\0b", "{../x,y}", "topic=*/x"],
 )
-def test_a_manifest_whose_files_lead_out_of_its_run_is_refused(
+def test_a_manifest_with_files_outside_its_run_is_refused(
     archive: Archive, staged: Path, path: str
 ) -> None:
     """The checksum is valid, as any writer of the file can compute it."""
@@ -165,7 +165,7 @@ def test_a_manifest_whose_files_lead_out_of_its_run_is_refused(
         archive.manifest(1)
 
 
-def test_a_file_of_an_archive_that_is_a_link_out_of_its_run_is_refused(
+def test_a_file_of_an_archive_that_links_outside_its_run_is_refused(
     archive: Archive, staged: Path, tmp_path: Path
 ) -> None:
     manifest = manifest_of(archive, staged)
@@ -176,9 +176,7 @@ def test_a_file_of_an_archive_that_is_a_link_out_of_its_run_is_refused(
         archive.check(1)
 
 
-def test_the_table_of_an_archive_is_below_it_whatever_its_manifest_says(
-    archive: Archive, staged: Path
-) -> None:
+def test_the_table_of_an_archive_is_always_below_it(archive: Archive, staged: Path) -> None:
     manifest = replace(manifest_of(archive, staged), table=Table("delta", "/elsewhere", "app"))
     archive.publish(staged, manifest)
     found = archive.manifest(1).table
@@ -210,7 +208,7 @@ def test_nothing_is_staged_or_removed_behind_a_link_out_of_an_archive(
     assert not [*elsewhere.iterdir()]
 
 
-def test_a_table_of_an_archive_is_no_link_out_of_it(
+def test_a_table_of_an_archive_must_not_link_outside(
     archive: Archive, staged: Path, tmp_path: Path
 ) -> None:
     """Regression: messages went to the target of the link, despite the ignored manifest path."""
@@ -221,9 +219,7 @@ def test_a_table_of_an_archive_is_no_link_out_of_it(
         archive.manifest(1)
 
 
-def test_a_run_that_its_operator_has_linked_is_removed_as_a_link(
-    archive: Archive, staged: Path, tmp_path: Path
-) -> None:
+def test_a_linked_run_is_removed_as_a_link(archive: Archive, staged: Path, tmp_path: Path) -> None:
     """Regression: removing it failed with a traceback, and so did every later run."""
     manifest = manifest_of(archive, staged)
     moved = archive.publish(staged, manifest).rename(tmp_path / "moved")
@@ -245,7 +241,7 @@ def test_two_runs_do_not_write_at_once(archive: Archive) -> None:
         pass
 
 
-def test_an_output_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+def test_an_unwritable_output_is_a_one_sentence_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(StoreError, match="cannot write to"),
@@ -320,7 +316,7 @@ def test_damaged_messages_are_named_with_the_reason(tmp_path: Path) -> None:
     ]
 
 
-def test_a_manifest_keeps_the_names_of_what_was_left_out(archive: Archive, staged: Path) -> None:
+def test_a_manifest_lists_omitted_messages(archive: Archive, staged: Path) -> None:
     damaged = (DamagedMessage("t", 0, 4, 400, "why"),)
     manifest = replace(manifest_of(archive, staged), damaged=damaged)
     archive.publish(staged, manifest)

@@ -114,7 +114,7 @@ KILLS = ["seal", "append", "publish", "clear_staging"]
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("step", KILLS)
 @pytest.mark.parametrize("number", [1, 2], ids=["first run", "second run"])
-def test_a_kill_at_any_step_puts_nothing_there_twice_and_loses_nothing(
+def test_a_kill_at_any_step_causes_no_loss_and_no_duplicate(
     archive: Archive,
     store: StoreWriter,
     table: FakeTable,
@@ -154,7 +154,7 @@ def test_a_kill_at_any_step_puts_nothing_there_twice_and_loses_nothing(
     assert rows == len(table.messages)
 
 
-def test_a_manifest_that_was_cut_off_decides_nothing(
+def test_a_truncated_manifest_decides_nothing(
     archive: Archive, store: StoreWriter, table: FakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies(staged: Path, manifest: Manifest) -> None:
@@ -168,7 +168,7 @@ def test_a_manifest_that_was_cut_off_decides_nothing(
     assert table.messages == wanted(store)
 
 
-def test_a_table_that_has_other_messages_than_were_decided_is_told(
+def test_a_table_with_other_messages_than_decided_is_reported(
     archive: Archive, store: StoreWriter, table: FakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(archive, store, FIRST)
@@ -211,7 +211,7 @@ def test_unsupported_formats_are_rejected_with_advice(
         table_of(NONE, other, "fake", "app")
 
 
-def test_retention_counts_what_a_table_has_as_archived(
+def test_retention_counts_messages_of_a_table_as_archived(
     archive: Archive, table: FakeTable, tmp_path: Path
 ) -> None:
     many = write_messages(StoreWriter(tmp_path / "many", log_file_bytes=8192), ALL)

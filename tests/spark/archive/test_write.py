@@ -98,7 +98,7 @@ def test_every_column_of_every_message_is_in_the_file_of_its_topic_and_day(tmp_p
     }
 
 
-def test_days_that_take_turns_have_more_files_and_no_more_of_them_are_open(
+def test_alternating_days_make_more_files_without_more_open_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write, "_OPEN_MAX", 3)
@@ -122,7 +122,7 @@ def test_task_buffers_at_most_the_allowed_bytes(
     assert rows_in(tmp_path / "staging") == expected(writer)
 
 
-def test_a_message_whose_body_is_damaged_is_in_no_file(tmp_path: Path) -> None:
+def test_a_message_with_a_damaged_body_is_omitted(tmp_path: Path) -> None:
     writer = written(tmp_path / "store", [0] * 10)
     patch(
         next((writer.root / "commitlog").iterdir()), writer.records[4].physical_offset + 95, b"\xee"
@@ -133,7 +133,7 @@ def test_a_message_whose_body_is_damaged_is_in_no_file(tmp_path: Path) -> None:
     assert found == [row for row in expected(writer) if row["keys"] != "key4"]
 
 
-def test_a_task_that_runs_again_makes_the_same_files(
+def test_a_repeated_task_writes_the_same_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part = part_of(written(tmp_path / "store", [0, 1, 2] * 10), tmp_path / "staging")
@@ -182,5 +182,5 @@ def test_a_task_with_nothing_to_read_writes_nothing(tmp_path: Path) -> None:
     assert paths(tmp_path / "staging") == []
 
 
-def test_names_of_partitions_are_escaped_as_spark_does() -> None:
+def test_names_of_partitions_are_escaped_as_by_spark() -> None:
     assert escaped("%RETRY%a_b-C|1") == "%25RETRY%25a_b-C|1"

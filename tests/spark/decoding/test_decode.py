@@ -80,7 +80,7 @@ def test_the_official_client_reads_the_same_bodies_and_properties(
 
 
 @pytest.mark.parametrize("name", ["clean", "v6"])
-def test_by_its_log_files_a_golden_store_has_the_same_messages_and_more(
+def test_a_scan_of_the_log_files_finds_all_messages_of_a_golden_store(
     name: str, tmp_path: Path
 ) -> None:
     store = Store(str(golden.store(name, tmp_path)))
@@ -136,7 +136,7 @@ bodies = st.one_of(
         max_size=6,
     )
 )
-def test_odd_records_are_decoded_as_one_by_one(
+def test_unusual_records_are_decoded_like_single_ones(
     tmp_path_factory: pytest.TempPathFactory, odd: list[tuple[Any, ...]]
 ) -> None:
     writer = StoreWriter(tmp_path_factory.mktemp("odd"), queue_file_bytes=200)
@@ -159,7 +159,7 @@ def test_odd_records_are_decoded_as_one_by_one(
     assert decoded(store) == list(map(row_of_record, writer.records))
 
 
-def test_only_the_columns_that_are_asked_for_are_made_in_their_order(tmp_path: Path) -> None:
+def test_only_requested_columns_are_decoded_in_their_order(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path)
     writer.append("t", 0, b"x", {"TAGS": "a"})
     writer.close()
@@ -169,7 +169,7 @@ def test_only_the_columns_that_are_asked_for_are_made_in_their_order(tmp_path: P
     assert decode(records, ["brokerName"], "b").to_pylist() == [{"brokerName": "b"}]
 
 
-def test_a_column_does_not_look_at_what_it_does_not_need(
+def test_a_column_reads_only_the_bytes_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = StoreWriter(tmp_path)
@@ -183,7 +183,7 @@ def test_a_column_does_not_look_at_what_it_does_not_need(
     assert batch.num_rows == 1
 
 
-def test_a_changed_body_is_a_wrong_crc_and_a_broken_one_is_null(tmp_path: Path) -> None:
+def test_a_changed_body_has_a_wrong_crc_and_an_undecodable_one_is_null(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path)
     for body in (b"whole", zlib_compress(b"whole"), b"", b"whole"):
         writer.append("t", 0, body, sys_flag=0x301 if body[:1] == b"x" else 0)
@@ -210,7 +210,7 @@ def test_a_changed_body_is_a_wrong_crc_and_a_broken_one_is_null(tmp_path: Path) 
     ],
     ids=["old zlib", "zlib", "lz4", "zstd"],
 )
-def test_a_compressed_body_is_whole_or_null(
+def test_a_compressed_body_is_complete_or_null(
     sys_flag: int, compress: Callable[[bytes], bytes]
 ) -> None:
     body = bytes(range(256)) * 8
@@ -224,7 +224,7 @@ def test_a_compressed_body_is_whole_or_null(
     assert plain_body(stored, sys_flag & ~1) == stored
 
 
-def test_small_broken_body_takes_no_64_mib() -> None:
+def test_a_small_invalid_body_takes_little_memory() -> None:
     """Of 134 bytes: the reader asked for all that a body may have, and got that much memory."""
     tracemalloc.start()
     try:
@@ -235,7 +235,7 @@ def test_small_broken_body_takes_no_64_mib() -> None:
 
 
 @pytest.mark.heavy
-def test_a_batch_is_cut_where_its_plain_bodies_have_8_mib(tmp_path: Path) -> None:
+def test_a_batch_ends_at_8_mib_of_decompressed_bodies(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path, log_file_bytes=1 << 20)
     sizes = [3, 3, 0, 3, 10, 1, 1]
     for megabytes in sizes:
@@ -249,7 +249,7 @@ def test_a_batch_is_cut_where_its_plain_bodies_have_8_mib(tmp_path: Path) -> Non
     assert [row["queueOffset"] for batch in made for row in batch.to_pylist()] == list(range(8))
 
 
-def test_a_batch_has_8_mib_and_a_larger_message_one_of_its_own(tmp_path: Path) -> None:
+def test_a_batch_has_at_most_8_mib_or_one_larger_message(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path, log_file_bytes=64 << 20)
     for megabytes in (3, 3, 3, 10, 1, 1):
         writer.append("t", 0, bytes(megabytes << 20))
@@ -259,7 +259,7 @@ def test_a_batch_has_8_mib_and_a_larger_message_one_of_its_own(tmp_path: Path) -
     assert all(batch.record_bytes.sum() <= BATCH_BYTES_MAX for batch in batches if len(batch) > 1)
 
 
-def test_a_store_timestamp_far_away_has_the_last_day_there_is(tmp_path: Path) -> None:
+def test_a_store_timestamp_out_of_range_has_the_last_possible_day(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path)
     writer.append("t", 0, b"", store_timestamp=2**62)
     writer.append("t", 0, b"", store_timestamp=-(2**62))
@@ -291,7 +291,7 @@ texts = st.lists(
 
 @pytest.mark.heavy
 @given(st.lists(texts, max_size=20))
-def test_properties_are_found_as_the_protocol_finds_them(raw: list[bytes]) -> None:
+def test_single_properties_are_found_as_by_the_protocol(raw: list[bytes]) -> None:
     found = PropertyTexts(pa.array(raw, pa.binary()))
     for name in ("KEYS", "TAGS", "UNIQ_KEY"):
         assert found.column(name).to_pylist() == [parse(text).get(name) for text in raw]
@@ -299,12 +299,12 @@ def test_properties_are_found_as_the_protocol_finds_them(raw: list[bytes]) -> No
 
 @pytest.mark.heavy
 @given(st.lists(texts, max_size=20))
-def test_properties_are_maps_as_the_protocol_reads_them(raw: list[bytes]) -> None:
+def test_properties_are_decoded_as_by_the_protocol(raw: list[bytes]) -> None:
     maps = PropertyTexts(pa.array(raw, pa.binary())).maps().to_pylist()
     assert maps == [list(parse(text).items()) for text in raw]
 
 
-def test_many_different_property_names_are_told_from_the_same_one_twice() -> None:
+def test_many_property_names_are_distinguished_from_a_duplicate() -> None:
     many = b"\x02".join(b"name%d\x01%d" % (number, number) for number in range(200))
     for raw in ([many, b"a\x01b"], [many + b"\x02name7\x01last", many]):
         maps = PropertyTexts(pa.array(raw, pa.binary())).maps().to_pylist()
@@ -320,5 +320,5 @@ def test_slices_may_have_gaps_and_nulls() -> None:
     assert slices(data, starts[:0], lengths[:0]).to_pylist() == []
 
 
-def test_text_that_is_not_utf_8_is_readable_nevertheless() -> None:
+def test_text_that_is_not_utf_8_is_readable() -> None:
     assert as_text(pa.array([b"ok", b"\xff!", None], pa.binary())).to_pylist() == ["ok", "�!", None]

@@ -84,7 +84,7 @@ def test_any_range_of_a_queue_can_be_read(written: StoreWriter) -> None:
         "v6_flags",
     ],
 )
-def test_a_queue_ends_at_a_record_that_is_not_its_own(
+def test_a_queue_ends_at_a_record_of_another_queue(
     written: StoreWriter, position: int, content: bytes
 ) -> None:
     path, at = log_file(written, written.records[123].physical_offset)
@@ -122,13 +122,13 @@ def test_a_queue_ends_at_a_record_of_another_topic(
     ],
     ids=["zero", "past_the_end", "negative", "far", "backwards", "across_files", "size", "filler"],
 )
-def test_a_queue_ends_at_a_unit_that_cannot_be(written: StoreWriter, unit: bytes) -> None:
+def test_a_queue_ends_at_an_invalid_unit(written: StoreWriter, unit: bytes) -> None:
     path = written.root / "consumequeue/t/0" / f"{0:020}"
     patch(path, 123 * UNIT.size, unit)
     assert count(queue_of(written)) == 123
 
 
-def test_nothing_behind_the_published_offset_is_read(written: StoreWriter) -> None:
+def test_records_after_the_published_offset_are_not_read(written: StoreWriter) -> None:
     record = written.records[200]
     end = record.physical_offset + record.record_bytes
     assert count(queue_of(written, end)) == 201
@@ -136,7 +136,7 @@ def test_nothing_behind_the_published_offset_is_read(written: StoreWriter) -> No
     assert count(queue_of(written, 0)) == 0
 
 
-def test_the_filler_of_a_queue_that_lost_its_head_is_passed_over(tmp_path: Path) -> None:
+def test_fillers_at_the_start_of_a_queue_are_skipped(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path)
     writer.start_queue_at("t", 0, 1234)
     for _ in range(70):
@@ -148,7 +148,7 @@ def test_the_filler_of_a_queue_that_lost_its_head_is_passed_over(tmp_path: Path)
     assert count(queue, 1234) == 70
 
 
-def test_units_of_expired_log_files_are_passed_over(written: StoreWriter) -> None:
+def test_units_of_expired_log_files_are_skipped(written: StoreWriter) -> None:
     log_file(written, 0)[0].unlink()
     queue = queue_of(written)
     first = next(
@@ -169,7 +169,7 @@ def test_a_missing_queue_file_ends_the_queue_before_the_hole(tmp_path: Path) -> 
     assert count(queue_of(writer)) == 300
 
 
-def test_a_log_file_deleted_while_it_is_read_is_named_in_one_sentence(written: StoreWriter) -> None:
+def test_a_log_file_deleted_during_the_read_is_a_one_sentence_error(written: StoreWriter) -> None:
     queue = queue_of(written)
     path, _ = log_file(written, 65536)
     path.unlink()
@@ -177,7 +177,7 @@ def test_a_log_file_deleted_while_it_is_read_is_named_in_one_sentence(written: S
         count(queue)
 
 
-def test_a_queue_file_deleted_while_it_is_read_is_named_in_one_sentence(
+def test_a_queue_file_deleted_during_the_read_is_a_one_sentence_error(
     written: StoreWriter,
 ) -> None:
     files = Store(str(written.root)).queue("t", 0)
@@ -197,17 +197,17 @@ def test_several_log_directories_are_one_log(written: StoreWriter) -> None:
 
 
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: (path / "config").mkdir()])
-def test_an_empty_store_has_nothing_to_read(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_an_empty_store_has_no_records(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path)
     assert plan(Store(str(tmp_path)), Selection()) == []
 
 
-def test_a_path_without_a_store_is_one_sentence(tmp_path: Path) -> None:
+def test_a_path_without_a_store_is_a_one_sentence_error(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is no store directory"):
         Store(str(tmp_path / "nothing"))
 
 
-def test_a_plan_cuts_queues_into_ranges_that_meet(written: StoreWriter) -> None:
+def test_a_plan_divides_queues_into_adjacent_ranges(written: StoreWriter) -> None:
     (queue,) = plan(Store(str(written.root)), Selection(), range_bytes=20_000)
     assert queue.rows == MESSAGES
     assert queue.record_bytes == sum(record.record_bytes for record in written.records)
@@ -218,7 +218,7 @@ def test_a_plan_cuts_queues_into_ranges_that_meet(written: StoreWriter) -> None:
     assert queue.last == last_message_at(queue_of(written), MESSAGES - 1)
 
 
-def test_small_ranges_are_put_together() -> None:
+def test_small_ranges_are_combined() -> None:
     ranges = [QueueRange("t", number, 0, 1, size) for number, size in enumerate([40, 40, 40, 500])]
     assert [[part.queue_id for part in task] for task in pack_ranges(ranges, 100)] == [
         [0, 1],

@@ -53,7 +53,7 @@ def log_files(store: Path) -> list[Path]:
     return sorted((store / "commitlog").iterdir())
 
 
-def test_a_store_that_was_stopped_is_clean(whole: FakeDisk, tmp_path: Path) -> None:
+def test_a_cleanly_stopped_store_has_no_findings(whole: FakeDisk, tmp_path: Path) -> None:
     store = laid_out(whole, tmp_path)
     assert len(log_files(store)) > 2
     report = run(store)
@@ -77,7 +77,7 @@ def test_a_damaged_body_costs_exactly_its_message(whole: FakeDisk, tmp_path: Pat
     assert report["wrong"] == {"commit log": 1}
 
 
-def test_a_wrong_unit_is_named(whole: FakeDisk, tmp_path: Path) -> None:
+def test_a_wrong_unit_is_reported(whole: FakeDisk, tmp_path: Path) -> None:
     store = laid_out(whole, tmp_path)
     flip(store / "consumequeue" / "Topic" / "0" / f"{0:020}", 20 * 10 + 19)
     report = run(store)
@@ -86,7 +86,7 @@ def test_a_wrong_unit_is_named(whole: FakeDisk, tmp_path: Path) -> None:
     assert report["messages"] == []
 
 
-def test_a_wrong_entry_of_the_index_is_named(whole: FakeDisk, tmp_path: Path) -> None:
+def test_a_wrong_index_entry_is_reported(whole: FakeDisk, tmp_path: Path) -> None:
     store = laid_out(whole, tmp_path)
     second = sorted((store / "index").iterdir())[1]
     flip(second, 40 + CONFIG.max_hash_slots * 4 + 20 * 5 + 3)
@@ -133,7 +133,7 @@ def units(store: Path) -> dict[tuple[int, int], int]:
 
 
 @pytest.mark.trial(short=3, long=400)
-def test_damaged_messages_are_named_by_the_audit_and_left_out_of_the_archive(
+def test_damaged_messages_are_reported_by_the_audit_and_not_archived(
     whole: FakeDisk, tmp_path: Path, seed: int
 ) -> None:
     store, random = laid_out(whole, tmp_path), Random(seed)
@@ -183,7 +183,7 @@ def audit_config(store: Path) -> Any:
     return with_sizes_of_files(RealDisk(), StoreConfig(root=str(store)))
 
 
-def test_beside_a_broker_nothing_behind_its_published_offset_is_looked_at(
+def test_beside_a_broker_the_audit_ends_at_the_published_offset(
     whole: FakeDisk, tmp_path: Path
 ) -> None:
     store = laid_out(whole, tmp_path)

@@ -41,7 +41,7 @@ def run(store: Path, **more: Any) -> Any:
     return backlog.main(None, {"store": str(store), "now_ms": NOW_MS, **more})
 
 
-def test_messages_and_time_that_a_group_is_behind(store: Path) -> None:
+def test_consumer_lag_and_time_lag_of_a_group_are_reported(store: Path) -> None:
     consumed(store, slow={0: 6, 1: 4}, done={0: 10, 1: 4})
     slow, done = run(store)["groups"]
     assert (slow["group"], slow["lag"], slow["waits_ms"]) == ("slow", 4, 4 * HOUR_MS)
@@ -57,7 +57,7 @@ def test_a_queue_without_an_offset_is_named_and_not_counted(store: Path) -> None
     assert "half has no offset of queue 1 of Orders: not counted" in report["text"]
 
 
-def test_messages_that_have_expired_do_not_count(tmp_path: Path) -> None:
+def test_expired_messages_do_not_count(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path / "store")
     writer.start_queue_at("Orders", 0, 5)
     for _ in range(3):
@@ -69,9 +69,7 @@ def test_messages_that_have_expired_do_not_count(tmp_path: Path) -> None:
     assert row["queues"][0]["next_stored_ms"] == NOVEMBER_ROOT_MS
 
 
-def test_the_trend_compares_with_earlier_runs_and_the_page_draws_them(
-    store: Path, tmp_path: Path
-) -> None:
+def test_the_trend_and_the_chart_include_earlier_runs(store: Path, tmp_path: Path) -> None:
     output = str(tmp_path / "backlog")
     consumed(store, slow={0: 2, 1: 4}, fast={0: 0, 1: 4})
     assert run(store, output=output, now_ms=NOW_MS - 2 * HOUR_MS)["groups"][0]["an_hour"] is None
@@ -99,7 +97,7 @@ def test_the_trend_compares_with_earlier_runs_and_the_page_draws_them(
     assert lines[2].split()[:3] == ["fast", "Orders", "2"] and lines[2].endswith("30.0 min")
 
 
-def test_a_line_of_the_history_that_was_cut_off_is_passed_over(store: Path, tmp_path: Path) -> None:
+def test_a_truncated_history_line_is_skipped(store: Path, tmp_path: Path) -> None:
     consumed(store, slow={0: 6, 1: 4})
     output = tmp_path / "backlog"
     run(store, output=str(output), now_ms=NOW_MS - HOUR_MS)
@@ -108,7 +106,7 @@ def test_a_line_of_the_history_that_was_cut_off_is_passed_over(store: Path, tmp_
     assert run(store, output=str(output))["groups"][0]["an_hour"] == 0
 
 
-def test_only_wanted_groups_and_topics(store: Path) -> None:
+def test_groups_and_topics_can_be_selected(store: Path) -> None:
     consumed(store, a={0: 1}, b={0: 2})
     assert [row["group"] for row in run(store, groups=["b"])["groups"]] == ["b"]
     assert run(store, topics=["Bills"])["text"] == "No group has consumed from this store."
@@ -125,7 +123,7 @@ def test_only_wanted_groups_and_topics(store: Path) -> None:
         ({"store": "{tmp}", "trend_hours": "x"}, "trend_hours = 'x' is not a number"),
     ],
 )
-def test_invalid_arguments_are_rejected_with_a_sentence(
+def test_invalid_arguments_are_rejected_with_one_sentence(
     tmp_path: Path, given: dict[str, Any], sentence: str
 ) -> None:
     given = {
@@ -137,7 +135,7 @@ def test_invalid_arguments_are_rejected_with_a_sentence(
     assert sentence in str(refused.value)
 
 
-def test_damaged_offsets_are_said(store: Path) -> None:
+def test_damaged_offsets_are_reported(store: Path) -> None:
     consumed(store)
     (store / "config" / "consumerOffset.json").write_text("{")
     with pytest.raises(StoreError, match="cannot be used"):

@@ -41,7 +41,9 @@ def run(store: Path, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("range_bytes", [64 << 20, 100], ids=["one part", "many parts"])
-def test_each_group_with_reasons_retries_age_and_samples(store: Path, range_bytes: int) -> None:
+def test_each_group_is_reported_with_reasons_retries_age_and_samples(
+    store: Path, range_bytes: int
+) -> None:
     report = run(store, samples=2, range_bytes=range_bytes)
     billing, shipping = report["groups"]
     samples = billing.pop("samples")
@@ -61,7 +63,7 @@ def test_each_group_with_reasons_retries_age_and_samples(store: Path, range_byte
     assert report["text"].splitlines()[1].split()[:6] == ["billing", "3", "9.0", "h", "7.0", "h"]
 
 
-def test_the_table_says_why_the_listener_failed(tmp_path: Path) -> None:
+def test_the_table_has_the_reason_of_the_listeners_failure(tmp_path: Path) -> None:
     """Regression: only --json did."""
     writer = StoreWriter(tmp_path / "store")
     why = {"TROUPE_FAILURE": "KeyError: 'price'", "RETRY_TOPIC": "Orders"}
@@ -69,7 +71,7 @@ def test_the_table_says_why_the_listener_failed(tmp_path: Path) -> None:
     assert """, failed with "KeyError: 'price'": """ in run(writer.close().root)["text"]
 
 
-def test_groups_can_be_chosen(store: Path) -> None:
+def test_groups_can_be_selected(store: Path) -> None:
     assert [each["group"] for each in run(store, groups=["shipping"])["groups"]] == ["shipping"]
     with pytest.raises(StoreError, match="group unknown has no dead letters in"):
         run(store, groups=["unknown"])

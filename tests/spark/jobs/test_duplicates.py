@@ -55,7 +55,7 @@ def run(store: Path, **more: Any) -> Any:
     return duplicates.main(None, {"store": str(store), **more})
 
 
-def test_keys_that_several_messages_have_are_named_with_first_and_last(store: Path) -> None:
+def test_keys_of_several_messages_are_listed_with_first_and_last(store: Path) -> None:
     report = run(store)
     assert as_tuples(report) == WANTED
     assert report["too_many"] == {"uniqKey": 2, "keys": 10}
@@ -63,7 +63,7 @@ def test_keys_that_several_messages_have_are_named_with_first_and_last(store: Pa
     assert "2 surplus messages by uniqKey" in report["text"]
 
 
-def test_one_kind_of_key_some_time_and_a_limit_can_be_chosen(store: Path) -> None:
+def test_key_kind_time_range_and_limit_can_be_selected(store: Path) -> None:
     assert as_tuples(run(store, by="uniqKey")) == WANTED[:1]
     limited = run(store, by="keys", limit=1)
     assert as_tuples(limited) == WANTED[1:2]

@@ -22,7 +22,7 @@ def test_a_bucket_holds_its_values_and_is_narrow() -> None:
         assert bucket == 0 or upper_of(bucket - 1) < value
 
 
-def test_percentiles_are_those_of_the_sorted_values() -> None:
+def test_percentiles_agree_with_the_sorted_values() -> None:
     random = Random(4)
     values = [int(random.expovariate(1 / 200)) for _ in range(3000)]
     parts = [Histogram(), Histogram()]
@@ -37,7 +37,7 @@ def test_percentiles_are_those_of_the_sorted_values() -> None:
     assert Histogram().percentile(0.5) is None
 
 
-def test_messages_that_were_stored_before_they_were_born_are_counted_apart() -> None:
+def test_messages_stored_before_they_were_born_are_counted_separately() -> None:
     histogram = Histogram()
     histogram.add(np.array([-5, 3, -1]))
     assert (histogram.negative, histogram.total, histogram.percentile(0.99)) == (2, 1, 3)
@@ -48,7 +48,7 @@ def run(store: Path, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("range_bytes", [64 << 20, 500], ids=["one part", "many parts"])
-def test_from_birth_to_store(tmp_path: Path, range_bytes: int) -> None:
+def test_the_latency_from_birth_to_store_is_reported(tmp_path: Path, range_bytes: int) -> None:
     report = run(orders(tmp_path / "store").root, range_bytes=range_bytes)
     bills, found = report["latencies"]
     assert found == {
@@ -64,7 +64,7 @@ def test_from_birth_to_store(tmp_path: Path, range_bytes: int) -> None:
     assert (bills["name"], bills["messages"], report["rows"]) == ("Bills", 1, 31)
 
 
-def test_from_store_to_consumption_where_traces_tell(tmp_path: Path) -> None:
+def test_the_latency_to_consumption_is_reported_from_traces(tmp_path: Path) -> None:
     writer = orders(tmp_path / "store")
     records = []
     for number, late_ms in ((0, 40), (1, 60), (99, 1)):
@@ -84,7 +84,7 @@ def test_from_store_to_consumption_where_traces_tell(tmp_path: Path) -> None:
     assert "stored → consumed, p99 in ms" in page
 
 
-def test_delays_and_dead_letters_are_ways_of_their_own(tmp_path: Path) -> None:
+def test_delayed_messages_and_dead_letters_are_reported_separately(tmp_path: Path) -> None:
     """Regression: a message that was to wait 10 s made its topic's p99 10,003 ms."""
     writer = orders(tmp_path / "store")
     due = NOVEMBER_ROOT_MS
@@ -144,7 +144,7 @@ def test_even_share_of_many_traces_is_measured_and_reported(
     assert f"of one in {report['traced_every']} messages" in report["text"]
 
 
-def test_an_empty_log_is_said(tmp_path: Path) -> None:
+def test_an_empty_log_is_reported(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path / "store")
     writer.close()
     assert run(writer.root)["text"] == "No messages were stored in that time."

@@ -50,7 +50,7 @@ def wrong_with(store: Path) -> list[str]:
     return [each.text for each in StoreCheck(RealDisk(), config).run().findings if each.is_wrong]
 
 
-def test_rebuilt_files_are_those_of_the_broker(store: Path) -> None:
+def test_rebuilt_files_equal_those_of_the_broker(store: Path) -> None:
     before = contents(store)
     report = run(store)
     assert (report["rows"], report["differing"], report["damaged"]) == (SENT, [], [])
@@ -71,7 +71,7 @@ def test_differing_files_are_named_and_swapped_in(store: Path) -> None:
     assert sorted(path.name for path in store.iterdir() if "before" in path.name) == []
 
 
-def test_a_store_that_a_broker_has_is_not_swapped(store: Path) -> None:
+def test_a_store_in_use_is_not_swapped(store: Path) -> None:
     config = with_sizes_of_files(RealDisk(), StoreConfig(root=str(store)))
     disk = RealDisk()
     lock = StoreLock(config, disk)
@@ -88,7 +88,7 @@ def test_output_that_is_not_empty_is_rejected(store: Path) -> None:
         rebuild.check({"store": str(store), "output": str(store / "index")})
 
 
-def test_nothing_outside_of_the_folder_can_be_changed(tmp_path: Path) -> None:
+def test_no_file_outside_the_folder_can_be_changed(tmp_path: Path) -> None:
     disk, other = StagingDisk(str(tmp_path / "in")), tmp_path / "out"
     other.mkdir()
     (other / "file").write_bytes(b"old")

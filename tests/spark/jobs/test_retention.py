@@ -71,18 +71,18 @@ def test_whole_files_from_before_a_time_are_deletable(store: Path) -> None:
     assert report["text"].endswith("11 messages would be lost: no archive has them.")
 
 
-def test_a_file_with_one_message_of_then_stays_and_so_do_those_behind_it(store: Path) -> None:
+def test_a_file_with_one_later_message_and_all_after_it_are_kept(store: Path) -> None:
     assert run(store, before=NOVEMBER_ROOT_MS + 7 * HOUR_MS)["files"] == []
     assert len(run(store, before=NOVEMBER_ROOT_MS + 7 * HOUR_MS + 1)["files"]) == 1
 
 
-def test_the_last_file_stays_and_what_is_not_published(store: Path) -> None:
+def test_the_last_file_and_unpublished_ones_are_kept(store: Path) -> None:
     late = NOVEMBER_ROOT_MS + 1000 * HOUR_MS
     assert len(run(store, before=late)["files"]) == 3
     assert len(run(store, before=late, published_offset=7999)["files"]) == 1
 
 
-def test_archived_messages_are_not_lost(store: Path, tmp_path: Path) -> None:
+def test_archived_messages_do_not_count_as_lost(store: Path, tmp_path: Path) -> None:
     before = NOVEMBER_ROOT_MS + 17 * HOUR_MS
     some = archived(store, tmp_path / "some", Orders=3, Bills=4)
     report = run(store, before=before, archive=some)
@@ -99,7 +99,7 @@ def test_archived_messages_are_not_lost(store: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.trial(short=6, long=200)
-def test_the_report_and_cleaning_agree_on_which_old_files_stay(tmp_path: Path, seed: int) -> None:
+def test_report_and_cleaning_keep_the_same_files(tmp_path: Path, seed: int) -> None:
     """Store, damage and archive are random; each file's time is that of its last message."""
     random = Random(seed)
     queues = [("Orders", 0), ("Orders", 1), ("Bills", 0), ("%RETRY%group", 0)]
@@ -160,12 +160,12 @@ def test_the_report_and_cleaning_agree_on_which_old_files_stay(tmp_path: Path, s
         file.close()
 
 
-def test_default_time_is_that_of_the_broker(store: Path) -> None:
+def test_the_default_retention_time_is_that_of_the_broker(store: Path) -> None:
     now_ms = NOVEMBER_ROOT_MS + (17 + 72) * HOUR_MS
     assert len(run(store, now_ms=now_ms)["files"]) == 2
     assert "No file of the log" in run(store, now_ms=NOVEMBER_ROOT_MS)["text"]
 
 
-def test_an_archive_that_is_not_there_is_refused(store: Path, tmp_path: Path) -> None:
+def test_a_missing_archive_is_refused(store: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="there is no archive at"):
         run(store, archive=str(tmp_path / "nowhere"))

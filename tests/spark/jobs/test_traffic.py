@@ -59,7 +59,7 @@ def test_every_minute_is_in_the_parquet_and_on_the_page(store: Path, tmp_path: P
     assert "Messages per second" in Path(report["output"]).read_text()
 
 
-def test_topics_and_times_can_be_chosen(store: Path) -> None:
+def test_topics_and_times_can_be_selected(store: Path) -> None:
     report = run(store, topics=["Orders"], since="2026-11-20T00:00:05", until="2026-11-20T00:01")
     assert [(each["topic"], each["messages"]) for each in report["topics"]] == [("Orders", 5)]
     assert run(store, until=5)["text"] == "No messages were stored in that time."

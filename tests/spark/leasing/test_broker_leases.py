@@ -45,7 +45,7 @@ def test_a_lease_is_taken_renewed_and_released(broker: FakeServer) -> None:
     assert answering.asked == [("take", QUEUES), ("renew", {}), ("release", {})]
 
 
-def test_one_that_was_forgotten_is_taken_again(broker: FakeServer) -> None:
+def test_an_expired_lease_is_acquired_again(broker: FakeServer) -> None:
     answering = Answering(broker)
     answering.codes["renew"] = ResponseCode.QUERY_NOT_FOUND
     lease = BrokerLease.from_json(BrokerLease(broker.address, "a read", QUEUES).as_json())
@@ -54,7 +54,7 @@ def test_one_that_was_forgotten_is_taken_again(broker: FakeServer) -> None:
     assert answering.asked == [("renew", {}), ("take", QUEUES)]
 
 
-def test_an_official_broker_is_asked_once_and_told(
+def test_an_official_broker_is_asked_once_and_logged(
     broker: FakeServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     answering = Answering(broker)
@@ -66,7 +66,7 @@ def test_an_official_broker_is_asked_once_and_told(
     assert capfd.readouterr().err.count("no lease, so this broker may delete files") == 1
 
 
-def test_a_broker_that_is_gone_stops_nobody(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_broker_does_not_stop_the_reader(capfd: pytest.CaptureFixture[str]) -> None:
     with FakeServer() as server:
         address = server.address
     lease = BrokerLease(address, "a read", QUEUES)
@@ -74,7 +74,7 @@ def test_a_broker_that_is_gone_stops_nobody(capfd: pytest.CaptureFixture[str]) -
     assert capfd.readouterr().err.count("no lease") == 1
 
 
-def test_the_leases_of_several_brokers_move_and_end_together(broker: FakeServer) -> None:
+def test_leases_at_several_brokers_move_and_end_together(broker: FakeServer) -> None:
     answering = Answering(broker)
     renewing = Renewing("a stream")
     renewing.move({broker.address: QUEUES})

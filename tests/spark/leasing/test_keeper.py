@@ -82,7 +82,7 @@ def test_a_keeper_holds_its_lease_until_the_process_it_watches_is_killed(
 
 
 @pytest.mark.slow
-def test_a_keeper_ends_when_its_time_is_over(store: StoreWriter) -> None:
+def test_a_keeper_ends_at_its_timeout(store: StoreWriter) -> None:
     with a_process() as java:
         assert start_keeper(wanted(store, 1), parent=java.pid)
         assert soon(lambda: files(store) == [])
@@ -90,7 +90,7 @@ def test_a_keeper_ends_when_its_time_is_over(store: StoreWriter) -> None:
 
 
 @pytest.mark.slow
-def test_without_a_place_for_leases_there_is_no_keeper(tmp_path: Path) -> None:
+def test_without_a_lease_directory_there_is_no_keeper(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path / "official").close()
     with a_process() as java:
         assert not start_keeper(wanted(writer, 60_000), parent=java.pid)
@@ -98,7 +98,7 @@ def test_without_a_place_for_leases_there_is_no_keeper(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_plan_hands_over_what_it_needs_and_no_more(
+def test_a_plan_leases_only_the_files_it_needs(
     store: StoreWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = parse_options({"store": str(store.root), "topic": "Orders"})

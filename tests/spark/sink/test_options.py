@@ -8,12 +8,12 @@ from storage.errors import StoreError
 SERVER = {"nameServer": "a:1;b:2"}
 
 
-def test_what_is_not_said_has_a_default() -> None:
+def test_options_have_defaults() -> None:
     assert parse_sink_options(SERVER) == SinkOptions(("a:1", "b:2"))
     assert parse_sink_options({**SERVER, "checkpointLocation": "/x"}) == SinkOptions(("a:1", "b:2"))
 
 
-def test_names_may_be_written_in_any_case() -> None:
+def test_option_names_ignore_case() -> None:
     given = {
         "NAMESERVER": "a:1",
         "TOPIC": "T",
@@ -48,7 +48,7 @@ def test_names_may_be_written_in_any_case() -> None:
         ({"txnAppId": "a:b", "txnVersion": "1"}, "txnAppId is a:b: it must be up to 128 letters"),
     ],
 )
-def test_a_wrong_option_is_refused_with_what_would_be_right(
+def test_an_invalid_option_is_refused_with_the_valid_values(
     given: dict[str, str], words: str
 ) -> None:
     with pytest.raises(StoreError) as refused:

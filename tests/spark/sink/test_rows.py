@@ -22,7 +22,7 @@ ALL = {
 }
 
 
-def test_all_columns_and_the_fewest() -> None:
+def test_rows_with_all_and_with_the_fewest_columns_are_accepted() -> None:
     check_columns(ALL, None)
     check_columns({**ALL, "keys": "string", "body": "string", "queueKey": "binary"}, "T")
     check_columns({"body": "string"}, "T")
@@ -39,7 +39,7 @@ def test_all_columns_and_the_fewest() -> None:
         ({"body": "string"}, "a column topic or the option topic must say"),
     ],
 )
-def test_a_wrong_column_is_refused_by_its_name(fields: dict[str, str], words: str) -> None:
+def test_an_invalid_column_is_named(fields: dict[str, str], words: str) -> None:
     with pytest.raises(StoreError) as refused:
         check_columns(fields, None)
     assert words in str(refused.value)
@@ -50,7 +50,7 @@ def message(**row: Any) -> Outgoing:
     return found
 
 
-def test_nulls_mean_that_nothing_is_said() -> None:
+def test_null_columns_are_unset_properties() -> None:
     plain = Outgoing("T", 0, b"x", b"", None)
     assert message() == plain
     nothing = {"tags": None, "keys": None, "delayLevel": None, "queueKey": None, "flag": None}
@@ -58,7 +58,7 @@ def test_nulls_mean_that_nothing_is_said() -> None:
     assert message(tags="", keys=[], delayLevel=0) == plain
 
 
-def test_what_the_columns_say() -> None:
+def test_columns_become_message_fields() -> None:
     found = message(tags="a", keys="k1 k2", delayLevel=3, queueKey="ä", flag=-7)
     text = b"TAGS\x01a\x02KEYS\x01k1 k2\x02DELAY\x013"
     assert found == Outgoing("T", -7, b"x", text, "ä".encode())
@@ -66,12 +66,12 @@ def test_what_the_columns_say() -> None:
     assert message(body="ä").body == "ä".encode()
 
 
-def test_a_topic_that_is_null_is_refused() -> None:
+def test_a_null_topic_is_refused() -> None:
     with pytest.raises(StoreError, match="row 0 of this partition: topic is null or empty"):
         message(topic=None)
 
 
-def test_the_chain_knows_everything_that_a_row_says() -> None:
+def test_the_hash_chain_covers_every_column() -> None:
     rows: list[dict[str, Any]] = [{}, {"tags": "a"}, {"flag": 1}, {"queueKey": "k"}, {"body": b""}]
     chains = {message(**row).chained(CHAIN_START) for row in rows}
     assert len(chains) == len(rows)
@@ -84,7 +84,7 @@ def test_a_fixed_order_has_all_messages() -> None:
     assert sorted(found, key=str) == sorted(rows, key=str)
 
 
-def test_a_queue_key_goes_where_javas_select_by_hash_sends_it() -> None:
+def test_a_queue_key_selects_the_queue_of_javas_hash_selector() -> None:
     """In Java "b-7".hashCode() is 95628, "k".hashCode() is 107."""
     assert queue_of(message(queueKey="b-7"), 5, 7) == 95628 % 7
     assert {queue_of(message(queueKey="k"), turn, 4) for turn in range(9)} == {107 % 4}

@@ -41,7 +41,7 @@ def stored(served: Served, name: TaskName, topic: str = "orders") -> list[Any]:
     return [record for record in served.records(topic) if own in record.properties]
 
 
-def test_rows_become_messages_in_their_order(served: Served, name: TaskName) -> None:
+def test_rows_become_messages_in_order(served: Served, name: TaskName) -> None:
     rows = [
         {
             "topic": "paid" if number == 7 else "orders",
@@ -67,13 +67,13 @@ def test_rows_become_messages_in_their_order(served: Served, name: TaskName) -> 
     assert [record.body for record in stored(served, name, "paid")] == [b"body 7"]
 
 
-def test_the_option_wins_over_the_column(served: Served, name: TaskName) -> None:
+def test_the_option_overrides_the_column(served: Served, name: TaskName) -> None:
     rows = [{"topic": "nowhere", "body": b"x"}]
     send_task(name, batches(rows), served.options(topic="paid"))
     assert len(stored(served, name, "paid")) == 1
 
 
-def test_a_repeat_finds_what_is_there(served: Served, name: TaskName) -> None:
+def test_a_repeated_batch_is_recognized(served: Served, name: TaskName) -> None:
     options = served.options(topic="orders", messagesPerRequest="2")
     assert send_task(name, batches(ROWS[:5]), options) == TaskDone(5, 0)
     assert send_task(name, batches(ROWS), options) == TaskDone(5, 5)
@@ -82,7 +82,7 @@ def test_a_repeat_finds_what_is_there(served: Served, name: TaskName) -> None:
     assert len(stored(served, name)) == 10
 
 
-def test_a_batch_before_the_last_one_is_done(served: Served, name: TaskName) -> None:
+def test_an_earlier_batch_counts_as_done(served: Served, name: TaskName) -> None:
     options = served.options(topic="orders")
     send_task(name, batches(ROWS), options)
     older = TaskName(name.query, name.batch - 1, name.partition)
@@ -90,7 +90,7 @@ def test_a_batch_before_the_last_one_is_done(served: Served, name: TaskName) -> 
     assert len(stored(served, name)) == 10
 
 
-def test_other_rows_are_refused(served: Served, name: TaskName) -> None:
+def test_a_repeat_with_different_rows_is_refused(served: Served, name: TaskName) -> None:
     options = served.options(topic="orders")
     send_task(name, batches(ROWS[:5]), options)
     swapped = [ROWS[1], ROWS[0], *ROWS[2:]]
@@ -101,14 +101,14 @@ def test_other_rows_are_refused(served: Served, name: TaskName) -> None:
     assert len(stored(served, name)) == 5
 
 
-def test_sorted_rows_may_come_in_any_order(served: Served, name: TaskName) -> None:
+def test_sorted_rows_may_arrive_in_any_order(served: Served, name: TaskName) -> None:
     options = served.options(topic="orders", sortRows="true", messagesPerRequest="3")
     send_task(name, batches(ROWS), options)
     assert send_task(name, batches(ROWS[::-1]), options) == TaskDone(0, 10)
     assert len(stored(served, name)) == 10
 
 
-def test_the_same_row_many_times_is_as_many_messages(served: Served, name: TaskName) -> None:
+def test_equal_rows_become_separate_messages(served: Served, name: TaskName) -> None:
     options = served.options(topic="orders", sortRows="true")
     send_task(name, batches(ROWS[:1] * 7), options)
     assert len(stored(served, name)) == 7
@@ -122,7 +122,9 @@ WRONG_ROWS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("kind", WRONG_ROWS)
-def test_a_wrong_row_is_refused_by_its_number(served: Served, name: TaskName, kind: str) -> None:
+def test_an_invalid_row_is_refused_with_its_number(
+    served: Served, name: TaskName, kind: str
+) -> None:
     row, words = WRONG_ROWS[kind]
     with pytest.raises(StoreError, match=words):
         send_task(name, batches([ROWS[0], row]), served.options(topic="orders"))
@@ -134,7 +136,7 @@ def test_a_message_that_the_broker_refuses_ends_the_task(served: Served, name: T
         send_task(name, batches(rows), served.options(topic="orders"))
 
 
-def test_an_unknown_topic_is_told_when_patience_ends(served: Served, name: TaskName) -> None:
+def test_an_unknown_topic_is_an_error_after_the_timeout(served: Served, name: TaskName) -> None:
     """A name server without brokers may have just started."""
     served.name_server.on(
         RequestCode.GET_BROKER_CLUSTER_INFO,
@@ -170,7 +172,7 @@ def test_a_broker_that_does_not_answer_is_waited_for(served: Served, name: TaskN
     assert stored(served, name) == []
 
 
-def test_named_brokers_are_waited_for_and_others_left_out(served: Served, name: TaskName) -> None:
+def test_only_named_brokers_are_used_and_waited_for(served: Served, name: TaskName) -> None:
     options = served.options(topic="orders", brokers="broker-a,broker-b", sendTimeoutMs="0")
     with pytest.raises(StoreError, match="cannot be written to on broker-b"):
         send_task(name, batches(ROWS), options)
@@ -179,7 +181,7 @@ def test_named_brokers_are_waited_for_and_others_left_out(served: Served, name: 
     assert send_task(name, batches(ROWS), options) == TaskDone(10, 0)
 
 
-def test_a_repeat_goes_on_at_the_broker_that_has_the_beginning(
+def test_a_repeat_continues_at_the_broker_with_the_first_part(
     served: Served, name: TaskName
 ) -> None:
     """However many brokers the topic has got since."""
@@ -192,7 +194,7 @@ def test_a_repeat_goes_on_at_the_broker_that_has_the_beginning(
         assert send_task(name, batches(ROWS), options) == TaskDone(5, 5)
 
 
-def test_a_broker_that_has_lost_the_beginning_ends_the_task(name: TaskName) -> None:
+def test_a_broker_that_lost_the_first_part_ends_the_task(name: TaskName) -> None:
     """Under ASYNC_FLUSH a power cut takes what was answered: the rows are not here any more."""
     with FakeServer() as name_server, FakeServer() as broker:
         tell_routes(name_server, {"broker-a": broker.address})
@@ -206,7 +208,7 @@ def test_a_broker_that_has_lost_the_beginning_ends_the_task(name: TaskName) -> N
             send_task(name, batches(ROWS), served.options(topic="orders"))
 
 
-def test_what_may_be_better_in_a_moment_is_tried_again(name: TaskName) -> None:
+def test_temporary_refusals_are_retried(name: TaskName) -> None:
     answers = iter(
         [ResponseCode.SYSTEM_BUSY, ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SYSTEM_ERROR]
     )
@@ -225,7 +227,7 @@ def test_what_may_be_better_in_a_moment_is_tried_again(name: TaskName) -> None:
     assert done == TaskDone(10, 0)
 
 
-def test_a_broker_without_our_requests_gets_plain_sends(name: TaskName) -> None:
+def test_a_broker_without_sink_requests_gets_plain_sends(name: TaskName) -> None:
     """At least once, with keys and marks that never change."""
     received: list[RemotingCommand] = []
 

@@ -94,9 +94,7 @@ def test_each_write_is_new_unless_it_has_a_version(
     assert written(txnAppId="nightly", txnVersion="6") == SentByTask(8, 0)
 
 
-def test_what_cannot_be_is_refused_before_anything_is_sent(
-    served: Served, given: dict[str, str]
-) -> None:
+def test_an_invalid_write_is_refused_before_any_send(served: Served, given: dict[str, str]) -> None:
     stored = served.records()
     wrong = StructType([*SCHEMA.fields, StructField("flags", IntegerType())])
     with pytest.raises(StoreError, match="a topic cannot be overwritten"):
@@ -113,7 +111,7 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(
     assert served.records() == stored
 
 
-def test_a_sink_outside_of_a_task_says_so(
+def test_a_sink_outside_a_task_is_an_error(
     given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for sink in (

@@ -130,7 +130,7 @@ def both(served: Served, **given: str) -> tuple[list[Any], list[Any]]:
     return rows_of(served.given(**given)), rows_of({**store, **given})
 
 
-def test_every_column_of_every_message_is_that_of_the_store(served: Served) -> None:
+def test_every_column_of_every_message_equals_the_store(served: Served) -> None:
     found, stored = both(served)
     assert found == stored
     assert len(found) == COUNT * 2 // 3 + 2
@@ -152,18 +152,18 @@ def test_every_column_of_every_message_is_that_of_the_store(served: Served) -> N
         {"topic": "paid", "maxRecordsPerPartition": "7"},
     ],
 )
-def test_options_mean_what_they_mean_for_a_store(served: Served, given: dict[str, str]) -> None:
+def test_options_work_as_for_a_store(served: Served, given: dict[str, str]) -> None:
     found, stored = both(served, **given)
     assert found == stored != []
 
 
-def test_offsets_are_told_for_each_broker_and_queue(served: Served) -> None:
+def test_offsets_are_reported_per_broker_and_queue(served: Served) -> None:
     offsets = '{"paid":{"broker-a":{"0":5,"1":-1}}}'
     found = rows_of(served.given(topic="paid", startingOffsets=offsets), ("queueId", "queueOffset"))
     assert [tuple(row.values()) for row in found] == [(0, number) for number in range(5, 25)]
 
 
-def test_tasks_have_no_more_messages_than_they_may_and_are_as_many_as_wanted(
+def test_tasks_obey_message_limit_and_requested_count(
     served: Served,
 ) -> None:
     limited = tasks_of(served.given(topic="paid", maxRecordsPerPartition="7"))
@@ -186,7 +186,9 @@ def test_tasks_have_no_more_messages_than_they_may_and_are_as_many_as_wanted(
         ),
     ],
 )
-def test_what_is_not_there_is_refused(served: Served, given: dict[str, str], sentence: str) -> None:
+def test_missing_topics_and_brokers_are_refused(
+    served: Served, given: dict[str, str], sentence: str
+) -> None:
     with pytest.raises(StoreError, match=sentence):
         tasks_of(served.given(**given))
 
@@ -201,7 +203,7 @@ def test_no_group_appears_at_the_broker_and_no_offset_is_committed(served: Serve
     assert b"paid" not in bytes(offsets or b"")
 
 
-def test_a_stream_goes_on_by_broker_and_queue(served: Served) -> None:
+def test_a_stream_continues_per_broker_and_queue(served: Served) -> None:
     def reader() -> StoreStreamReader:
         given = served.given(topic="orders", startingOffsets="earliest")
         return StoreStreamReader(parse_options(given), ("queueId", "queueOffset"))
@@ -224,7 +226,7 @@ def test_a_stream_goes_on_by_broker_and_queue(served: Served) -> None:
         reader().latestOffset({"orders": {"broker-a": {"7": 3}}}, ReadAllAvailable())
 
 
-def test_a_name_server_that_is_gone_is_passed_over_for_the_next(served: Served) -> None:
+def test_an_unreachable_name_server_is_skipped(served: Served) -> None:
     with FakeServer() as gone:
         pass
     given = {"nameServer": f"{gone.address};{served.name_server}", "topic": "paid"}

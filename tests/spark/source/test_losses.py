@@ -35,7 +35,7 @@ class Damaged:
         return [7, 100, 101, 200, 201, 202]
 
 
-def test_damage_is_a_loss_and_exactly_the_damaged_ones_are_missing(tmp_path: Path) -> None:
+def test_damage_is_a_loss_of_exactly_the_damaged_messages(tmp_path: Path) -> None:
     store = Damaged(tmp_path)
     damaged = store.damage()
     with pytest.raises(
@@ -46,7 +46,7 @@ def test_damage_is_a_loss_and_exactly_the_damaged_ones_are_missing(tmp_path: Pat
     assert found == [number for number in range(300) if number not in damaged]
 
 
-def test_files_that_go_while_they_are_read_are_a_loss(tmp_path: Path) -> None:
+def test_files_deleted_during_the_read_are_a_loss(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path, log_file_bytes=8192)
     for number in range(300):
         writer.append("t", 0, b"%d" % number)
@@ -109,7 +109,7 @@ def test_a_task_lists_the_store_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(opened) == 1
 
 
-def test_a_record_inside_of_a_body_is_none(tmp_path: Path) -> None:
+def test_record_bytes_inside_a_body_are_not_a_record(tmp_path: Path) -> None:
     """A unit that points to it is damage, however right the record looks."""
     writer = StoreWriter(tmp_path)
     writer.append("t", 0, b"0")

@@ -78,7 +78,7 @@ def test_a_range_takes_as_many_answers_as_it_needs(broker: FakeServer) -> None:
     ]
 
 
-def test_messages_that_have_expired_since_are_a_loss(
+def test_messages_expired_since_planning_are_a_loss(
     broker: FakeServer, stored: StoreWriter
 ) -> None:
     broker.on(RECORDS, lambda command: answer_of(command, stored, low=40))
@@ -87,16 +87,14 @@ def test_messages_that_have_expired_since_are_a_loss(
     assert numbers(broker, fails=False) == list(range(40, END))
 
 
-def test_a_queue_that_has_become_shorter_is_a_loss(broker: FakeServer, stored: StoreWriter) -> None:
+def test_a_queue_that_became_shorter_is_a_loss(broker: FakeServer, stored: StoreWriter) -> None:
     broker.on(RECORDS, lambda command: answer_of(command, stored, high=32))
     with pytest.raises(StoreError, match="queue 0 of t at b ended at 32 while it was"):
         numbers(broker)
     assert numbers(broker, fails=False) == list(range(32))
 
 
-def test_a_record_that_has_not_come_is_asked_for_again(
-    broker: FakeServer, stored: StoreWriter
-) -> None:
+def test_a_missing_record_is_requested_again(broker: FakeServer, stored: StoreWriter) -> None:
     """What lies in the log and is in no piece ends the answer; it is not taken for damaged."""
 
     def cut(command: RemotingCommand) -> RemotingCommand:
@@ -126,7 +124,7 @@ def changed(command: RemotingCommand, stored: StoreWriter, **fields: int) -> Rem
     return answer
 
 
-def test_an_answer_that_makes_no_sense_is_told_with_its_address(
+def test_an_invalid_answer_is_reported_with_its_address(
     broker: FakeServer, stored: StoreWriter
 ) -> None:
     for make, why in (
@@ -162,7 +160,7 @@ def test_a_connection_that_breaks_once_loses_nothing(
     assert broken == ["30"]
 
 
-def test_a_broker_that_stops_in_the_middle_is_told_with_its_address(tmp_path: Path) -> None:
+def test_a_broker_that_stops_midway_is_reported_with_its_address(tmp_path: Path) -> None:
     write(tmp_path)
     with serving(tmp_path, "dense", "large", "few") as address:
         part = replace(ranges_of(tmp_path)[0], broker="b")
@@ -173,7 +171,7 @@ def test_a_broker_that_stops_in_the_middle_is_told_with_its_address(tmp_path: Pa
         list(reading)
 
 
-def test_a_broker_that_does_not_serve_it_any_more_is_pulled_from(broker: FakeServer) -> None:
+def test_a_broker_that_stops_serving_raw_reads_is_pulled_from(broker: FakeServer) -> None:
     def moved(command: RemotingCommand) -> RemotingCommand:
         fields = {"suggestWhichBrokerId": "0", "nextBeginOffset": "0", "minOffset": "0"}
         return command.answer(ResponseCode.PULL_NOT_FOUND, {**fields, "maxOffset": "0"})

@@ -27,7 +27,7 @@ def parsed(**given: str) -> Options:
     return parse_options({"store": "/s", **given})
 
 
-def test_without_anything_said_all_that_is_there_is_read_and_a_loss_is_an_error() -> None:
+def test_everything_is_read_and_a_loss_is_an_error_by_default() -> None:
     options = parsed()
     assert (options.topics, options.topic_pattern, options.expression) == (None, None, None)
     assert (options.starting, options.ending) == (None, None)
@@ -35,7 +35,7 @@ def test_without_anything_said_all_that_is_there_is_read_and_a_loss_is_an_error(
     assert options.max_bytes_per_partition == RANGE_BYTES
 
 
-def test_names_are_known_in_any_case_as_spark_hands_them_over() -> None:
+def test_option_names_ignore_case_as_spark_passes_them() -> None:
     options = parse_options({"path": "/s", "topicpattern": "a.*", "FAILONDATALOSS": "False"})
     assert options.store == "/s"
     assert options.topic_pattern is not None and options.topic_pattern.pattern == "a.*"
@@ -90,7 +90,7 @@ def test_names_are_known_in_any_case_as_spark_hands_them_over() -> None:
         ),
     ],
 )
-def test_an_option_is_read(given: dict[str, str], name: str, value: Any) -> None:
+def test_each_option_is_parsed(given: dict[str, str], name: str, value: Any) -> None:
     options = parsed(**given)
     assert getattr(options, name) == value
     assert pickle.loads(pickle.dumps(options)) == options
@@ -155,9 +155,7 @@ def test_an_option_is_read(given: dict[str, str], name: str, value: Any) -> None
         ({"subExpression": " || "}, "subExpression is  || : name tags, as in a || b, or *"),
     ],
 )
-def test_what_is_wrong_or_contradicts_itself_is_refused_by_its_name(
-    given: dict[str, str], sentence: str
-) -> None:
+def test_invalid_or_contradictory_options_are_named(given: dict[str, str], sentence: str) -> None:
     with pytest.raises(StoreError) as refused:
         parsed(**given)
     assert sentence in str(refused.value)
@@ -174,7 +172,7 @@ def test_what_is_wrong_or_contradicts_itself_is_refused_by_its_name(
         ({"startingOffsets": '{"t":{"b":{"0":-3}}}'}, "startingOffsets has -3 in it"),
     ],
 )
-def test_what_means_nothing_over_the_network_is_refused_by_its_name(
+def test_options_without_effect_over_the_network_are_named(
     given: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(StoreError) as refused:
@@ -182,7 +180,7 @@ def test_what_means_nothing_over_the_network_is_refused_by_its_name(
     assert sentence in str(refused.value)
 
 
-def test_over_the_network_queues_are_named_by_broker_and_servers_may_be_several() -> None:
+def test_over_the_network_queues_have_broker_names_and_several_servers_work() -> None:
     given = {"nameServer": "h:1; i:2", "startingOffsets": '{"t":{"b":{"0":7},"c":{"0":-2}}}'}
     options = parse_options(given)
     assert (options.store, options.name_servers) == ("", ("h:1", "i:2"))
@@ -190,7 +188,7 @@ def test_over_the_network_queues_are_named_by_broker_and_servers_may_be_several(
     assert options.starting == Position("startingOffsets", offsets=offsets)
 
 
-def test_a_batch_has_no_triggers_and_a_stream_has_no_end() -> None:
+def test_batches_refuse_trigger_options_and_streams_refuse_end_options() -> None:
     with pytest.raises(StoreError, match="maxOffsetsPerTrigger limits the batches of a stream"):
         parsed(maxOffsetsPerTrigger="5").check_batch()
     with pytest.raises(StoreError, match="endingOffsets is for reads with an end"):

@@ -68,7 +68,7 @@ def read(broker: FakeServer, *, loses: bool = False, part: QueueRange = PART) ->
     return [row["queueOffset"] for batch in reader.read([part]) for row in batch.to_pylist()]
 
 
-def test_a_pull_neither_waits_nor_commits_and_asks_for_no_more_than_brokers_give(
+def test_a_pull_neither_waits_nor_commits_and_obeys_the_brokers_limit(
     broker: FakeServer,
 ) -> None:
     assert read(broker) == list(range(END))
@@ -79,7 +79,7 @@ def test_a_pull_neither_waits_nor_commits_and_asks_for_no_more_than_brokers_give
     assert {(each["consumerGroup"], each["subscription"]) for each in asked} == {(GROUP, "*")}
 
 
-def test_messages_outside_of_the_range_are_left_out(broker: FakeServer) -> None:
+def test_messages_outside_the_range_are_omitted(broker: FakeServer) -> None:
     def more(command: RemotingCommand) -> Any:
         return answered(command, 0, 12, b"".join(map(record, [8, 9, 9, 10, 11])))
 
@@ -90,7 +90,7 @@ def test_messages_outside_of_the_range_are_left_out(broker: FakeServer) -> None:
 @pytest.mark.parametrize(
     "code", [ResponseCode.PULL_OFFSET_MOVED, ResponseCode.PULL_RETRY_IMMEDIATELY]
 )
-def test_messages_that_have_expired_since_are_a_loss(broker: FakeServer, code: int) -> None:
+def test_messages_expired_since_planning_are_a_loss(broker: FakeServer, code: int) -> None:
     def moved(command: RemotingCommand) -> Any:
         at = int((command.fields or {})["queueOffset"])
         return answered(command, code, 40) if at < 40 else found(command)
@@ -102,7 +102,7 @@ def test_messages_that_have_expired_since_are_a_loss(broker: FakeServer, code: i
 
 
 @pytest.mark.parametrize("code", [ResponseCode.PULL_OFFSET_MOVED, ResponseCode.PULL_NOT_FOUND])
-def test_a_queue_that_has_become_shorter_is_a_loss(broker: FakeServer, code: int) -> None:
+def test_a_queue_that_became_shorter_is_a_loss(broker: FakeServer, code: int) -> None:
     def shorter(command: RemotingCommand) -> Any:
         at = int((command.fields or {})["queueOffset"])
         return answered(command, code, 32) if at >= 32 else found(command)
@@ -113,7 +113,7 @@ def test_a_queue_that_has_become_shorter_is_a_loss(broker: FakeServer, code: int
     assert read(broker, loses=True) == list(range(32))
 
 
-def test_a_damaged_record_costs_what_lies_behind_it_in_its_answer(broker: FakeServer) -> None:
+def test_a_damaged_record_loses_the_rest_of_its_answer(broker: FakeServer) -> None:
     def damaged(command: RemotingCommand) -> Any:
         answer = found(command)
         if (command.fields or {})["queueOffset"] == "32":
@@ -127,7 +127,7 @@ def test_a_damaged_record_costs_what_lies_behind_it_in_its_answer(broker: FakeSe
     assert read(broker, loses=True) == [*range(42), *range(64, END)]
 
 
-def test_a_refusal_is_told_with_address_code_and_remark(broker: FakeServer) -> None:
+def test_a_refusal_is_reported_with_address_code_and_remark(broker: FakeServer) -> None:
     broker.on(PULL, lambda command: command.answer(16, remark="not for you"))
     with pytest.raises(StoreError, match=f"^{broker.address}: answered NO_PERMISSION: not for you"):
         read(broker, loses=True)
@@ -153,7 +153,7 @@ def test_a_connection_that_breaks_once_loses_nothing(broker: FakeServer) -> None
     assert broken == ["64"]
 
 
-def test_a_broker_that_is_gone_is_told_with_its_address() -> None:
+def test_an_unreachable_broker_is_reported_with_its_address() -> None:
     with FakeServer() as gone:
         pass
     with pytest.raises(StoreError, match=f"^{gone.address}: .*refused"):

@@ -127,7 +127,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("answer_bytes", [1 << 20, 20_000, 1])
-def test_rows_are_those_of_the_store_reader_column_by_column(
+def test_rows_equal_those_of_the_store_reader(
     served: tuple[Path, str], answer_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(raw_module, "ANSWER_BYTES", answer_bytes)
@@ -144,7 +144,7 @@ def test_rows_are_those_of_the_store_reader_column_by_column(
     assert {row["tagsCode"] for row in found} == {97, 98, 99}
 
 
-def test_rows_are_the_same_where_nothing_comes_with_them(
+def test_rows_are_equal_without_gap_bytes(
     served: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As who has not the right to everything is answered."""
@@ -154,7 +154,7 @@ def test_rows_are_the_same_where_nothing_comes_with_them(
     assert over_network(address, ranges) == from_files(root, ranges)
 
 
-def test_a_range_in_the_middle_has_its_own_messages_only(served: tuple[Path, str]) -> None:
+def test_a_middle_range_has_only_its_messages(served: tuple[Path, str]) -> None:
     root, address = served
     ranges = [QueueRange("dense", 0, 50, 333), QueueRange("few", 1, 7, 8)]
     found = over_network(address, ranges)
@@ -162,7 +162,7 @@ def test_a_range_in_the_middle_has_its_own_messages_only(served: tuple[Path, str
     assert len(found) == 284
 
 
-def test_tags_are_known_from_the_units_and_choose_rows(served: tuple[Path, str]) -> None:
+def test_tag_codes_of_the_units_select_rows(served: tuple[Path, str]) -> None:
     root, address = served
     ranges = ranges_of(root)
     wanted = RowFilter(Expression.parse("a || c"))
@@ -211,9 +211,7 @@ def damage(root: Path, writer: StoreWriter) -> list[int]:
 
 
 @pytest.mark.parametrize("gap", [0, 3000])
-def test_damage_is_a_loss_and_exactly_the_damaged_ones_are_missing(
-    tmp_path: Path, gap: int
-) -> None:
+def test_damage_is_a_loss_of_exactly_the_damaged_messages(tmp_path: Path, gap: int) -> None:
     """Done under the running broker, or its start would have mended what can be."""
     writer = StoreWriter(tmp_path, log_file_bytes=1 << 20, queue_file_bytes=QUEUE_FILE_BYTES)
     for number in range(100):

@@ -72,13 +72,13 @@ def of(*topics: str) -> list[int]:
         ({"topic": "SCHEDULE_TOPIC_XXXX"}, ["SCHEDULE_TOPIC_XXXX"]),
     ],
 )
-def test_topics_are_those_that_were_asked_for(
+def test_only_requested_topics_are_read(
     written: StoreWriter, given: dict[str, str], topics: list[str]
 ) -> None:
     assert numbers(options(written, **given)) == of(*topics)
 
 
-def test_a_topic_that_is_not_there_is_refused_with_those_that_are(written: StoreWriter) -> None:
+def test_a_missing_topic_is_refused_with_the_existing_ones(written: StoreWriter) -> None:
     with pytest.raises(StoreError, match=r"^topic: .* has no topic order; it has orders, paid$"):
         planned(options(written, topic="order"))
 
@@ -109,7 +109,7 @@ def minute(number: int) -> str:
         ),
     ],
 )
-def test_a_read_begins_and_ends_where_it_was_told(
+def test_a_read_starts_and_ends_at_the_given_offsets(
     written: StoreWriter, given: dict[str, str], first: int, end: int
 ) -> None:
     found = numbers(options(written, topic="paid", **given))
@@ -135,7 +135,7 @@ def test_a_read_begins_and_ends_where_it_was_told(
         ),
     ],
 )
-def test_offsets_that_the_store_does_not_have_are_refused(
+def test_offsets_out_of_range_are_refused(
     written: StoreWriter, given: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(StoreError) as refused:
@@ -143,7 +143,7 @@ def test_offsets_that_the_store_does_not_have_are_refused(
     assert sentence in str(refused.value)
 
 
-def test_a_loss_that_is_accepted_leaves_what_is_there(written: StoreWriter) -> None:
+def test_an_accepted_loss_returns_the_existing_messages(written: StoreWriter) -> None:
     given = options(
         written, topic="paid", endingOffsets='{"paid":{"0":1,"1":61}}', failOnDataLoss="false"
     )
@@ -154,7 +154,7 @@ def test_a_loss_that_is_accepted_leaves_what_is_there(written: StoreWriter) -> N
     ("expression", "remainders"),
     [("a", {0}), ("a || b", {0, 1}), ("*", {0, 1, 2}), ("c", set()), ("TAGS = 'b'", {1})],
 )
-def test_a_subscription_expression_chooses_messages(
+def test_a_subscription_expression_selects_messages(
     written: StoreWriter, expression: str, remainders: set[int]
 ) -> None:
     for topic in ("paid", "SCHEDULE_TOPIC_XXXX"):
@@ -162,7 +162,7 @@ def test_a_subscription_expression_chooses_messages(
         assert found == [number for number in of(topic) if number % 3 in remainders]
 
 
-def test_sql92_compares_properties_and_what_cannot_be_told_is_no_match(
+def test_sql92_compares_properties_and_unknown_is_no_match(
     written: StoreWriter,
 ) -> None:
     found = numbers(options(written, topic="paid", subExpression="price BETWEEN 100 AND 300"))
@@ -170,7 +170,7 @@ def test_sql92_compares_properties_and_what_cannot_be_told_is_no_match(
     assert numbers(options(written, topic="paid", subExpression="TAGS > 5")) == []
 
 
-def test_a_tag_with_the_same_hash_is_not_taken_for_another(tmp_path: Path) -> None:
+def test_tags_with_equal_hashes_are_distinguished(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path)
     assert java_hash_code("AaAa") == java_hash_code("BBBB")
     for number, tag in enumerate(["AaAa", "BBBB"]):
@@ -179,7 +179,7 @@ def test_a_tag_with_the_same_hash_is_not_taken_for_another(tmp_path: Path) -> No
     assert numbers(options(writer, subExpression="BBBB")) == [1]
 
 
-def test_tags_behind_an_extended_queue_are_found(tmp_path: Path) -> None:
+def test_tags_of_an_extended_queue_are_found(tmp_path: Path) -> None:
     store = golden.store("ext", tmp_path)
     given = parse_options({"store": str(store)})
     reader = range_reader(given, ("tags", "tagsCode"))
@@ -207,7 +207,7 @@ def test_tags_behind_an_extended_queue_are_found(tmp_path: Path) -> None:
         ({"minPartitions": "3", "maxRecordsPerPartition": "50"}, 5, 50),
     ],
 )
-def test_tasks_are_as_many_and_as_small_as_they_should_be(
+def test_tasks_obey_the_requested_count_and_size(
     written: StoreWriter, given: dict[str, str], at_least: int, rows_max: int | None
 ) -> None:
     found = planned(options(written, **given))
@@ -224,7 +224,7 @@ def at(number: int) -> datetime:
     return datetime.fromtimestamp(NOVEMBER_ROOT_MS / 1000 + 60 * number, UTC)
 
 
-def test_filters_together_leave_what_all_of_them_leave(written: StoreWriter) -> None:
+def test_combined_filters_select_the_intersection(written: StoreWriter) -> None:
     pushed = Pushed()
     for each in (
         In(("topic",), ("paid", "orders")),
@@ -242,7 +242,7 @@ def test_filters_together_leave_what_all_of_them_leave(written: StoreWriter) -> 
 
 
 @pytest.mark.parametrize("wanted_filter", [GreaterThan, GreaterThanOrEqual, EqualTo])
-def test_a_filter_on_time_reads_little_more_than_it_must(
+def test_a_time_filter_reads_little_more_than_its_range(
     written: StoreWriter, wanted_filter: Any
 ) -> None:
     pushed, is_exact = narrow(Pushed(), wanted_filter(("storeTimestamp",), at(301)))
@@ -255,7 +255,7 @@ def test_a_filter_on_time_reads_little_more_than_it_must(
 
 
 @pytest.mark.heavy
-def test_the_ends_of_a_queue_are_found_in_sparse_files(tmp_path: Path) -> None:
+def test_min_and_max_offset_are_found_in_sparse_files(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path, queue_file_bytes=400_000)
     for _ in range(3):
         writer.append("t", 0, b"x")
@@ -271,7 +271,7 @@ def test_the_ends_of_a_queue_are_found_in_sparse_files(tmp_path: Path) -> None:
     assert bounds(queue).first == 0
 
 
-def test_units_without_their_records_are_no_end_of_a_queue(written: StoreWriter) -> None:
+def test_units_without_records_do_not_end_a_queue(written: StoreWriter) -> None:
     record = written.records[300]
     queue = Queue(Store(str(written.root)), record.topic, record.queue_id, record.physical_offset)
     assert queue_end(queue) == record.queue_offset
@@ -279,7 +279,7 @@ def test_units_without_their_records_are_no_end_of_a_queue(written: StoreWriter)
     assert (queue_end(beginning), bounds(beginning).end) == (0, 0)
 
 
-def test_a_message_is_found_by_its_time_behind_a_damaged_one(tmp_path: Path) -> None:
+def test_a_message_after_a_damaged_one_is_found_by_time(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path)
     write(writer, 100)
     writer.close()

@@ -70,7 +70,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         {"minPartitions": "7"},
     ],
 )
-def test_tasks_are_those_of_the_store(
+def test_tasks_equal_those_of_the_store(
     served: Served, given: dict[str, str], units_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(raw_module, "UNITS_ALONE_MAX", units_at_once)
@@ -106,9 +106,7 @@ def batches(reader: StoreStreamReader, limit: ReadLimit) -> list[list[tuple[int,
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("limit", [5000, 40_000])
-def test_batches_of_a_stream_keep_to_their_bytes_as_those_of_a_store(
-    served: Served, limit: int
-) -> None:
+def test_batches_of_a_stream_obey_byte_limits_as_for_a_store(served: Served, limit: int) -> None:
     told = {"maxBytesPerTrigger": str(limit)}
     found = batches(stream(served.given(**told)), ReadMaxBytes(limit))
     assert found == batches(stream(served.of_store(**told)), ReadMaxBytes(limit))
@@ -151,7 +149,7 @@ def asked(broker: FakeServer) -> list[int]:
     return found
 
 
-def test_an_official_broker_is_asked_once_and_then_pulled_from(
+def test_an_official_broker_is_pulled_from_after_one_refusal(
     official: tuple[FakeServer, FakeServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name_server, broker = official
@@ -169,7 +167,7 @@ def test_an_official_broker_is_asked_once_and_then_pulled_from(
     assert asked(broker).count(RequestCode.READ_UNITS) == 1
 
 
-def test_limits_in_bytes_are_refused_where_nobody_tells_them(
+def test_byte_limits_are_refused_for_official_brokers(
     official: tuple[FakeServer, FakeServer],
 ) -> None:
     name_server, _ = official
@@ -188,7 +186,7 @@ def test_limits_in_bytes_are_refused_where_nobody_tells_them(
     assert reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
 
 
-def test_brokers_of_both_kinds_are_read_together(
+def test_our_and_official_brokers_are_read_together(
     served: Served, official: tuple[FakeServer, FakeServer]
 ) -> None:
     name_server, broker = official

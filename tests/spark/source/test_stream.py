@@ -58,7 +58,7 @@ def everything(writer: StoreWriter) -> list[Any]:
     return sorted((r.topic, r.queue_id, r.queue_offset) for r in writer.records)
 
 
-def test_a_stream_begins_at_the_latest_unless_told_otherwise(writer: StoreWriter) -> None:
+def test_a_stream_starts_at_the_max_offset_by_default(writer: StoreWriter) -> None:
     given = parse_options({"store": str(writer.root)})
     reader = StoreStreamReader(given, COLUMNS)
     assert reader.initialOffset() == {"a": {"0": 75, "1": 25}}
@@ -91,7 +91,7 @@ def test_a_stream_begins_at_the_latest_unless_told_otherwise(writer: StoreWriter
         ),
     ],
 )
-def test_a_batch_keeps_to_its_limits_and_all_of_them_have_each_message_once(
+def test_batches_obey_limits_and_contain_each_message_once(
     writer: StoreWriter, given: dict[str, str], limit: ReadLimit, sizes: list[int]
 ) -> None:
     reader = stream(writer, **given)
@@ -101,13 +101,13 @@ def test_a_batch_keeps_to_its_limits_and_all_of_them_have_each_message_once(
     assert isinstance(reader.getDefaultReadLimit(), ReadLimit)
 
 
-def test_the_default_limit_is_that_of_the_options(writer: StoreWriter) -> None:
+def test_the_default_limit_comes_from_the_options(writer: StoreWriter) -> None:
     assert stream(writer).getDefaultReadLimit() == ReadAllAvailable()
     assert stream(writer, maxOffsetsPerTrigger="7").getDefaultReadLimit() == ReadMaxRows(7)
     assert stream(writer, maxBytesPerTrigger="7").getDefaultReadLimit() == ReadMaxBytes(7)
 
 
-def test_a_restart_reads_a_planned_batch_again_and_then_goes_on(writer: StoreWriter) -> None:
+def test_a_restart_repeats_the_planned_batch_and_continues(writer: StoreWriter) -> None:
     limit = ReadMaxRows(40)
     (first_end, first), (second_end, second), _ = batches(stream(writer), limit)
     write(writer, "a", 60)
@@ -117,7 +117,7 @@ def test_a_restart_reads_a_planned_batch_again_and_then_goes_on(writer: StoreWri
     assert sorted(first + second + later) == everything(writer)
 
 
-def test_topics_and_queues_that_appear_are_read_from_their_beginning(writer: StoreWriter) -> None:
+def test_new_topics_and_queues_are_read_from_their_start(writer: StoreWriter) -> None:
     reader = stream(writer)
     end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     writer.append("a", 2, b"")
@@ -129,7 +129,7 @@ def test_topics_and_queues_that_appear_are_read_from_their_beginning(writer: Sto
     assert after == {"a": {"0": 75, "1": 25, "2": 1}, "b": {"0": 3}}
 
 
-def test_with_available_now_what_comes_later_is_for_the_next_run(writer: StoreWriter) -> None:
+def test_with_available_now_later_messages_are_left_for_the_next_run(writer: StoreWriter) -> None:
     reader = stream(writer)
     reader.prepareForTriggerAvailableNow()
     write(writer, "a", 60)
@@ -144,7 +144,7 @@ def test_with_available_now_what_comes_later_is_for_the_next_run(writer: StoreWr
     assert (len(rows), none) == (61, [])
 
 
-def test_messages_that_expired_before_they_were_read_are_a_loss(writer: StoreWriter) -> None:
+def test_messages_expired_before_the_read_are_a_loss(writer: StoreWriter) -> None:
     reader = stream(writer)
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadAllAvailable())
@@ -158,7 +158,7 @@ def test_messages_that_expired_before_they_were_read_are_a_loss(writer: StoreWri
     assert sorted(read(accepted, start, end)) == sorted(set(everything(writer)) - gone)
 
 
-def test_a_queue_that_was_made_anew_is_a_loss(writer: StoreWriter) -> None:
+def test_a_recreated_queue_is_a_loss(writer: StoreWriter) -> None:
     start = {"a": {"0": 75, "1": 26}}
     with pytest.raises(StoreError, match=r"^queue 1 of a ends at 25, but the stream has read up"):
         stream(writer).latestOffset(start, ReadAllAvailable())
@@ -180,7 +180,7 @@ def test_a_damaged_message_is_a_loss(writer: StoreWriter) -> None:
     assert sorted(accepted) == sorted(set(everything(writer)) - {("a", 0, 2)})
 
 
-def test_a_stream_waits_for_a_topic_that_is_not_there_yet(writer: StoreWriter) -> None:
+def test_a_stream_waits_for_a_missing_topic(writer: StoreWriter) -> None:
     reader = stream(writer, topic="b")
     assert reader.initialOffset() == {}
     assert reader.latestOffset({}, ReadAllAvailable()) == {}
@@ -189,7 +189,7 @@ def test_a_stream_waits_for_a_topic_that_is_not_there_yet(writer: StoreWriter) -
     assert rows == [("b", 0, 0)]
 
 
-def test_a_limit_is_shared_out_as_the_queues_are_behind() -> None:
+def test_a_limit_is_divided_in_proportion_to_the_lag() -> None:
     parts = {("a", 0): Bounds(0, 900), ("a", 1): Bounds(50, 150), ("b", 0): Bounds(7, 7)}
     shared = within_rows(parts, 100)
     assert shared == {("a", 0): Bounds(0, 90), ("a", 1): Bounds(50, 60), ("b", 0): Bounds(7, 7)}
@@ -198,7 +198,7 @@ def test_a_limit_is_shared_out_as_the_queues_are_behind() -> None:
     assert [part.end for part in odd.values()] == [3, 2, 2]
 
 
-def test_the_lag_is_told_by_a_progress_report(writer: StoreWriter) -> None:
+def test_a_progress_report_has_the_lag(writer: StoreWriter) -> None:
     reader = stream(writer)
     assert reader.reportLatestOffset() is None
     end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(40))

@@ -18,7 +18,7 @@ def tools(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_environment_names_an_account_or_its_file_or_none(tools: Path) -> None:
+def test_the_environment_may_name_an_account_or_an_account_file(tools: Path) -> None:
     assert account_of_environment({}) is None
     assert account_of_environment(WHOLE) == Credentials("an-account", "its-secret")
     lent = {**WHOLE, "TROUPEMQ_SECURITY_TOKEN": "lent"}
@@ -36,7 +36,7 @@ def test_half_an_account_is_refused_without_showing_it(missing: str) -> None:
     assert "its-secret" not in str(refused.value)
 
 
-def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, tools: Path) -> None:
+def test_an_invalid_account_file_is_named_in_the_error(tmp_path: Path, tools: Path) -> None:
     with pytest.raises(StoreError, match="missing cannot be read: No such file"):
         account_of_file(str(tmp_path / "missing"))
     tools.write_text("accessKey: alone-here\n")

@@ -80,7 +80,7 @@ def test_every_key_is_understood() -> None:
     assert file.unknown_keys == () and file.samples == ()
 
 
-def test_what_is_written_back_means_the_same() -> None:
+def test_a_written_acl_file_parses_to_the_same_accounts() -> None:
     file = parse(WHOLE + "futureKey: 1\n")
     again = parse_acl_file(PATH, encode_acl_file(file.raw))
     assert again.raw == file.raw
@@ -89,7 +89,7 @@ def test_what_is_written_back_means_the_same() -> None:
     assert shown[0] == shown[1]
 
 
-def test_secrets_are_not_shown() -> None:
+def test_secrets_are_absent_from_the_repr() -> None:
     shown = repr(parse(WHOLE))
     assert not any(secret in shown for secret in ("1234567890", "0123456789", "before-that"))
 
@@ -99,7 +99,7 @@ def test_an_empty_file_has_no_accounts(text: str) -> None:
     assert parse(text).accounts == ()
 
 
-def test_publicly_known_accounts_are_named() -> None:
+def test_accounts_with_publicly_known_secrets_are_listed() -> None:
     text = account("").replace("account1", "RocketMQ").replace("secret12", "12345678")
     assert parse(text).samples == ("RocketMQ",)
     both = "secretKey: another-secret\n  previousSecretKey"
@@ -116,7 +116,7 @@ def test_publicly_known_accounts_are_named() -> None:
         "  ? [my-own-secret]\n  : 1\n",
     ],
 )
-def test_a_secret_in_a_wrong_place_is_not_quoted(lines: str) -> None:
+def test_an_error_about_a_misplaced_secret_does_not_quote_it(lines: str) -> None:
     with pytest.raises(AclFileError) as refused:
         parse(account(lines))
     assert "my-own-secret" not in str(refused.value)
@@ -169,7 +169,7 @@ def test_a_secret_in_a_wrong_place_is_not_quoted(lines: str) -> None:
         ("x: " + "y" * FILE_BYTES_MAX, "more than"),
     ],
 )
-def test_what_cannot_be_used_is_refused_and_named(text: str, named: str) -> None:
+def test_an_invalid_acl_entry_is_refused_and_named(text: str, named: str) -> None:
     with pytest.raises(AclFileError) as refused:
         parse(text)
     assert str(refused.value).startswith(PATH)
@@ -178,7 +178,7 @@ def test_what_cannot_be_used_is_refused_and_named(text: str, named: str) -> None
 
 
 @pytest.mark.parametrize("opening", [b"[", b"{", b"- ", b"? ", b"[{"])
-def test_what_lies_too_deep_is_parsed_no_further(
+def test_yaml_nested_too_deep_is_refused_early(
     opening: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[object] = []
@@ -195,7 +195,7 @@ def test_what_lies_too_deep_is_parsed_no_further(
     assert len(events) < 40
 
 
-def test_a_number_of_any_length_is_a_text() -> None:
+def test_a_number_of_any_length_is_read_as_text() -> None:
     digits = "9" * 5000
     (found,) = parse(f"accounts: [{{accessKey: {digits}, secretKey: {digits}}}]").accounts
     assert found.access_key == digits
@@ -205,7 +205,7 @@ def test_a_number_of_any_length_is_a_text() -> None:
         parse(account("  previousSecretKey: -0\n"))
 
 
-def test_a_retry_topic_among_the_topics_is_its_group_and_counts_last_as_in_4_9_7() -> None:
+def test_a_retry_topic_sets_its_groups_permission_and_overrides_as_in_4_9_7() -> None:
     """One table, in which the topics come behind the groups: Permission.parseResourcePerms."""
     lists = "  topicPerms: ['%RETRY%g=SUB', '%RETRY%both=DENY', t=PUB]\n  groupPerms: [both=SUB]\n"
     (found,) = parse(account(lists)).accounts
@@ -213,6 +213,6 @@ def test_a_retry_topic_among_the_topics_is_its_group_and_counts_last_as_in_4_9_7
     assert found.group_perms == {"g": SUB, "both": DENY}
 
 
-def test_bytes_that_are_no_text_are_refused() -> None:
+def test_bytes_that_are_not_utf_8_are_refused() -> None:
     with pytest.raises(AclFileError, match="invalid YAML"):
         parse_acl_file(PATH, b"accounts: \xff\xfe\xfa")

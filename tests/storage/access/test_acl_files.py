@@ -49,7 +49,7 @@ def test_files_below_acl_come_first_at_any_depth_and_the_first_account_counts() 
     assert snapshot.file_of("nobody") is None
 
 
-def test_a_misspelled_key_is_named_with_the_key_that_is_meant() -> None:
+def test_a_misspelled_key_is_reported_with_a_suggestion() -> None:
     texts = {DEFAULT: text(entry("account1", whiteRemoteAdress="10.0.0.1", futureKey="x"))}
     (warning,) = parse_texts(texts, takes_samples=False).warnings
     unknown = "futureKey, whiteRemoteAdress (did you mean whiteRemoteAddress?)"
@@ -63,13 +63,13 @@ def test_well_known_accounts_are_refused_unless_they_are_wanted() -> None:
     assert parse_texts(texts, takes_samples=True).accounts
 
 
-def test_a_default_file_that_has_gone_is_no_empty_one() -> None:
+def test_a_deleted_default_acl_file_is_an_error_not_an_empty_file() -> None:
     """An editor may remove it for a moment, in which all clients would be refused."""
     with pytest.raises(StoreError, match="cannot read"):
         read_texts(FakeDisk(), DEFAULT)
 
 
-def test_a_file_that_is_written_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_a_written_acl_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     path = str(tmp_path / "conf" / "plain_acl.yml")
     save_acl_file(RealDisk(), path, b"accounts: []")
     save_acl_file(RealDisk(), path, b"accounts: [] # again")
@@ -78,7 +78,7 @@ def test_a_file_that_is_written_is_for_its_owner_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("operation", ["pwrite", "sync", "rename", "make_private"])
-def test_a_disk_that_fails_leaves_the_old_file(operation: str) -> None:
+def test_a_failing_disk_leaves_the_old_acl_file(operation: str) -> None:
     disk = FakeDisk()
     save_acl_file(disk, DEFAULT, b"old")
     disk.fail_next(operation, OSError(EIO, "broken"))
@@ -87,7 +87,7 @@ def test_a_disk_that_fails_leaves_the_old_file(operation: str) -> None:
     assert disk.read_bytes(DEFAULT) == b"old"
 
 
-def test_a_change_keeps_what_it_does_not_name() -> None:
+def test_a_change_keeps_the_keys_it_does_not_name() -> None:
     file = parse_acl_file(DEFAULT, text(entry("account1", admin="true", futureKey="1")))
     changed = with_account(file, "account1", {"admin": False, "secretKey": "another1"})
     assert changed["accounts"] == [

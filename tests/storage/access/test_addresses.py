@@ -38,7 +38,7 @@ EVERYBODY = ["0.0.0.0", "255.255.255.255", "::", "ffff:ffff:ffff:ffff:ffff:ffff:
         ("::ffff:10.0.0.0/104", ["10.255.255.255"], ["9.0.0.1", "11.0.0.0"]),
     ],
 )
-def test_a_pattern_contains_its_addresses_only(
+def test_a_pattern_matches_only_its_addresses(
     text: str, inside: list[str], outside: list[str]
 ) -> None:
     found = parse_addresses(text)
@@ -78,7 +78,7 @@ def test_a_pattern_contains_its_addresses_only(
         "10.0.0.7:9876",
     ],
 )
-def test_what_is_no_address_or_means_another_is_refused_by_name(text: str) -> None:
+def test_an_invalid_or_ambiguous_address_is_refused_and_named(text: str) -> None:
     with pytest.raises(AddressError) as refused:
         parse_addresses(text)
     assert f"netaddress is {text}" in str(refused.value)

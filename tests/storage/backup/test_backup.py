@@ -90,7 +90,7 @@ def log_of(disk: Disk) -> list[int]:
 
 
 @pytest.mark.trial(short=12, long=400)
-def test_a_copy_made_under_load_has_what_was_acknowledged_before_and_ends_cleanly(
+def test_a_copy_made_under_load_holds_all_messages_acknowledged_before(
     seed: int,
 ) -> None:
     case = Case()
@@ -115,7 +115,7 @@ def test_a_copy_made_under_load_has_what_was_acknowledged_before_and_ends_cleanl
 
 
 @pytest.mark.trial(short=10, long=300)
-def test_a_run_that_is_killed_anywhere_is_known_for_it_and_ends_when_it_is_repeated(
+def test_a_killed_backup_is_marked_unfinished_and_completed_by_the_next_run(
     seed: int,
 ) -> None:
     case = Case()
@@ -142,7 +142,7 @@ def test_a_run_that_is_killed_anywhere_is_known_for_it_and_ends_when_it_is_repea
 
 
 @pytest.mark.trial(short=6, long=200)
-def test_a_copy_that_is_done_outlives_a_loss_of_power(seed: int) -> None:
+def test_a_finished_copy_survives_a_power_cut(seed: int) -> None:
     case = Case()
     case.small.send(50)
     case.backup()
@@ -152,7 +152,7 @@ def test_a_copy_that_is_done_outlives_a_loss_of_power(seed: int) -> None:
     assert offsets_in(opened(lost)) == case.offsets()
 
 
-def test_a_second_run_copies_what_is_new() -> None:
+def test_a_second_run_copies_only_new_data() -> None:
     case = Case()
     case.small.send(400)
     case.small.store.flush()
@@ -167,7 +167,7 @@ def test_a_second_run_copies_what_is_new() -> None:
     assert offsets_in(opened(case.disk)) == case.offsets()
 
 
-def test_what_the_broker_deletes_meanwhile_is_told_and_leaves_no_hole() -> None:
+def test_files_deleted_during_the_copy_are_reported_and_leave_no_hole() -> None:
     case = Case()
     case.small.send(300)
     files = case.small.log.queue.files
@@ -198,7 +198,7 @@ def test_files_are_kept_by_a_lease_until_they_are_copied() -> None:
     assert seen and seen[0].startswith("backup-") and not case.small.disk.listdir(leases)
 
 
-def test_offsets_are_from_before_the_cut_and_topics_from_behind_it() -> None:
+def test_offsets_are_copied_before_the_log_end_is_fixed_and_topics_after() -> None:
     case = Case()
     case.small.send(20)
     disk = case.small.disk
@@ -228,7 +228,7 @@ def test_offsets_are_from_before_the_cut_and_topics_from_behind_it() -> None:
     }
 
 
-def test_a_full_disk_ends_the_run_with_a_sentence_and_the_store_is_as_it_was() -> None:
+def test_a_full_disk_ends_the_run_with_an_error_and_leaves_the_store_unchanged() -> None:
     case = Case(FakeDisk(capacity_bytes=30_000))
     case.small.send(400)
     before = case.offsets()
@@ -244,7 +244,7 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_the_store_is_as_it_was() -
     assert offsets_in(opened(case.disk)) == before, "it is what it was"
 
 
-def test_a_disk_that_fills_up_in_the_middle_is_told_and_the_next_run_goes_on() -> None:
+def test_a_disk_that_fills_up_mid_run_is_reported_and_the_next_run_continues() -> None:
     case = Case()
     case.small.send(200)
 
@@ -260,7 +260,7 @@ def test_a_disk_that_fills_up_in_the_middle_is_told_and_the_next_run_goes_on() -
     assert offsets_in(opened(case.disk)) == case.offsets()
 
 
-def test_a_copy_of_another_log_is_refused_and_stays() -> None:
+def test_a_copy_of_another_log_is_refused_and_left_unchanged() -> None:
     case = Case()
     case.small.send(30)
     case.backup()
@@ -270,7 +270,7 @@ def test_a_copy_of_another_log_is_refused_and_stays() -> None:
         case.backup()
 
 
-def test_folders_that_are_no_place_for_a_copy_are_refused() -> None:
+def test_unsuitable_target_folders_are_refused() -> None:
     case = Case()
     case.small.send(3)
     case.disk.make_dirs("/copy/photos")
@@ -282,7 +282,7 @@ def test_folders_that_are_no_place_for_a_copy_are_refused() -> None:
         StoreBackup(CONFIG, case.small.disk, folder, ManualClock()).run()
 
 
-def test_a_copy_that_a_broker_was_started_on_is_no_copy_any_more() -> None:
+def test_a_copy_that_a_broker_has_opened_is_refused_as_target() -> None:
     case = Case()
     case.small.send(3)
     case.backup()
@@ -331,7 +331,7 @@ def test_a_topic_recreated_during_the_run_is_the_new_one_in_the_copy() -> None:
     assert copy.units() == case.small.units()
 
 
-def test_full_files_may_be_shared_and_then_take_no_room() -> None:
+def test_full_files_can_be_hard_linked_and_take_no_space() -> None:
     case = Case()
     case.small.send(300)
     shared: list[str] = []
@@ -350,7 +350,7 @@ def test_full_files_may_be_shared_and_then_take_no_room() -> None:
     assert offsets_in(opened(case.disk)) == case.offsets()
 
 
-def test_further_files_are_kept_for_their_owner_alone() -> None:
+def test_additional_files_are_readable_by_their_owner_only() -> None:
     case = Case()
     case.small.send(3)
     disk = case.small.disk
@@ -368,7 +368,7 @@ def test_further_files_are_kept_for_their_owner_alone() -> None:
     assert not case.disk.exists("/new/also")
 
 
-def test_what_was_noted_is_not_copied_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_files_are_not_copied_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_files, "_NOTE_FILES", 1)
     case, whole = Case(), Case()
     case.small.send(400)

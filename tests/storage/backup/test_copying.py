@@ -12,7 +12,7 @@ from storage.files.disk import RealDisk
 from tests.support.fake_disk import FakeDisk
 
 
-def test_a_sparse_file_stays_one_and_the_pace_is_told_what_was_read(tmp_path: Path) -> None:
+def test_a_sparse_file_stays_sparse_and_only_read_bytes_count_for_the_pace(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "copy" / "target"
     with source.open("wb") as file:
         file.write(b"head")
@@ -28,7 +28,7 @@ def test_a_sparse_file_stays_one_and_the_pace_is_told_what_was_read(tmp_path: Pa
     assert 2 <= len(told) < 10 and copier.copied_bytes >= 8
 
 
-def test_a_place_that_cannot_be_read_is_counted_and_the_rest_is_copied() -> None:
+def test_unreadable_bytes_are_counted_and_the_rest_is_copied() -> None:
     disk = FakeDisk()
     file = disk.open("/source", create=True)
     file.pwrite(b"x" * 20_000, 0)
@@ -40,7 +40,7 @@ def test_a_place_that_cannot_be_read_is_counted_and_the_rest_is_copied() -> None
     assert copier.unreadable_bytes == 4096
 
 
-def test_a_second_name_takes_no_room_and_a_clone_that_cannot_be_is_left_to_the_copier(
+def test_a_hard_link_takes_no_space_and_an_impossible_clone_falls_back_to_copying(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = tmp_path / "source", tmp_path / "target"

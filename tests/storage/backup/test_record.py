@@ -71,7 +71,7 @@ def copy(tmp_path: Path) -> Copy:
 @pytest.mark.parametrize("run", [Copy.backup, Copy.restore])
 @pytest.mark.parametrize("file", ["backup.json", "backup.next.json", "backup.running.json"])
 @pytest.mark.parametrize("name", LEADING_OUT)
-def test_a_record_with_names_that_lead_out_of_the_copy_is_refused(
+def test_a_backup_record_with_paths_outside_the_copy_is_refused(
     copy: Copy, name: str, file: str, run: Callable[[Copy], None]
 ) -> None:
     """`../x` in backup.json was written to, and deleted."""
@@ -87,7 +87,7 @@ def test_a_record_with_names_that_lead_out_of_the_copy_is_refused(
 
 @pytest.mark.parametrize("run", [Copy.backup, Copy.restore])
 @pytest.mark.parametrize("linked", ["commitlog", "troupemq"])
-def test_a_folder_of_a_copy_that_is_a_link_out_of_it_is_refused(
+def test_a_folder_of_a_copy_that_links_outside_is_refused(
     copy: Copy, linked: str, run: Callable[[Copy], None]
 ) -> None:
     elsewhere = copy.outside.parent / "elsewhere"
@@ -99,7 +99,7 @@ def test_a_folder_of_a_copy_that_is_a_link_out_of_it_is_refused(
     assert {path: path.stat().st_mtime_ns for path in elsewhere.rglob("*")} == before
 
 
-def test_a_file_of_a_copy_that_is_a_link_out_of_it_is_not_restored(copy: Copy) -> None:
+def test_a_file_of_a_copy_that_links_outside_is_not_restored(copy: Copy) -> None:
     """The link's target, such as an operator's key, would have become part of the store."""
     path = next((copy.root / "commitlog").iterdir())
     path.unlink()
@@ -127,7 +127,7 @@ def test_files_beside_a_copy_are_not_moved_into_it_through_a_link(
     assert key.read_bytes() == b"mine"
 
 
-def test_no_path_of_a_copy_is_a_link_out_of_it(copy: Copy) -> None:
+def test_no_path_of_a_copy_links_outside(copy: Copy) -> None:
     """A copy is cleared behind the end of its log, which would also clear the linked file."""
     first = next((copy.root / "commitlog").iterdir())
     first.unlink()
@@ -136,7 +136,7 @@ def test_no_path_of_a_copy_is_a_link_out_of_it(copy: Copy) -> None:
         copy.folder().path(f"commitlog/{first.name}")
 
 
-def test_a_store_is_restored_into_folders_that_its_operator_has_linked(copy: Copy) -> None:
+def test_a_store_is_restored_into_folders_that_the_operator_linked(copy: Copy) -> None:
     disk_of_the_log = copy.outside.parent / "log"
     disk_of_the_log.mkdir()
     copy.new.mkdir()

@@ -76,7 +76,7 @@ def clean(tmp_path: Path) -> Iterator[Made]:
 
 
 @pytest.mark.parametrize("name", ["clean", "ext", "v6", "slave", "torn-recovered", BY_HAND])
-def test_what_the_original_wrote_is_fine(name: str, tmp_path: Path) -> None:
+def test_an_index_of_the_original_has_no_findings(name: str, tmp_path: Path) -> None:
     made = Made.of(name, tmp_path)
     assert made.index.files
     assert made.reasons() == [""] * len(made.index.files)
@@ -84,7 +84,7 @@ def test_what_the_original_wrote_is_fine(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_any_bit_that_counts_is_missed_when_it_is_wrong(clean: Made) -> None:
+def test_every_flipped_bit_that_matters_is_found(clean: Made) -> None:
     """Flip each bit of an entry, and one bit of each slot."""
     entry = clean.entries_start + 77 * ENTRY_BYTES
     places = [(entry + n // 8, n % 8) for n in range(ENTRY_BYTES * 8)]
@@ -97,7 +97,7 @@ def test_any_bit_that_counts_is_missed_when_it_is_wrong(clean: Made) -> None:
     assert not any(clean.reasons())
 
 
-def test_a_key_that_is_missing_is_found(clean: Made) -> None:
+def test_a_missing_key_is_found(clean: Made) -> None:
     """The entries behind one that is taken out, and the chains, are as if it had never been."""
     file = clean.index.files[0]
     entries = file.entries()
@@ -114,7 +114,7 @@ def test_a_key_that_is_missing_is_found(clean: Made) -> None:
     assert f"a key of the record at {entries[lost][1]}" in clean.reasons()[0]
 
 
-def test_keys_of_a_record_that_is_damaged_are_excused(clean: Made) -> None:
+def test_missing_keys_of_a_damaged_record_are_accepted(clean: Made) -> None:
     entry = clean.index.files[1].entries()[50]
     file = clean.log.queue.find(entry[1])
     assert file is not None
@@ -124,20 +124,20 @@ def test_keys_of_a_record_that_is_damaged_are_excused(clean: Made) -> None:
     assert not any(clean.reasons())
 
 
-def test_entries_of_records_that_are_deleted_are_excused(clean: Made) -> None:
+def test_entries_of_deleted_records_are_accepted(clean: Made) -> None:
     assert clean.log.queue.drop_below(clean.log.queue.files[1].first_offset)
     assert clean.log.min_offset() > 0
     assert not any(clean.reasons())
 
 
-def test_a_file_that_is_missing_in_the_middle_is_found(clean: Made) -> None:
+def test_a_missing_middle_index_file_is_found(clean: Made) -> None:
     if len(clean.index.files) < 3:
         pytest.fail("the store has too few index files for this test")
     clean.index.files = (clean.index.files[0], *clean.index.files[2:])
     assert clean.reasons()[1].startswith("a key of the record at ")
 
 
-def test_keys_that_a_restart_of_the_original_added_again_are_fine(clean: Made) -> None:
+def test_duplicate_keys_from_a_restart_of_the_original_are_accepted(clean: Made) -> None:
     """The file before ends in the middle of a record, and its first keys are repeated."""
     index = clean.index
     paths = [file.path for file in index.files]

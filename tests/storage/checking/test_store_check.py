@@ -61,18 +61,18 @@ def parts(report: CheckReport) -> set[str]:
     return {part for part, count in report.wrong_counts.items() if count}
 
 
-def test_a_store_that_was_stopped_is_clean() -> None:
+def test_a_cleanly_stopped_store_has_no_findings() -> None:
     report = checked(stopped())
     assert report.findings == [] and report.is_clean
     assert (report.counts.record_count, report.counts.unit_count) == (SENT, SENT)
     assert report.queue_count == 2 and report.index_file_count > 1
 
 
-def test_a_new_store_is_clean() -> None:
+def test_a_new_store_has_no_findings() -> None:
     assert checked(stopped(0)).findings == []
 
 
-def test_a_store_that_was_not_stopped_gets_a_note() -> None:
+def test_a_store_without_a_clean_stop_gets_a_note() -> None:
     small = SmallStore()
     small.send(20)
     save(small.disk, TOPICS, TOPICS_TEXT)
@@ -104,7 +104,7 @@ def test_a_store_of_the_original_is_clean_and_shows_its_file_sizes(
     assert (report.findings == []) is (name != "crashed")
 
 
-def test_of_the_torn_store_both_damaged_records_are_found(tmp_path: Path) -> None:
+def test_two_damaged_records_of_the_torn_store_are_found(tmp_path: Path) -> None:
     root = str(store("torn", tmp_path))
     report = StoreCheck(RealDisk(), golden_config(root)).run()
     wrong = [each.text for each in report.findings if each.is_wrong]
@@ -115,7 +115,7 @@ def test_of_the_torn_store_both_damaged_records_are_found(tmp_path: Path) -> Non
 
 
 @pytest.mark.trial(short=20, long=500)
-def test_a_flipped_bit_is_found_in_its_part(seed: int) -> None:
+def test_a_flipped_bit_is_found_in_each_part_of_the_store(seed: int) -> None:
     random, disk = Random(seed), stopped()
     index = f"/store/index/{disk.listdir('/store/index')[0]}"
     config_text = len(TOPICS_TEXT.encode())
@@ -132,7 +132,7 @@ def test_a_flipped_bit_is_found_in_its_part(seed: int) -> None:
 
 
 @pytest.mark.parametrize("last", [False, True])
-def test_a_damaged_body_is_one_range_also_at_the_very_end(last: bool) -> None:
+def test_a_damaged_body_is_one_range_even_at_the_end_of_the_log(last: bool) -> None:
     small = SmallStore()
     save(small.disk, TOPICS, TOPICS_TEXT)
     start, size = small.send(60)[59 if last else 20]
@@ -161,7 +161,7 @@ def test_records_without_units_and_units_without_records_are_found() -> None:
     assert "consume queues" in parts(checked(disk))
 
 
-def test_a_missing_queue_is_wrong_if_its_topic_is_known_and_else_a_note() -> None:
+def test_a_missing_queue_is_an_error_for_a_known_topic_and_else_a_note() -> None:
     disk = stopped()
     disk.remove_tree("/store/consumequeue/Topic/1")
     report = checked(disk)
@@ -195,7 +195,7 @@ def test_missing_files_of_log_and_queues_are_found() -> None:
     assert parts(checked(disk)) == {"consume queues"}
 
 
-def test_bytes_behind_the_end_are_a_note() -> None:
+def test_bytes_after_the_log_end_are_a_note() -> None:
     disk = stopped(60)
     file = disk.open(LOG_FILE)
     file.pwrite(b"stale", 8000)
@@ -227,7 +227,7 @@ def test_an_index_file_of_another_size_is_found() -> None:
     assert parts(checked(disk)) == {"index"}
 
 
-def test_a_previous_version_that_cannot_be_used_is_found() -> None:
+def test_an_unusable_previous_table_file_is_found() -> None:
     disk = stopped()
     disk.unlink(f"{TOPICS}.crc")
     file = disk.open(f"{TOPICS}.bak")
@@ -238,7 +238,7 @@ def test_a_previous_version_that_cannot_be_used_is_found() -> None:
     assert f"{TOPICS}.bak" in report.findings[0].text
 
 
-def test_the_ends_of_queues_are_found_behind_files_of_zeros() -> None:
+def test_queue_ends_are_found_before_zero_filled_files() -> None:
     disk = stopped()
     ends = queue_extents(disk, CONFIG)
     assert ends.ends == {(b"Topic", 0): SENT // 2, (b"Topic", 1): SENT // 2}
@@ -274,7 +274,7 @@ def test_a_flipped_unit_of_the_transaction_table_is_found(tmp_path: Path) -> Non
         ("Topic", b"DELAY\x01 2", "ignores it there"),
     ],
 )
-def test_a_stored_number_that_no_java_reads_is_found_and_named(
+def test_a_stored_number_that_java_cannot_parse_is_found_and_named(
     topic: str, properties: bytes, effect: str
 ) -> None:
     small = SmallStore()
@@ -290,7 +290,7 @@ def test_a_stored_number_that_no_java_reads_is_found_and_named(
     assert found.is_wrong == (topic != "Topic") and found.part == "commit log"
 
 
-def test_a_unit_made_by_a_level_that_no_java_reads_is_no_damage() -> None:
+def test_a_unit_from_a_delay_level_that_java_cannot_parse_is_not_damage() -> None:
     """Earlier versions took ` 2` for level 2: the unit has that due time."""
     small = SmallStore()
     record = put(topic="SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x01 2\x02REAL_QID\x010")
@@ -310,7 +310,7 @@ def flip_to(disk: FakeDisk, path: str, position: int, data: bytes) -> None:
     file.close()
 
 
-def test_an_index_that_knows_all_words_of_a_message_is_not_wrong() -> None:
+def test_an_index_with_every_word_of_a_message_is_correct() -> None:
     """4.9.7 and earlier versions index each word of KEYS."""
     config = replace(CONFIG, max_index_entries=300)  # a record lies in two files at most
     small = SmallStore(config=config)

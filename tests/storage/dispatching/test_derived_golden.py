@@ -20,7 +20,7 @@ UNTIL_FOREVER = 1 << 62
 
 
 @pytest.mark.parametrize("name", ["clean", "ext", "v6", "slave", "crashed-recovered", BY_HAND])
-def test_every_unit_is_read_as_the_original_read_it(name: str, tmp_path: Path) -> None:
+def test_every_unit_is_read_as_by_the_original(name: str, tmp_path: Path) -> None:
     queues = ConsumeQueues(config(str(store(name, tmp_path))), RealDisk())
     queues.load()
     found = {}
@@ -71,7 +71,7 @@ def test_every_index_header_and_entry_follows_from_the_records(name: str, tmp_pa
     index.close()
 
 
-def test_queries_give_what_the_original_gave(tmp_path: Path) -> None:
+def test_queries_return_the_results_of_the_original(tmp_path: Path) -> None:
     root = store("clean", tmp_path)
     index = Index(config(str(root)), RealDisk(), ManualClock())
     index.load(clean=True, safe_timestamp=0)
@@ -111,7 +111,7 @@ def test_a_log_dispatched_again_gives_the_same_index_files(
     assert [path.read_bytes() for path in sorted((ours / "index").iterdir())] == wanted
 
 
-def test_the_recovered_index_of_the_original_has_one_entry_twice(tmp_path: Path) -> None:
+def test_the_index_recovered_by_the_original_has_one_duplicate_entry(tmp_path: Path) -> None:
     """The original repeats the first key of a record with keys in two files; TroupeMQ does not."""
     root = store("torn-recovered", tmp_path / "theirs")
     queues, ours = _dispatch(root, tmp_path / "ours", 100)

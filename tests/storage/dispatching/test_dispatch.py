@@ -46,7 +46,7 @@ def head(properties: bytes, topic: bytes = b"T", sys_flag: int = 0) -> RecordHea
     return RecordHead(250, RECORD_MAGIC, 3, 17, 9000, sys_flag, STORED_MS, 0, topic, properties)
 
 
-def test_an_entry_holds_what_queue_and_index_want() -> None:
+def test_an_entry_has_all_fields_that_queue_and_index_need() -> None:
     properties = b"KEYS\x01a  b\x02UNIQ_KEY\x01U1\x02CLUSTER\x01C\x02TAGS\x01TagA"
     assert entry_of(head(properties, sys_flag=8), DELAY_LEVELS_MS) == DispatchEntry(
         b"T",
@@ -76,7 +76,7 @@ def test_an_entry_holds_what_queue_and_index_want() -> None:
         ("KEYS\x01schlüssel".encode(), ("schlüssel".encode(),)),
     ],
 )
-def test_keys_are_the_unique_key_and_the_words_of_keys(
+def test_indexed_keys_are_the_unique_key_and_each_word_of_keys(
     properties: bytes, keys: tuple[bytes, ...]
 ) -> None:
     assert index_keys(properties) == keys
@@ -89,7 +89,7 @@ values = st.text("ab KEYSTAG\x01", max_size=8)
 @pytest.mark.heavy
 @settings(deadline=None, database=None, max_examples=300)
 @given(st.lists(st.tuples(names, values), max_size=8), st.booleans())
-def test_a_property_is_what_the_parser_of_all_properties_finds(
+def test_a_single_property_read_agrees_with_the_full_parser(
     pairs: list[tuple[str, str]], trailing: bool
 ) -> None:
     raw = b"\x02".join(format({name: value}) for name, value in pairs)
@@ -100,7 +100,7 @@ def test_a_property_is_what_the_parser_of_all_properties_finds(
         assert found.decode() == parsed.get(name, "")
 
 
-def test_tags_that_collide_have_one_code() -> None:
+def test_colliding_tags_share_one_code() -> None:
     assert tags_code(b"AaAa") == tags_code(b"BBBB") == 2031744
     assert tags_code(b"") == 0
     assert tags_code(b"hash below zero") < 0 or tags_code(b"polygenelubricants") < 0
@@ -117,7 +117,7 @@ def test_tags_that_collide_have_one_code() -> None:
         (b"x", 65),
     ],
 )
-def test_a_delayed_message_has_its_due_time_for_a_tag(delay: bytes, code: int) -> None:
+def test_a_delayed_messages_tag_code_is_its_due_time(delay: bytes, code: int) -> None:
     properties = b"DELAY\x01" + delay + b"\x02TAGS\x01A"
     assert entry_of(head(properties, SCHEDULE_TOPIC.encode()), DELAY_LEVELS_MS).tags_code == code
     assert entry_of(head(properties), DELAY_LEVELS_MS).tags_code == 65
@@ -129,7 +129,7 @@ def test_delay_levels_are_read_from_their_setting() -> None:
     assert delay_levels_ms("2d") == (172_800_000,)
 
 
-def test_dispatching_feeds_queues_and_index() -> None:
+def test_dispatch_fills_queues_and_index() -> None:
     queues = ConsumeQueues(config(), FakeDisk())
     index = Index(config(), FakeDisk(), ManualClock())
     dispatcher = Dispatcher(queues, [index])
@@ -139,7 +139,7 @@ def test_dispatching_feeds_queues_and_index() -> None:
     assert index.query("T", "k3", 9, 0, 1 << 62).physical_offsets == [300]
 
 
-def test_queues_are_written_out_by_turns_and_those_that_come_meanwhile_wait() -> None:
+def test_queues_are_written_in_turn_and_new_ones_wait_for_the_next_round() -> None:
     queues = ConsumeQueues(config(), FakeDisk())
     dispatcher = Dispatcher(queues, [])
     for queue_id in range(5):
@@ -169,7 +169,7 @@ class Full:
         return []
 
 
-def test_a_follower_on_a_full_disk_does_not_hold_back_the_others() -> None:
+def test_a_dispatch_target_on_a_full_disk_does_not_delay_the_others() -> None:
     queues = ConsumeQueues(config(), FakeDisk())
     index = Index(config(), FakeDisk(), ManualClock())
     dispatcher = Dispatcher(queues, [Full(), index])
@@ -207,7 +207,7 @@ AT_ONCE = [
 
 
 @pytest.mark.parametrize("awaited", AT_ONCE)
-def test_of_transactions_and_sinks_followers_are_told_at_once(awaited: DispatchEntry) -> None:
+def test_transaction_and_sink_targets_get_each_batch_at_once(awaited: DispatchEntry) -> None:
     told = Told()
     dispatcher = Dispatcher(ConsumeQueues(config(), FakeDisk()), [told])
     of_ipv6 = b"0" * 56
@@ -221,7 +221,7 @@ def test_of_transactions_and_sinks_followers_are_told_at_once(awaited: DispatchE
 
 @settings(max_examples=50)
 @given(st.lists(st.integers(0, 2 * FED_TOGETHER), max_size=8), st.integers(0, 3))
-def test_followers_are_told_of_every_record_once_and_in_order(turns: list[int], every: int) -> None:
+def test_dispatch_targets_get_every_record_once_and_in_order(turns: list[int], every: int) -> None:
     told, number = Told(), 0
     queues = ConsumeQueues(config(), FakeDisk())
     dispatcher = Dispatcher(queues, [told])
@@ -239,7 +239,7 @@ def test_followers_are_told_of_every_record_once_and_in_order(turns: list[int], 
     assert all(told.sizes)
 
 
-def test_a_follower_that_found_no_room_is_not_told_the_same_again() -> None:
+def test_a_target_on_a_full_disk_does_not_get_accepted_records_again() -> None:
     told = Told()
     dispatcher = Dispatcher(ConsumeQueues(config(), FakeDisk()), [Full(), told])
     dispatcher.dispatch_to_queues([entry(0)])
@@ -249,7 +249,7 @@ def test_a_follower_that_found_no_room_is_not_told_the_same_again() -> None:
     assert told.sizes == [1]
 
 
-def test_dispatching_works_without_an_index() -> None:
+def test_dispatch_works_without_an_index() -> None:
     queues = ConsumeQueues(config(), FakeDisk())
     dispatcher = Dispatcher(queues)
     dispatcher.dispatch([entry(0, keys=(b"k",))])
@@ -276,7 +276,7 @@ def run(number: int, count: int, queue_offset: int) -> EntryRun:
 
 
 @pytest.mark.parametrize("begun", [0, 1, 4, 9])
-def test_runs_give_the_units_and_keys_of_their_records(begun: int) -> None:
+def test_entry_runs_yield_the_units_and_keys_of_their_records(begun: int) -> None:
     """Whatever of them is there already."""
     entries = MixedEntries(
         (
@@ -308,7 +308,7 @@ def test_runs_give_the_units_and_keys_of_their_records(begun: int) -> None:
     assert len(files[0]) == 3
 
 
-def test_of_a_batch_followers_are_told_at_once_and_of_what_came_before_it() -> None:
+def test_a_batch_reaches_targets_after_all_earlier_records() -> None:
     told = Told()
     queues = ConsumeQueues(config(), FakeDisk())
     dispatcher = Dispatcher(queues, [told])

@@ -55,7 +55,7 @@ def everything(reader: DispatchReader, small: SmallStore, count_max: int) -> lis
 
 
 @pytest.mark.parametrize("count_max", [1, 7, 1000])
-def test_slices_make_up_the_log(count_max: int) -> None:
+def test_slices_cover_the_whole_log(count_max: int) -> None:
     small, entries = a_store()
     assert everything(DispatchReader(small.log, ()), small, count_max) == entries
 
@@ -69,7 +69,7 @@ def test_a_slice_of_long_records_is_read_whole() -> None:
 
 
 @pytest.mark.parametrize("position", [0, 4, 28, 84], ids=["size", "magic", "offset", "body size"])
-def test_a_record_that_cannot_be_read_is_passed_over(position: int) -> None:
+def test_an_unreadable_record_is_skipped(position: int) -> None:
     small, entries = a_store()
     lost = entries[50]
     file = small.log.queue.find(lost.physical_offset)
@@ -79,7 +79,7 @@ def test_a_record_that_cannot_be_read_is_passed_over(position: int) -> None:
     assert [each for each in entries if each not in found] == [lost]
 
 
-def test_a_blank_with_a_damaged_magic_still_ends_its_file() -> None:
+def test_a_blank_with_a_damaged_magic_still_ends_the_file() -> None:
     small, entries = a_store()
     file = small.log.queue.files[0]
     at = file.view.obj.find(BLANK_MAGIC.to_bytes(4))  # type: ignore[attr-defined]
@@ -89,7 +89,7 @@ def test_a_blank_with_a_damaged_magic_still_ends_its_file() -> None:
     assert everything(DispatchReader(small.log, ()), small, 7) == entries
 
 
-def test_reading_goes_on_where_the_log_begins_when_files_are_gone() -> None:
+def test_reading_continues_at_the_min_offset_after_files_were_deleted() -> None:
     small, entries = a_store()
     small.log.queue.drop_below(small.log.queue.files[1].first_offset)
     part = DispatchReader(small.log, ()).read(0, 3)
@@ -97,7 +97,7 @@ def test_reading_goes_on_where_the_log_begins_when_files_are_gone() -> None:
     assert part.entries == [entry for entry in entries if entry.physical_offset >= first][:3]
 
 
-def test_a_file_that_is_deleted_while_it_is_read_is_passed_over(
+def test_a_file_deleted_during_the_read_is_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     small, _ = a_store()
@@ -112,7 +112,7 @@ def test_a_file_that_is_deleted_while_it_is_read_is_passed_over(
     assert (part.entries, part.next_offset) == ([], second.first_offset)
 
 
-def test_a_file_that_cannot_be_read_is_the_disks_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_log_file_is_a_disk_error(monkeypatch: pytest.MonkeyPatch) -> None:
     small, _ = a_store(10)
 
     def broken(count: int, position: int) -> bytes:
@@ -123,7 +123,7 @@ def test_a_file_that_cannot_be_read_is_the_disks_failure(monkeypatch: pytest.Mon
         DispatchReader(small.log, ()).read(0, 3)
 
 
-def test_who_is_behind_is_not_fed_until_it_has_caught_up() -> None:
+def test_a_lagging_target_gets_no_new_records_until_it_has_caught_up() -> None:
     small, entries = a_store(20)
     end = small.log.end_offset
     late, early = Noting("late", entries[5].physical_offset), Noting("early", end)
@@ -142,7 +142,7 @@ def test_who_is_behind_is_not_fed_until_it_has_caught_up() -> None:
     assert dispatcher.followers == (late, early) and not lagging.behind
 
 
-def test_who_has_no_time_stops_between_two_slices() -> None:
+def test_catch_up_can_be_stopped_between_two_slices() -> None:
     small, _ = a_store(SLICE_RECORDS * 3)
     late = Noting()
     dispatcher = Dispatcher(small.store.consume_queues)
@@ -154,7 +154,7 @@ def test_who_has_no_time_stops_between_two_slices() -> None:
     assert lagging.behind == {"noting"} and dispatcher.followers == ()
 
 
-def test_everything_is_caught_up_in_slices_whatever_their_number() -> None:
+def test_catch_up_takes_as_many_slices_as_it_needs() -> None:
     small, _ = a_store(SLICE_RECORDS * 2 + 3)
     late = Noting()
     dispatcher = Dispatcher(small.store.consume_queues)

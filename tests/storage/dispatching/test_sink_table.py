@@ -60,7 +60,9 @@ def table(log: TransactionLog) -> SinkTable:
     return made
 
 
-def test_the_last_message_of_a_lane_counts(log: TransactionLog, table: SinkTable) -> None:
+def test_the_last_message_of_a_lane_sets_its_progress(
+    log: TransactionLog, table: SinkTable
+) -> None:
     for mark in (marked(0), marked(1), marked(0, partition=1), marked(0, batch=1)):
         table.dispatch([log.append(record(mark))])
     table.dispatch([log.append(record(marked(1), topic="Other")), log.plain()])
@@ -71,7 +73,9 @@ def test_the_last_message_of_a_lane_counts(log: TransactionLog, table: SinkTable
     assert table.covered_offset == log.log.end_offset
 
 
-def test_copies_and_what_is_older_say_nothing(log: TransactionLog, table: SinkTable) -> None:
+def test_copies_and_older_messages_do_not_change_progress(
+    log: TransactionLog, table: SinkTable
+) -> None:
     table.dispatch([log.append(record(marked(5, batch=2)))])
     known = table.find(Lane("q", 0, "Topic"))
     table.dispatch([log.append(record(marked(9, batch=9), offset=0))])
@@ -80,7 +84,9 @@ def test_copies_and_what_is_older_say_nothing(log: TransactionLog, table: SinkTa
     assert found == known
 
 
-def test_messages_of_clients_with_an_ipv6_address_are_not_read_again(log: TransactionLog) -> None:
+def test_sink_messages_of_ipv6_clients_are_dispatched_without_another_read(
+    log: TransactionLog,
+) -> None:
     commit_log, read = log.log, []
 
     def view(offset: int, count: int) -> memoryview:
@@ -96,13 +102,15 @@ def test_messages_of_clients_with_an_ipv6_address_are_not_read_again(log: Transa
     assert read == [last.physical_offset]
 
 
-def test_a_delayed_message_belongs_to_its_real_topic(log: TransactionLog, table: SinkTable) -> None:
+def test_a_delayed_sink_message_counts_for_its_real_topic(
+    log: TransactionLog, table: SinkTable
+) -> None:
     waiting = record(marked(0), topic="SCHEDULE_TOPIC_XXXX", more=b"REAL_TOPIC\x01Orders")
     table.dispatch([log.append(waiting)])
     assert [lane.topic for lane in table.lanes()] == ["Orders"]
 
 
-def test_the_file_shortens_what_is_read_at_a_start(log: TransactionLog, table: SinkTable) -> None:
+def test_a_saved_table_shortens_the_read_at_a_start(log: TransactionLog, table: SinkTable) -> None:
     table.dispatch([log.append(record(marked(0))), log.plain()])
     saved(log, table)
     again = table_of(log)
@@ -112,7 +120,7 @@ def test_the_file_shortens_what_is_read_at_a_start(log: TransactionLog, table: S
     assert list(again.lanes()) == list(table.lanes())
 
 
-def test_nothing_is_saved_of_what_is_not_on_disk(log: TransactionLog, table: SinkTable) -> None:
+def test_records_not_yet_synced_are_not_saved(log: TransactionLog, table: SinkTable) -> None:
     table.dispatch([log.append(record(marked(0)))])
     assert table.unsynced(at_once=True) is None
     log.log.sync(log.log.end_offset)
@@ -128,7 +136,7 @@ def test_nothing_is_saved_of_what_is_not_on_disk(log: TransactionLog, table: Sin
     assert table.unsynced(at_once=True) is not None
 
 
-def test_it_is_saved_when_the_log_has_grown(log: TransactionLog, table: SinkTable) -> None:
+def test_the_table_is_saved_after_the_log_has_grown(log: TransactionLog, table: SinkTable) -> None:
     table.dispatch([log.plain()])
     saved(log, table)
     plain = log.plain()
@@ -151,7 +159,7 @@ def test_it_is_saved_when_the_log_has_grown(log: TransactionLog, table: SinkTabl
         (b"[1]\n3ab9ea12\n", "it is damaged"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_not_believed(
+def test_an_invalid_sink_table_file_is_ignored(
     log: TransactionLog, table: SinkTable, data: bytes | None, reason: str
 ) -> None:
     table.dispatch([log.append(record(marked(0)))])
@@ -167,7 +175,7 @@ def test_a_file_that_cannot_be_used_is_not_believed(
     assert again.lanes() == table.lanes()
 
 
-def test_the_file_of_another_log_is_not_believed(log: TransactionLog, table: SinkTable) -> None:
+def test_a_sink_table_file_of_another_log_is_ignored(log: TransactionLog, table: SinkTable) -> None:
     table.dispatch([log.append(record(marked(0)))])
     saved(log, table)
     end = log.log.end_offset
@@ -179,7 +187,7 @@ def test_the_file_of_another_log_is_not_believed(log: TransactionLog, table: Sin
     assert "another record" in stranger.load(0, end)
 
 
-def test_lanes_are_forgotten_by_age_and_by_number(log: TransactionLog) -> None:
+def test_lanes_are_dropped_by_age_and_by_count(log: TransactionLog) -> None:
     table = table_of(log, replace(CONFIG, sink_progress_days=2, sink_progress_max=3))
     table.load(0, 0)
     for partition in range(4):
@@ -195,7 +203,7 @@ def test_lanes_are_forgotten_by_age_and_by_number(log: TransactionLog) -> None:
     assert [lane.partition for lane in table.lanes()] == [1]
 
 
-def test_an_account_with_very_many_lanes_has_its_own_ones_forgotten(log: TransactionLog) -> None:
+def test_an_account_with_too_many_lanes_loses_only_its_own(log: TransactionLog) -> None:
     """Others' queries would store again what they repeat."""
     table = table_of(log, replace(CONFIG, sink_progress_max=4))
     table.load(0, 0)
@@ -220,7 +228,7 @@ def test_an_account_with_very_many_lanes_has_its_own_ones_forgotten(log: Transac
     assert Lane("q", 0, "Topic", "aa") in again.lanes()
 
 
-def test_numbers_below_one_are_refused() -> None:
+def test_sink_progress_settings_below_1_are_refused() -> None:
     for name in ("sink_progress_days", "sink_progress_max"):
         with pytest.raises(StoreError, match="must be 1 or more"):
             replace(CONFIG, **{name: 0})  # type: ignore[arg-type]
@@ -323,11 +331,11 @@ def replay(seed: int, *, ahead: bool = False) -> set[str]:
 
 
 @pytest.mark.trial(short=20, long=1000)
-def test_the_table_is_that_of_the_log_after_every_power_cut(seed: int) -> None:
+def test_the_sink_table_agrees_with_the_log_after_every_power_cut(seed: int) -> None:
     assert replay(seed) <= {"", NO_SINK_FILE}
 
 
-def test_a_file_that_ran_ahead_of_the_log_would_not_be_believed() -> None:
+def test_a_sink_table_file_ahead_of_the_log_is_ignored() -> None:
     """Waiting until the log is on disk is needed: or all of the log would have to be read again."""
     doubts = [doubt for seed in range(30) for doubt in replay(seed, ahead=True)]
     assert [doubt for doubt in doubts if doubt.startswith("it reaches")]

@@ -18,5 +18,7 @@ from storage.dispatching.unreadable_numbers import has_unreadable_delay
         (b"", False),
     ],
 )
-def test_a_delay_that_java_cannot_parse_is_seen(properties: bytes, is_unreadable: bool) -> None:
+def test_a_delay_level_that_java_cannot_parse_is_detected(
+    properties: bytes, is_unreadable: bool
+) -> None:
     assert has_unreadable_delay(properties) is is_unreadable

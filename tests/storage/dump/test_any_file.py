@@ -89,9 +89,7 @@ def test_every_unit_and_entry_of_a_golden_store_is_shown(name: str, tmp_path: Pa
         ("config/topics.json", "config file"),
     ],
 )
-def test_a_file_that_was_copied_elsewhere_is_known_by_its_content(
-    place: str, kind: str, tmp_path: Path
-) -> None:
+def test_a_copied_file_is_recognized_by_its_content(place: str, kind: str, tmp_path: Path) -> None:
     root = store("clean", tmp_path)
     source = sorted(root.glob(place))[0]
     target = tmp_path / "saved.bin"
@@ -102,13 +100,13 @@ def test_a_file_that_was_copied_elsewhere_is_known_by_its_content(
     ]
 
 
-def test_an_extension_is_known_by_its_content_too(tmp_path: Path) -> None:
+def test_an_extension_file_is_recognized_by_its_content(tmp_path: Path) -> None:
     source = store("ext", tmp_path) / "consumequeue_ext/GS_Sql/0/00000000000000000000"
     shutil.copyfile(source, tmp_path / "saved.bin")
     assert items(tmp_path / "saved.bin")[0].kind == "consume queue extension file"
 
 
-def test_damage_is_shown_and_what_follows_too(tmp_path: Path) -> None:
+def test_damage_is_shown_with_the_items_after_it(tmp_path: Path) -> None:
     path = store("clean", tmp_path) / "commitlog" / "00000000000000000000"
     whole = of_kind("record", items(path))
     data = bytearray(path.read_bytes())
@@ -145,7 +143,7 @@ def test_a_part_of_a_file_is_shown(tmp_path: Path) -> None:
     assert [each["number"] for each in found] == [7, 8]
 
 
-def test_long_runs_of_nothing_are_one_item(tmp_path: Path) -> None:
+def test_long_runs_of_zeros_are_one_item(tmp_path: Path) -> None:
     path = store("clean", tmp_path) / "consumequeue" / "GS_Tx" / "0" / "00000000000000000000"
     found = items(path)
     assert [item.kind for item in found] == [
@@ -154,7 +152,7 @@ def test_long_runs_of_nothing_are_one_item(tmp_path: Path) -> None:
     assert of_kind("empty units", found) == [{"queue_offset": 2, "count": 298}]
 
 
-def test_delays_and_extensions_are_told_apart_from_tags(tmp_path: Path) -> None:
+def test_due_times_and_extension_addresses_are_shown_apart_from_tag_codes(tmp_path: Path) -> None:
     root = store("clean", tmp_path) / "consumequeue"
     assert "due 2026-11-20" in text(root / "SCHEDULE_TOPIC_XXXX/0/00000000000000000000")
     assert "meaning" not in text(root / "GS_Tx/0/00000000000000000000")
@@ -162,7 +160,7 @@ def test_delays_and_extensions_are_told_apart_from_tags(tmp_path: Path) -> None:
     assert "extension at 34" in text(root / "GS_Sql/0/00000000000000000000")
 
 
-def test_a_checkpoint_shows_our_part_of_it(tmp_path: Path) -> None:
+def test_a_checkpoint_is_shown_with_the_durable_offset(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     checkpoint = Checkpoint(RealDisk(), str(path))
     checkpoint.load()
@@ -181,7 +179,7 @@ def test_a_checkpoint_shows_our_part_of_it(tmp_path: Path) -> None:
     assert path.read_bytes() == data[:4095], "nothing is repaired"
 
 
-def test_a_transaction_table_and_its_redo_log(tmp_path: Path) -> None:
+def test_a_transaction_table_and_its_redo_log_are_shown(tmp_path: Path) -> None:
     directory = tmp_path / "transaction" / "statetable"
     directory.mkdir(parents=True)
     units = STATE_UNIT.pack(100, 300, 1_795_189_509, -5, PREPARED)
@@ -206,7 +204,7 @@ def test_a_transaction_table_and_its_redo_log(tmp_path: Path) -> None:
     assert "crc: wrong" in text(log.path)
 
 
-def test_config_files_and_what_their_checksums_say(tmp_path: Path) -> None:
+def test_config_files_are_shown_with_their_checksum_state(tmp_path: Path) -> None:
     path = tmp_path / "consumerOffset.json"
     disk = RealDisk()
     for number in (1, 2):
@@ -229,7 +227,7 @@ def test_config_files_and_what_their_checksums_say(tmp_path: Path) -> None:
     assert "without effect" in text(f"{path}.crc")
 
 
-def test_the_record_of_a_clean_stop(tmp_path: Path) -> None:
+def test_the_record_of_a_clean_stop_is_shown(tmp_path: Path) -> None:
     small = SmallStore()
     small.send(4)
     small.store.close()
@@ -245,7 +243,7 @@ def test_the_record_of_a_clean_stop(tmp_path: Path) -> None:
     assert "wrong" in "\n".join(lines_of(dump(small.disk, path)))
 
 
-def test_a_store_that_is_open_is_summed_up() -> None:
+def test_an_open_store_is_summarized() -> None:
     small = SmallStore()
     small.send(30)
     small.store.consume_queues.sync_all()
@@ -259,7 +257,7 @@ def test_a_store_that_is_open_is_summed_up() -> None:
     assert kinds == ["directory"]
 
 
-def test_every_file_that_a_broker_leaves_is_shown_as_what_it_is() -> None:
+def test_every_file_of_a_broker_is_shown_by_its_kind() -> None:
     small = SmallStore()
     small.send(30)
     for name in ("replica", "rebuild"):
@@ -310,7 +308,7 @@ def test_every_file_that_a_broker_leaves_is_shown_as_what_it_is() -> None:
         ("index/*", 2),
     ],
 )
-def test_what_begins_behind_the_end_is_said_in_a_sentence(
+def test_a_start_beyond_the_file_end_is_a_one_sentence_error(
     place: str, last: int, tmp_path: Path
 ) -> None:
     path = sorted(store("clean", tmp_path).glob(place))[0]
@@ -320,7 +318,7 @@ def test_what_begins_behind_the_end_is_said_in_a_sentence(
             items(path, from_number=beyond)
 
 
-def test_what_is_shown_as_a_whole_has_no_part(tmp_path: Path) -> None:
+def test_a_range_of_an_indivisible_file_is_refused(tmp_path: Path) -> None:
     root = store("clean", tmp_path)
     for path in (root, root / "checkpoint", root / "config" / "topics.json"):
         with pytest.raises(DumpError, match=r"as a whole.*\.$"):
@@ -328,7 +326,7 @@ def test_what_is_shown_as_a_whole_has_no_part(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"\0" * 10_000, b"\x7fELF" + bytes(range(200))])
-def test_what_is_no_file_of_a_store_is_said_in_a_sentence(data: bytes, tmp_path: Path) -> None:
+def test_a_foreign_file_is_a_one_sentence_error(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "something"
     path.write_bytes(data)
     with pytest.raises(DumpError, match=r"is not a file of a store.*\.$"):
@@ -350,7 +348,7 @@ def test_no_damage_makes_a_dump_fail(tmp_path: Path, seed: int) -> None:
     assert text(root)
 
 
-def test_nothing_that_a_terminal_obeys_is_printed() -> None:
+def test_terminal_control_characters_are_not_printed() -> None:
     assert plain("a\x1b[2Jb\n") == "a\\x1b[2Jb\\n"
     assert shortened(b"\x1b[2J") == "0x1b5b324a"
     assert shortened("ä\nö".encode()) == "ä\\nö"

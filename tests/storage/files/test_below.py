@@ -27,7 +27,7 @@ def test_any_other_name_stays_below_its_folder(name: str) -> None:
     assert below("/folder", "a", name) == f"/folder/a/{name}"
 
 
-def test_a_link_that_leads_out_of_its_folder_is_refused(tmp_path: Path) -> None:
+def test_a_link_out_of_its_folder_is_refused(tmp_path: Path) -> None:
     folder, outside = tmp_path / "folder", tmp_path / "folder-beside"
     for each in (folder, outside, folder / "inside"):
         each.mkdir()
@@ -42,7 +42,7 @@ def test_a_link_that_leads_out_of_its_folder_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("topic", FORGED)
-def test_a_topic_that_is_no_folder_is_not_taken_from_our_own_lists(topic: str) -> None:
+def test_a_topic_that_is_not_a_folder_name_is_skipped_in_stored_lists(topic: str) -> None:
     disk = FakeDisk()
     QueueList(config(), disk).save([("A", 0), (topic, 0)])
     assert QueueList(config(), disk).load() == frozenset()

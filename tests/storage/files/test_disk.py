@@ -25,7 +25,7 @@ def a_file(at_hand: DiskAtHand, name: str = "file") -> DiskFile:
     return at_hand.disk.open(f"{at_hand.root}/{name}", create=True)
 
 
-def test_bytes_come_back_from_where_they_were_written(at_hand: DiskAtHand) -> None:
+def test_written_bytes_are_read_back(at_hand: DiskAtHand) -> None:
     file = a_file(at_hand)
     assert file.path == f"{at_hand.root}/file"
     assert file.size() == 0 and file.pread(10, 0) == b""
@@ -43,7 +43,7 @@ def test_bytes_come_back_from_where_they_were_written(at_hand: DiskAtHand) -> No
         file.pread(1, 0)
 
 
-def test_a_missing_file_is_not_made_unless_asked(at_hand: DiskAtHand) -> None:
+def test_a_missing_file_is_created_only_on_request(at_hand: DiskAtHand) -> None:
     with pytest.raises(FileNotFoundError):
         at_hand.disk.open(f"{at_hand.root}/file")
     with pytest.raises(FileNotFoundError):
@@ -51,12 +51,12 @@ def test_a_missing_file_is_not_made_unless_asked(at_hand: DiskAtHand) -> None:
     assert at_hand.disk.listdir(at_hand.root) == []
 
 
-def test_a_file_that_is_there_is_opened_as_it_is(at_hand: DiskAtHand) -> None:
+def test_an_existing_file_is_opened_unchanged(at_hand: DiskAtHand) -> None:
     a_file(at_hand).pwrite(b"kept", 0)
     assert a_file(at_hand).pread(10, 0) == b"kept"
 
 
-def test_allocated_and_sized_files_read_as_zeros_and_keep_what_they_hold(
+def test_allocating_and_sizing_add_zeros_and_keep_existing_bytes(
     at_hand: DiskAtHand,
 ) -> None:
     allocated, sized = a_file(at_hand, "allocated"), a_file(at_hand, "sized")
@@ -73,7 +73,7 @@ def test_allocated_and_sized_files_read_as_zeros_and_keep_what_they_hold(
     assert sized.pread(10, 0) == b"ke\0\0"
 
 
-def test_where_data_may_begin_is_not_behind_it(at_hand: DiskAtHand) -> None:
+def test_the_data_search_never_skips_data(at_hand: DiskAtHand) -> None:
     file = a_file(at_hand)
     file.set_size(1 << 20)
     file.pwrite(b"x", 500_000)
@@ -83,7 +83,7 @@ def test_where_data_may_begin_is_not_behind_it(at_hand: DiskAtHand) -> None:
     assert file.data_after(1 << 20) is None
 
 
-def test_what_was_just_written_is_cached_and_so_is_what_lies_behind_the_end(
+def test_written_bytes_and_bytes_past_the_end_count_as_cached(
     at_hand: DiskAtHand,
 ) -> None:
     file = a_file(at_hand)
@@ -93,7 +93,7 @@ def test_what_was_just_written_is_cached_and_so_is_what_lies_behind_the_end(
     assert file.is_cached(299_990, 1_000_000)
 
 
-def test_bytes_that_are_not_there_may_be_asked_for_ahead(at_hand: DiskAtHand) -> None:
+def test_readahead_past_the_end_is_allowed(at_hand: DiskAtHand) -> None:
     file = a_file(at_hand)
     file.pwrite(bytes(300_000), 0)
     file.read_ahead(0, 300_000)
@@ -107,7 +107,7 @@ def test_maps_of_an_empty_file_are_empty(at_hand: DiskAtHand) -> None:
     assert len(file.view()) == len(file.writable_view()) == 0
 
 
-def test_a_map_shows_the_whole_file_and_what_is_written_later(at_hand: DiskAtHand) -> None:
+def test_a_map_shows_the_whole_file_and_later_writes(at_hand: DiskAtHand) -> None:
     file = a_file(at_hand)
     file.allocate(5000)
     view, writable = file.view(), file.writable_view()
@@ -117,7 +117,7 @@ def test_a_map_shows_the_whole_file_and_what_is_written_later(at_hand: DiskAtHan
     assert bytes(view[:2]) == file.pread(2, 0) == b"ok" and bytes(view[4990:4995]) == b"later"
 
 
-def test_a_map_stays_valid_when_its_file_is_closed_and_gone(at_hand: DiskAtHand) -> None:
+def test_a_map_stays_valid_after_its_file_is_closed_and_deleted(at_hand: DiskAtHand) -> None:
     file = a_file(at_hand)
     file.pwrite(b"kept", 0)
     view = file.view()
@@ -143,7 +143,7 @@ def test_a_file_opened_for_reading_only_refuses_writes(at_hand: DiskAtHand, writ
     assert file.pread(10, 0) == b"text" and bytes(file.view()) == b"text"
 
 
-def test_maps_hurry_a_collector_that_has_to_end_them(
+def test_each_map_reports_its_memory_to_the_garbage_collector(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """On PyPy each dead map kept a descriptor, and a broker with many queues ran out of them."""
@@ -171,7 +171,7 @@ def test_names_are_listed_in_order(at_hand: DiskAtHand) -> None:
     disk.make_dirs(f"{root}/a/b")  # those that are there already are no mistake
 
 
-def test_names_move_and_go(at_hand: DiskAtHand) -> None:
+def test_files_can_be_renamed_and_deleted(at_hand: DiskAtHand) -> None:
     disk, root = at_hand.disk, at_hand.root
     a_file(at_hand, "old").pwrite(b"moved", 0)
     a_file(at_hand, "new").pwrite(b"replaced", 0)
@@ -186,7 +186,7 @@ def test_names_move_and_go(at_hand: DiskAtHand) -> None:
         disk.rename(f"{root}/old", f"{root}/new")
 
 
-def test_a_tree_goes_with_all_that_is_in_it_and_nothing_else(at_hand: DiskAtHand) -> None:
+def test_removing_a_tree_removes_only_its_content(at_hand: DiskAtHand) -> None:
     disk, root = at_hand.disk, at_hand.root
     for directory in ("tree/deep", "tree2"):
         disk.make_dirs(f"{root}/{directory}")
@@ -203,14 +203,14 @@ def test_a_file_cannot_be_synced_as_a_directory(at_hand: DiskAtHand) -> None:
             at_hand.disk.sync_directory(f"{at_hand.root}/{path}")
 
 
-def test_a_file_knows_when_it_was_written(at_hand: DiskAtHand) -> None:
+def test_a_file_reports_its_modification_time(at_hand: DiskAtHand) -> None:
     file = a_file(at_hand)
     file.pwrite(b"x", 0)
     at_hand.wind_clock_of(file.path, 1_700_000_000_123)
     assert at_hand.disk.modified_ms(file.path) == 1_700_000_000_123
 
 
-def test_a_file_gets_the_access_of_another_one(at_hand: DiskAtHand) -> None:
+def test_access_rights_are_copied_from_another_file(at_hand: DiskAtHand) -> None:
     source, target = a_file(at_hand, "source"), a_file(at_hand, "target")
     target.pwrite(b"its own", 0)
     for mode in (0o600, 0o664):
@@ -233,7 +233,7 @@ def test_a_path_is_followed_through_links(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_byte_0_is_refused_while_another_process_has_it(at_hand: DiskAtHand) -> None:
+def test_a_lock_on_byte_0_is_refused_while_another_process_holds_it(at_hand: DiskAtHand) -> None:
     file = a_file(at_hand)
     with at_hand.locked_elsewhere(file.path):
         assert not file.lock_byte()
@@ -241,7 +241,7 @@ def test_byte_0_is_refused_while_another_process_has_it(at_hand: DiskAtHand) -> 
     file.close()
 
 
-def test_a_root_is_claimed_once_in_the_process_by_whatever_name(at_hand: DiskAtHand) -> None:
+def test_a_root_is_claimed_once_in_a_process_under_all_its_names(at_hand: DiskAtHand) -> None:
     disk, root = at_hand.disk, at_hand.root
     assert disk.claim(root)
     assert not disk.claim(root + "/.")
@@ -253,7 +253,7 @@ def test_a_root_is_claimed_once_in_the_process_by_whatever_name(at_hand: DiskAtH
     disk.release(root)  # once more is no mistake
 
 
-def test_a_root_is_claimed_behind_a_link_too(tmp_path: Path) -> None:
+def test_a_root_is_claimed_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
     assert RealDisk().claim(str(tmp_path))
     assert not RealDisk().claim(str(tmp_path / "link"))
@@ -298,14 +298,14 @@ def test_capacity_excludes_blocks_reserved_for_root(
     assert RealDisk().usage_ratio("/store") == 0.0
 
 
-def test_a_disk_in_memory_has_what_was_given_to_it() -> None:
+def test_an_in_memory_disk_has_the_given_capacity() -> None:
     at_hand = FakeAtHand()
     at_hand.fake.capacity_bytes = 4 * 4096
     a_file(at_hand).pwrite(b"x", 0)
     assert at_hand.disk.usage_ratio("/") == 0.25 and at_hand.disk.capacity("/") == (16384, 12288)
 
 
-def test_a_file_system_that_cannot_tell_counts_as_memory(
+def test_without_mincore_all_pages_count_as_cached(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
@@ -318,7 +318,9 @@ def test_a_file_system_that_cannot_tell_counts_as_memory(
         assert RealDisk().open(str(tmp_path / "file")).is_cached(0, 1) is is_cached
 
 
-def test_what_is_cached_in_part_is_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_partly_cached_bytes_count_as_not_cached(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """The kernel gives what it has and refuses the rest; nothing is waited for."""
     asked: list[tuple[int, int, int]] = []
 
@@ -334,7 +336,7 @@ def test_what_is_cached_in_part_is_not(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert asked == [(size, at, os.RWF_NOWAIT) for size, at in ((4096, 0), (8192, 0), (4096, 4096))]
 
 
-def test_a_write_and_a_read_that_stop_short_go_on(
+def test_short_reads_and_writes_are_continued(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = a_file(RealAtHand(tmp_path))
@@ -348,7 +350,7 @@ def test_a_write_and_a_read_that_stop_short_go_on(
         file.pwrite(b"x", 0)
 
 
-def test_a_lock_that_fails_otherwise_is_an_error(
+def test_another_locking_failure_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def fail(*_: object) -> None:
@@ -359,7 +361,7 @@ def test_a_lock_that_fails_otherwise_is_an_error(
         a_file(RealAtHand(tmp_path)).lock_byte()
 
 
-def test_files_and_directories_are_not_for_others(tmp_path: Path) -> None:
+def test_files_and_directories_are_not_accessible_to_others(tmp_path: Path) -> None:
     disk = RealDisk()
     disk.make_dirs(str(tmp_path / "a" / "b"))
     disk.open(str(tmp_path / "a" / "file"), create=True).close()

@@ -221,7 +221,7 @@ def test_the_real_disk_makes_the_calls_in_order(
 
 
 @pytest.mark.parametrize("name", PROMISES)
-def test_the_forgetful_disk_keeps_it_whatever_the_power_cut(name: str) -> None:
+def test_each_durable_operation_survives_every_simulated_power_cut(name: str) -> None:
     promise, disk = PROMISES[name], FakeDisk()
     made(disk, "/root")
     promise.do(disk, "/root")
@@ -229,7 +229,7 @@ def test_the_forgetful_disk_keeps_it_whatever_the_power_cut(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROMISES)
-def test_without_the_sync_it_would_not_be_kept(name: str) -> None:
+def test_each_durable_operation_can_be_lost_without_its_sync(name: str) -> None:
     promise, disk = PROMISES[name], FakeDisk()
     made(disk, "/root")
     disk.without_sync = True
@@ -257,7 +257,7 @@ def test_directories_are_not_synced_without_a_request(
     assert not all(disk.crashed(seed).is_dir("/a/b") for seed in SEEDS)
 
 
-def test_the_access_of_a_file_is_on_disk_at_once(
+def test_access_rights_of_a_file_are_synced_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk, root = RealDisk(), str(tmp_path)

@@ -92,13 +92,13 @@ def test_stores_through_a_writable_map_are_unsynced_writes() -> None:
     assert {disk.crashed(seed).read_bytes("/file")[:4] for seed in SEEDS} == {b"slot"}
 
 
-def test_the_same_seed_gives_the_same_disk() -> None:
+def test_one_seed_always_gives_the_same_disk() -> None:
     disk = FakeDisk()
     a_file(disk).pwrite(b"x" * 4 * PAGE_BYTES, 0)
     assert disk.crashed(7).read_bytes("/file") == disk.crashed(7).read_bytes("/file")
 
 
-def test_without_sync_nothing_is_certain() -> None:
+def test_without_a_sync_anything_may_be_lost() -> None:
     disk = FakeDisk()
     file = a_file(disk)
     disk.without_sync = True
@@ -107,7 +107,7 @@ def test_without_sync_nothing_is_certain() -> None:
     assert {disk.crashed(seed).read_bytes("/file")[:1] for seed in SEEDS} == {b"\0", b"x"}
 
 
-def test_a_killed_process_loses_nothing_that_was_written() -> None:
+def test_a_killed_process_loses_no_written_byte() -> None:
     disk = FakeDisk()
     disk.make_dirs("/a/b")
     disk.open("/a/b/file", create=True).pwrite(b"unsynced", 0)
@@ -116,7 +116,7 @@ def test_a_killed_process_loses_nothing_that_was_written() -> None:
     assert after.crashed(0).read_bytes("/a/b/file") == b"unsynced"
 
 
-def test_a_full_disk_refuses_new_blocks_only() -> None:
+def test_a_full_disk_refuses_only_new_blocks() -> None:
     disk = FakeDisk(capacity_bytes=2 * PAGE_BYTES)
     file = disk.open("/file", create=True)
     file.set_size(100 * PAGE_BYTES)
@@ -131,7 +131,7 @@ def test_a_full_disk_refuses_new_blocks_only() -> None:
     assert disk.usage_ratio("/") == 0.0
 
 
-def test_an_ordered_failure_comes_once() -> None:
+def test_a_requested_failure_happens_once() -> None:
     disk = FakeDisk()
     file = a_file(disk)
     disk.fail_next("sync", OSError(errno.EIO, "broken"))
@@ -157,7 +157,7 @@ def test_a_lock_is_free_again_once_its_file_is_closed() -> None:
     assert second.lock_byte()
 
 
-def test_directories_hold_what_was_made_in_them() -> None:
+def test_directories_list_the_files_created_in_them() -> None:
     disk = FakeDisk()
     disk.make_dirs("/a/b")
     disk.open("/a/one", create=True)
@@ -169,7 +169,7 @@ def test_directories_hold_what_was_made_in_them() -> None:
         disk.open("/a/one", create=True)
 
 
-def test_what_was_forgotten_is_cached_again_once_it_is_read_or_written() -> None:
+def test_evicted_pages_are_cached_again_after_a_read_or_write() -> None:
     disk = FakeDisk()
     disk.make_dirs("/d")
     file = disk.open("/d/file", create=True)

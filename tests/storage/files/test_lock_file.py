@@ -39,7 +39,7 @@ def test_a_store_has_one_owner_in_a_process(place: tuple[Disk, StoreConfig]) -> 
     second.release()
 
 
-def test_the_lock_file_says_lock(place: tuple[Disk, StoreConfig]) -> None:
+def test_the_lock_file_contains_the_word_lock(place: tuple[Disk, StoreConfig]) -> None:
     disk, config = place
     lock = StoreLock(config, disk)
     lock.acquire()
@@ -64,7 +64,7 @@ def test_a_store_in_use_by_another_process_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_another_process_is_refused_while_we_have_it(tmp_path: Path) -> None:
+def test_another_process_cannot_open_our_store(tmp_path: Path) -> None:
     config = StoreConfig(root=str(tmp_path))
     lock = StoreLock(config, RealDisk())
     lock.acquire()
@@ -77,13 +77,13 @@ def test_another_process_is_refused_while_we_have_it(tmp_path: Path) -> None:
     lock.release()
 
 
-def test_a_directory_that_cannot_be_made_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_a_one_sentence_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreError, match="cannot create the store directory"):
         StoreLock(StoreConfig(root=str(tmp_path / "file" / "store")), RealDisk()).acquire()
 
 
-def test_abort_is_there_from_start_to_clean_stop(place: tuple[Disk, StoreConfig]) -> None:
+def test_the_abort_file_exists_from_start_to_clean_stop(place: tuple[Disk, StoreConfig]) -> None:
     disk, config = place
     disk.make_dirs(config.root)
     assert was_stopped_cleanly(config, disk)
@@ -95,7 +95,7 @@ def test_abort_is_there_from_start_to_clean_stop(place: tuple[Disk, StoreConfig]
     assert was_stopped_cleanly(config, disk)
 
 
-def test_abort_survives_a_power_cut() -> None:
+def test_the_abort_file_survives_a_power_cut() -> None:
     disk, config = FakeDisk(), StoreConfig(root="/store")
     disk.make_dirs(config.root)
     create_abort(config, disk)

@@ -28,7 +28,7 @@ def made(place: tuple[Disk, str], *, sparse: bool = False) -> MappedFile:
     return create_mapped_file(disk, directory, 0, FILE_BYTES, sparse=sparse)
 
 
-def test_a_name_is_the_first_offset_in_twenty_digits() -> None:
+def test_a_file_name_is_its_first_offset_in_twenty_digits() -> None:
     assert file_name(131_072) == "00000000000000131072"
     assert first_offset_of("00000000000000131072") == 131_072
 
@@ -49,7 +49,7 @@ def test_a_new_file_has_its_full_size_and_is_all_zeros(
     file.close()
 
 
-def test_the_map_shows_what_is_written_after_it_was_made(place: tuple[Disk, str]) -> None:
+def test_the_map_shows_later_writes(place: tuple[Disk, str]) -> None:
     file = made(place)
     part = file.slice(100, 5)
     file.write(b"later", 100)
@@ -69,7 +69,7 @@ def test_a_view_outlives_the_file(place: tuple[Disk, str]) -> None:
 
 
 @pytest.mark.parametrize("position, count", [(-1, 4), (FILE_BYTES - 3, 4), (0, FILE_BYTES + 1)])
-def test_nothing_is_read_or_written_outside_the_file(
+def test_reads_and_writes_outside_the_file_are_refused(
     place: tuple[Disk, str], position: int, count: int
 ) -> None:
     file = made(place)
@@ -80,7 +80,7 @@ def test_nothing_is_read_or_written_outside_the_file(
     file.close()
 
 
-def test_zeroing_clears_the_rest_and_leaves_what_is_before(place: tuple[Disk, str]) -> None:
+def test_zeroing_clears_the_rest_and_keeps_earlier_bytes(place: tuple[Disk, str]) -> None:
     file = made(place)
     file.write(b"k" * 5000, 0)
     file.write(b"x" * 10, 9000)
@@ -91,7 +91,7 @@ def test_zeroing_clears_the_rest_and_leaves_what_is_before(place: tuple[Disk, st
     file.close()
 
 
-def test_zeroing_leaves_holes_alone(tmp_path: Path) -> None:
+def test_zeroing_keeps_holes_sparse(tmp_path: Path) -> None:
     file = create_mapped_file(RealDisk(), str(tmp_path), 0, 64 << 20, sparse=True)
     file.write(b"end", (64 << 20) - 3)
     file.zero_from(0)
@@ -100,7 +100,7 @@ def test_zeroing_leaves_holes_alone(tmp_path: Path) -> None:
     file.close()
 
 
-def test_no_file_is_left_when_the_disk_has_no_room_for_it() -> None:
+def test_a_full_disk_leaves_no_partial_file() -> None:
     disk = FakeDisk(capacity_bytes=FILE_BYTES - 1)
     disk.make_dirs("/log")
     with pytest.raises(OSError) as caught:
@@ -109,7 +109,7 @@ def test_no_file_is_left_when_the_disk_has_no_room_for_it() -> None:
     assert disk.listdir("/log") == []
 
 
-def test_a_made_file_survives_a_power_cut() -> None:
+def test_a_created_file_survives_a_power_cut() -> None:
     disk = FakeDisk()
     disk.make_dirs("/log")
     create_mapped_file(disk, "/log", 0, FILE_BYTES, sparse=False)

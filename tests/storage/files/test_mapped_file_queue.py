@@ -37,7 +37,7 @@ def test_files_are_found_by_any_offset_inside_them() -> None:
     assert queue.find(-1) is None
 
 
-def test_what_was_written_is_there_after_loading_again() -> None:
+def test_written_bytes_are_found_after_reloading() -> None:
     disk = FakeDisk()
     queue = a_queue(disk, files=2)
     queue.files[1].write(b"hello", 7)
@@ -55,7 +55,7 @@ def test_a_slice_must_lie_in_one_file() -> None:
         queue.slice(8192, 1)
 
 
-def test_a_file_of_another_size_is_refused_with_one_sentence() -> None:
+def test_a_file_of_another_size_is_a_one_sentence_error() -> None:
     disk = FakeDisk()
     a_queue(disk, files=2)
     other = MappedFileQueue(disk, "/log", 8192, "mappedFileSizeCommitLog")
@@ -64,7 +64,7 @@ def test_a_file_of_another_size_is_refused_with_one_sentence() -> None:
     assert "has 4096 bytes, but mappedFileSizeCommitLog is 8192" in str(caught.value)
 
 
-def test_a_last_file_that_was_never_given_its_size_is_removed() -> None:
+def test_an_empty_last_file_is_removed() -> None:
     for size in (0, 1000):
         disk = FakeDisk()
         a_queue(disk, files=1)
@@ -74,7 +74,7 @@ def test_a_last_file_that_was_never_given_its_size_is_removed() -> None:
         assert disk.listdir("/log") == [file_name(0)]
 
 
-def test_a_short_last_file_with_something_in_it_is_refused() -> None:
+def test_a_short_last_file_with_data_is_refused() -> None:
     disk = FakeDisk()
     a_queue(disk, files=1)
     disk.open("/log/" + file_name(4096), create=True).pwrite(b"data", 0)
@@ -83,7 +83,7 @@ def test_a_short_last_file_with_something_in_it_is_refused() -> None:
     assert disk.exists("/log/" + file_name(4096))
 
 
-def test_a_missing_file_is_refused_by_name() -> None:
+def test_a_missing_file_is_named_in_the_error() -> None:
     disk = FakeDisk()
     a_queue(disk, files=3)
     disk.unlink("/log/" + file_name(4096))
@@ -91,7 +91,7 @@ def test_a_missing_file_is_refused_by_name() -> None:
         reloaded(disk)
 
 
-def test_names_that_are_not_ours_are_left_alone() -> None:
+def test_files_with_foreign_names_are_left_alone() -> None:
     disk = FakeDisk()
     a_queue(disk, files=1)
     disk.open("/log/notes.txt", create=True)
@@ -99,20 +99,20 @@ def test_names_that_are_not_ours_are_left_alone() -> None:
     assert disk.exists("/log/notes.txt")
 
 
-def test_a_file_must_follow_the_one_before() -> None:
+def test_a_file_must_begin_where_the_previous_one_ends() -> None:
     queue = a_queue(FakeDisk(), files=1)
     with pytest.raises(OffsetError):
         add_file(queue, 8192)
 
 
-def test_files_behind_an_offset_are_removed() -> None:
+def test_files_after_an_offset_are_removed() -> None:
     disk = FakeDisk()
     queue = a_queue(disk, files=3)
     assert queue.remove_from(4096) == ["/log/" + file_name(4096), "/log/" + file_name(8192)]
     assert disk.listdir("/log") == [file_name(0)]
 
 
-def test_files_that_are_dropped_stay_on_the_disk_and_open() -> None:
+def test_dropped_files_stay_open_and_on_the_disk() -> None:
     disk = FakeDisk()
     queue = a_queue(disk, files=3)
     (dropped,) = queue.drop_below(8191)
@@ -147,7 +147,7 @@ def _delete_until(disk: FakeDisk, queue: MappedFileQueue, count: int) -> None:
         queue.remove_from(4096)
 
 
-def test_a_reader_keeps_the_files_it_has_seen() -> None:
+def test_a_reader_can_still_read_files_dropped_after_it_listed_them() -> None:
     queue = a_queue(FakeDisk(), files=1)
     seen = queue.files
     add_file(queue, 4096)

@@ -29,7 +29,9 @@ def below(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Disk, str]:
     return disk, root
 
 
-def test_what_is_written_is_read_and_the_disk_below_keeps_its_own(below: tuple[Disk, str]) -> None:
+def test_writes_are_read_back_and_leave_the_underlying_disk_unchanged(
+    below: tuple[Disk, str],
+) -> None:
     disk, root = below
     overlay = OverlayDisk(disk)
     file = overlay.open(f"{root}/file")
@@ -62,7 +64,9 @@ def test_two_descriptors_of_a_file_see_the_same(below: tuple[Disk, str]) -> None
         file.close()
 
 
-def test_names_come_and_go_here_alone(below: tuple[Disk, str]) -> None:
+def test_created_and_deleted_files_leave_the_underlying_disk_unchanged(
+    below: tuple[Disk, str],
+) -> None:
     disk, root = below
     overlay = OverlayDisk(disk)
     overlay.open(f"{root}/new", create=True).pwrite(b"new", 0)
@@ -109,7 +113,7 @@ def resident_bytes() -> int:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_store_opens_on_it_as_on_the_disk_itself(killed: bool) -> None:
+def test_a_store_opens_as_on_the_underlying_disk(killed: bool) -> None:
     small = SmallStore()
     small.send(250)
     if not killed:

@@ -16,7 +16,7 @@ def disk() -> FakeDisk:
     return disk
 
 
-def test_what_is_there_can_be_seen(disk: FakeDisk) -> None:
+def test_existing_files_can_be_read(disk: FakeDisk) -> None:
     looked = ReadOnlyDisk(disk)
     assert looked.listdir("/store") == ["config", "file"]
     assert looked.exists("/store/file") and not looked.exists("/store/other")
@@ -30,7 +30,7 @@ def test_what_is_there_can_be_seen(disk: FakeDisk) -> None:
         looked.open("/store/other")
 
 
-def test_nothing_can_be_changed(disk: FakeDisk) -> None:
+def test_every_change_is_refused(disk: FakeDisk) -> None:
     looked = ReadOnlyDisk(disk)
     for change in (
         lambda: looked.open("/store/new", create=True),
@@ -48,7 +48,7 @@ def test_nothing_can_be_changed(disk: FakeDisk) -> None:
     assert disk.read_bytes("/store/file") == b"text"
 
 
-def test_a_root_that_is_claimed_is_claimed_on_the_disk_below(disk: FakeDisk) -> None:
+def test_claiming_a_root_claims_it_on_the_underlying_disk(disk: FakeDisk) -> None:
     looked = ReadOnlyDisk(disk)
     assert looked.claim("/store") and not disk.claim("/store")
     looked.release("/store")

@@ -68,7 +68,7 @@ def test_keys_with_the_same_head_have_the_hashes_of_whole_keys() -> None:
     assert entries == [hashes.index_hash(each.topic, key) for each in records for key in each.keys]
 
 
-def test_keys_go_on_in_the_next_file_when_one_is_full() -> None:
+def test_keys_continue_in_the_next_file_when_one_is_full() -> None:
     disk = FakeDisk()
     index = an_index(disk)
     index.dispatch(keyed(0, 500))
@@ -83,7 +83,7 @@ def test_keys_go_on_in_the_next_file_when_one_is_full() -> None:
     assert found(reloaded(disk), "U250") == [25_000]
 
 
-def test_the_keys_of_a_record_may_lie_in_two_files() -> None:
+def test_keys_of_one_record_may_span_two_files() -> None:
     index = an_index(FakeDisk())
     index.dispatch([entry(n, keys=(b"a%d" % n, b"b%d" % n)) for n in range(100)])
     index.write_out()
@@ -177,7 +177,7 @@ def test_a_full_disk_keeps_keys_in_memory() -> None:
     assert sum(file.next_entry - 1 for file in index.files) == 300
 
 
-def test_many_waiting_keys_are_written_out_unasked() -> None:
+def test_many_buffered_keys_are_written_without_a_request() -> None:
     index = an_index(FakeDisk())
     index.dispatch(keyed(0, PENDING_MAX - 1))
     assert list(index.files) == []
@@ -197,7 +197,7 @@ def test_files_with_only_deleted_records_are_dropped_except_the_last() -> None:
     assert found(index, "U450") == [45_000]
 
 
-def test_names_are_local_time_and_always_later_than_the_last() -> None:
+def test_file_names_are_local_times_that_always_increase() -> None:
     moment = datetime(2026, 1, 2, 3, 4, 5)
     now_ms = int(moment.timestamp()) * 1000 + 67
     assert local_name(now_ms) == "20260102030405067"
@@ -215,7 +215,7 @@ def test_names_are_local_time_and_always_later_than_the_last() -> None:
     ]
 
 
-def test_a_query_may_run_while_files_are_deleted_and_made() -> None:
+def test_a_query_can_run_while_files_are_created_and_deleted() -> None:
     disk = FakeDisk()
     index = an_index(disk)
     index.dispatch(keyed(0, 500, b"all"))

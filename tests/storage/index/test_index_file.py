@@ -44,7 +44,7 @@ def test_an_entry_leads_to_its_predecessor_in_the_slot() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 99])
-def test_the_bytes_do_not_depend_on_how_entries_come(size: int) -> None:
+def test_the_bytes_do_not_depend_on_how_entries_are_batched(size: int) -> None:
     disks = FakeDisk(), FakeDisk()
     for disk, step in zip(disks, (99, size), strict=True):
         file = created(disk)
@@ -54,7 +54,7 @@ def test_the_bytes_do_not_depend_on_how_entries_come(size: int) -> None:
     assert disks[0].read_bytes(PATH) == disks[1].read_bytes(PATH)
 
 
-def test_large_numbers_lie_big_endian_in_the_file() -> None:
+def test_large_numbers_are_big_endian_in_the_file() -> None:
     disk = FakeDisk()
     file = created(disk)
     file.put([0x12345678, 0x12345678], [0x0102030405060708, 0x1112131415161718], [START_MS] * 2)
@@ -80,7 +80,7 @@ def test_entry_from_before_the_clock_was_set_back_is_found_behind_older_ones() -
     assert file.find(3, 9, START_MS + 200_000, FOREVER) == [1]
 
 
-def test_keys_of_one_slot_but_other_hashes_are_told_apart() -> None:
+def test_keys_in_one_slot_with_other_hashes_are_distinguished() -> None:
     file = created(FakeDisk())
     file.put([3, 11, 3, 19], [1, 2, 3, 4], [START_MS] * 4)
     assert file.find(11, 9, 0, FOREVER) == [2]
@@ -88,13 +88,13 @@ def test_keys_of_one_slot_but_other_hashes_are_told_apart() -> None:
     assert file.find(27, 9, 0, FOREVER) == []
 
 
-def test_seconds_never_leave_their_field() -> None:
+def test_time_differences_are_clamped_to_their_field() -> None:
     file = created(FakeDisk())
     file.put([1, 1, 1], [1, 2, 3], [START_MS, START_MS - 5000, START_MS + (1 << 45)])
     assert [each[2] for each in file.entries()] == [0, 0, 0x7FFFFFFF]
 
 
-def test_the_first_entry_of_a_following_file_counts_from_where_the_last_ended() -> None:
+def test_a_following_files_times_start_from_the_previous_files_end() -> None:
     file = a_file(FakeDisk())
     file.create(500, START_MS)
     assert (file.begin_timestamp, file.end_physical_offset) == (START_MS, 500)
@@ -103,7 +103,7 @@ def test_the_first_entry_of_a_following_file_counts_from_where_the_last_ended() 
     assert (file.begin_timestamp, file.begin_physical_offset) == (START_MS + 3999, 600)
 
 
-def test_a_file_goes_on_after_a_restart() -> None:
+def test_a_file_is_continued_after_a_restart() -> None:
     disk = FakeDisk()
     file = created(disk)
     put(file, range(1, 40))
@@ -129,7 +129,7 @@ def test_a_full_disk_adds_nothing_and_can_be_tried_again() -> None:
     assert file.find(1, 9, 0, FOREVER) == [1600, 1100, 600, 100]
 
 
-def test_a_file_for_which_there_is_no_room_leaves_nothing() -> None:
+def test_a_file_that_does_not_fit_on_the_disk_leaves_no_trace() -> None:
     disk = FakeDisk()
     disk.fail_next("allocate", OSError(errno.ENOSPC, "no space"))
     file = a_file(disk)
@@ -154,7 +154,7 @@ def test_a_chain_that_leads_forward_in_a_damaged_file_ends() -> None:
     assert file.find(1, 64, 0, FOREVER) == [600, 100]
 
 
-def test_everything_is_there_after_a_power_cut_once_synced() -> None:
+def test_synced_entries_survive_a_power_cut() -> None:
     disk = FakeDisk()
     file = created(disk)
     put(file, range(1, 90))
@@ -171,14 +171,14 @@ def test_everything_is_there_after_a_power_cut_once_synced() -> None:
     "begin, end, wanted",
     [(0, 4, False), (0, 5, True), (6, 7, True), (9, 99, True), (10, 99, False), (0, 99, True)],
 )
-def test_a_file_is_asked_when_its_time_overlaps(begin: int, end: int, wanted: bool) -> None:
+def test_a_file_is_searched_only_if_its_times_overlap(begin: int, end: int, wanted: bool) -> None:
     file = a_file(FakeDisk())
     file.begin_timestamp, file.end_timestamp = 5, 9
     assert file.overlaps(begin, end) == wanted
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before the write", "behind the write"])
-def test_a_search_during_puts_finds_all_earlier_entries(
+def test_a_search_during_writes_finds_all_earlier_entries(
     late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = FakeDisk()

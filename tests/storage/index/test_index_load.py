@@ -14,7 +14,7 @@ from tests.support.clock import ManualClock
 from tests.support.fake_disk import FakeDisk
 
 
-def test_after_a_crash_files_newer_than_the_checkpoint_go() -> None:
+def test_after_a_crash_files_newer_than_the_checkpoint_are_removed() -> None:
     disk = FakeDisk()
     index = an_index(disk)
     index.dispatch(keyed(0, 500))
@@ -29,7 +29,7 @@ def test_after_a_crash_files_newer_than_the_checkpoint_go() -> None:
     assert found(again, "U450") == [45_000]
 
 
-def test_after_a_crash_a_file_that_was_not_full_goes_whatever_its_time() -> None:
+def test_after_a_crash_a_partial_file_is_removed_whatever_its_time() -> None:
     disk = FakeDisk()
     index = an_index(disk)
     index.dispatch([replace(each, store_timestamp=START_MS) for each in keyed(0, 500)])
@@ -62,7 +62,7 @@ HEADER_DAMAGE = {
 
 
 @pytest.mark.parametrize("name", HEADER_DAMAGE)
-def test_a_header_that_contradicts_its_file_costs_this_file_and_the_newer_ones(name: str) -> None:
+def test_a_contradictory_header_removes_its_file_and_newer_ones(name: str) -> None:
     disk = FakeDisk()
     paths = filled(disk)
     position, data = HEADER_DAMAGE[name]
@@ -78,7 +78,7 @@ def test_a_header_that_contradicts_its_file_costs_this_file_and_the_newer_ones(n
 
 
 @pytest.mark.parametrize("bytes_left", [0, 1, 39, 40, 41, 296, 317, 4095, 4276])
-def test_a_file_that_is_too_short_costs_this_file_and_the_newer_ones(bytes_left: int) -> None:
+def test_a_short_file_and_newer_ones_are_removed(bytes_left: int) -> None:
     disk = FakeDisk()
     paths = filled(disk)
     disk.open(paths[0]).set_size(bytes_left)
@@ -94,7 +94,7 @@ def test_a_single_short_file_does_not_make_a_start_fail() -> None:
     assert reloaded(disk).files == ()
 
 
-def test_a_file_that_cannot_be_read_costs_this_file_and_the_newer_ones() -> None:
+def test_an_unreadable_file_and_newer_ones_are_removed() -> None:
     disk = FakeDisk()
     paths = filled(disk)
     disk.fail_next("pread", OSError(errno.EIO, "Input/output error"))
@@ -103,7 +103,7 @@ def test_a_file_that_cannot_be_read_costs_this_file_and_the_newer_ones() -> None
     assert "Input/output error" in again.doubts[0]
 
 
-def test_a_file_that_begins_before_the_one_before_it_ends_goes() -> None:
+def test_a_file_that_overlaps_its_predecessor_is_removed() -> None:
     disk = FakeDisk()
     paths = filled(disk)
     disk.open(paths[1]).pwrite(disk.read_bytes(paths[0]), 0)
@@ -113,7 +113,7 @@ def test_a_file_that_begins_before_the_one_before_it_ends_goes() -> None:
 @pytest.mark.parametrize("setting", ["max_hash_slots", "max_index_entries"])
 @pytest.mark.parametrize("value", [32, 500])
 @pytest.mark.parametrize("count", [20, 500])
-def test_wrong_settings_for_whole_files_are_the_operators(
+def test_sizes_that_contradict_complete_files_are_an_operator_error(
     setting: str, value: int, count: int
 ) -> None:
     disk = FakeDisk()
@@ -125,7 +125,7 @@ def test_wrong_settings_for_whole_files_are_the_operators(
     assert disk.listdir("/store/index") == [path[-17:] for path in paths]
 
 
-def test_both_settings_may_be_wrong() -> None:
+def test_two_wrong_size_settings_are_both_reported() -> None:
     disk = FakeDisk()
     filled(disk)
     other = replace(config(), max_hash_slots=32, max_index_entries=500)
@@ -154,7 +154,7 @@ def test_a_full_disk_does_not_make_a_start_fail() -> None:
     assert found(again, "U55") == [5500]
 
 
-def test_files_that_know_more_than_the_log_go() -> None:
+def test_index_files_beyond_the_log_end_are_removed() -> None:
     disk = FakeDisk()
     paths = filled(disk)
     again = reloaded(disk)
@@ -165,7 +165,7 @@ def test_files_that_know_more_than_the_log_go() -> None:
     assert found(again, "U299") == found(again, "new195") == []
 
 
-def test_what_a_clean_stop_covered_is_not_asked_for_again() -> None:
+def test_records_covered_by_a_clean_stop_are_not_indexed_again() -> None:
     disk = FakeDisk()
     index = an_index(disk)
     index.dispatch([*keyed(0, 50), *(entry(n) for n in range(50, 90))])
@@ -180,7 +180,7 @@ def test_what_a_clean_stop_covered_is_not_asked_for_again() -> None:
     assert reloaded(disk).covered_offset == 4900
 
 
-def test_the_rest_of_a_records_keys_is_added_once() -> None:
+def test_missing_keys_of_a_record_are_added_once() -> None:
     """The file with the second half of its keys is lost."""
     disk = FakeDisk()
     index = an_index(disk)
@@ -197,7 +197,7 @@ def test_the_rest_of_a_records_keys_is_added_once() -> None:
     assert [disk.read_bytes(file.path) for file in again.files] == before
 
 
-def test_dropping_a_file_takes_the_newer_ones_and_what_is_in_memory() -> None:
+def test_dropping_a_file_drops_newer_ones_and_buffered_keys() -> None:
     disk = FakeDisk()
     paths = filled(disk)
     again = reloaded(disk)

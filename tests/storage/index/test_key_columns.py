@@ -25,7 +25,7 @@ def test_each_key_has_hash_offset_and_time() -> None:
     assert columns.hashes == columns.offsets == columns.timestamps == []
 
 
-def test_keys_of_topics_in_any_turn_have_the_hashes_of_each_alone() -> None:
+def test_mixed_topics_give_the_hashes_of_each_topic_alone() -> None:
     """Add many at a time, with common and different heads."""
     random, columns, hashes = Random(3), KeyColumns(), TopicHashes()
     topics = [b"Topic", b"Other", b"T" * 127]
@@ -41,7 +41,7 @@ def test_keys_of_topics_in_any_turn_have_the_hashes_of_each_alone() -> None:
     assert columns.hashes == wanted
 
 
-def test_a_part_is_unchanged_behind_a_pipe() -> None:
+def test_a_part_is_unchanged_by_a_pipe() -> None:
     columns = KeyColumns()
     columns.add([entry(offset, b"key%d" % offset) for offset in range(0, 1000, 100)], 0)
     part = KeyPart.of_fields(columns.part(0, 1000, 10).fields())

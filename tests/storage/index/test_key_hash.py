@@ -32,7 +32,7 @@ def plain_index_hash(topic: str, key: str) -> int:
     "text, value",
     [("", 0), ("a", 97), ("TagA", 2598919), ("AaAa", 2031744), ("BBBB", 2031744), ("ü", 252)],
 )
-def test_known_hashes(text: str, value: int) -> None:
+def test_known_keys_have_their_known_hashes(text: str, value: int) -> None:
     assert java_hash(text.encode()) == plain_hash(text) == value
 
 
@@ -61,12 +61,12 @@ def test_broken_text_hashes_as_java_reads_it(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, FAST_BYTES_MAX, FAST_BYTES_MAX + 1, 5000])
-def test_long_keys_hash_in_pieces(length: int) -> None:
+def test_a_long_key_hashes_in_pieces_to_the_same_value(length: int) -> None:
     text = "k0Z " * (length // 4) + "x" * (length % 4)
     assert java_hash(text.encode()) == plain_hash(text)
 
 
-def test_a_hash_goes_on_from_another() -> None:
+def test_a_hash_can_be_continued_from_another() -> None:
     assert extend_hash(extend_hash(0, b"order#"), b"\x00\x7f9") == plain_hash("order#\x00\x7f9") % (
         1 << 32
     )

@@ -27,7 +27,7 @@ NOW_MS = 1_700_000_000_000
 
 @pytest.mark.parametrize("store_host, store_flag", [(HOST, 0), (HOST_V6, 0x20)])
 @pytest.mark.parametrize("born_host, born_flag", [(HOST, 0), (HOST_V6, 0x10)])
-def test_a_record_is_the_one_that_the_codec_makes(
+def test_an_appended_record_equals_the_codecs_encoding(
     store_host: bytes, store_flag: int, born_host: bytes, born_flag: int
 ) -> None:
     record = put(
@@ -79,7 +79,7 @@ def test_records_of_a_chunk_follow_each_other() -> None:
     assert (number, end) == (3, sum(size for _, size in placed))
 
 
-def test_a_group_needs_eight_bytes_to_spare() -> None:
+def test_an_append_needs_eight_bytes_more_for_the_blank() -> None:
     size = group_bytes_of(put(), HOST)
     for room, fits in [(size + 8, 1), (size + 7, 0)]:
         placed: list[Placed] = []
@@ -88,7 +88,7 @@ def test_a_group_needs_eight_bytes_to_spare() -> None:
         assert bool(pieces) == bool(fits)
 
 
-def test_a_batch_that_does_not_fit_is_left_out_whole() -> None:
+def test_a_batch_that_does_not_fit_is_omitted_whole() -> None:
     size = group_bytes_of(put(), HOST)
     groups: list[Group] = [put(), batch(put(), put()), put()]
     placed: list[Placed] = []
@@ -132,6 +132,6 @@ def test_blank_says_how_much_is_left() -> None:
     assert SIZE_AND_MAGIC.unpack(blank(65)) == (65, BLANK_MAGIC)
 
 
-def test_a_topic_over_127_bytes_is_our_own_mistake() -> None:
+def test_a_topic_over_127_bytes_is_a_programming_error() -> None:
     with pytest.raises(ValueError):
         encode_groups([put(topic="t" * 128)], 0, 0, 1 << 20, NOW_MS, HOST, [])

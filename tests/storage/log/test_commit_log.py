@@ -58,7 +58,7 @@ def log() -> Log:
     return Log(disk, config, made)
 
 
-def test_a_new_log_has_one_file_and_nothing_in_it(log: Log) -> None:
+def test_a_new_log_has_one_empty_file(log: Log) -> None:
     assert log.disk.listdir("/store/commitlog") == ["00000000000000000000"]
     assert (log.log.min_offset(), log.log.end_offset, log.log.flushed_offset) == (0, 0, 0)
     assert log.log.next_file_offset_to_prepare() == FILE_BYTES
@@ -75,13 +75,13 @@ def test_records_are_read_back_by_offset(log: Log) -> None:
         assert record.store_timestamp == NOW_MS
 
 
-def test_an_offset_where_no_record_begins_has_none(log: Log) -> None:
+def test_a_read_inside_a_record_returns_no_record(log: Log) -> None:
     log.append(3)
     for offset in (-1, 1, 4, RECORD_BYTES - 1, 3 * RECORD_BYTES, 1 << 40):
         assert log.log.read_record(offset) is None
 
 
-def test_nothing_is_read_at_or_behind_the_end(log: Log) -> None:
+def test_a_read_at_or_after_the_end_returns_nothing(log: Log) -> None:
     log.append(1)
     assert len(log.log.view(0, RECORD_BYTES)) == RECORD_BYTES
     with pytest.raises(OffsetError):
@@ -101,7 +101,7 @@ def test_a_chunk_that_spans_files_rolls_with_a_blank_between(log: Log) -> None:
     assert [head.physical_offset for head in log.log.walk(0)] == [offset for offset, _ in placed]
 
 
-def test_a_chunk_may_roll_more_than_once(log: Log) -> None:
+def test_a_chunk_can_roll_more_than_once(log: Log) -> None:
     for _ in range(3):
         current = log.log.queue.capacity_end
         log.log.adopt(prepare_file(current, log.config, log.disk))
@@ -109,7 +109,7 @@ def test_a_chunk_may_roll_more_than_once(log: Log) -> None:
     assert sum(1 for _ in log.log.walk(0)) == 14
 
 
-def test_without_a_next_file_the_rest_is_left_to_the_caller(log: Log) -> None:
+def test_without_a_next_file_the_unwritten_rest_is_returned(log: Log) -> None:
     placed = log.append(6)
     assert len(placed) == RECORDS_PER_FILE
     assert log.log.next_file_needed == FILE_BYTES
@@ -119,7 +119,7 @@ def test_without_a_next_file_the_rest_is_left_to_the_caller(log: Log) -> None:
     assert log.append(2)[0][0] == FILE_BYTES
 
 
-def test_a_file_is_asked_for_once_the_last_one_is_in_use(log: Log) -> None:
+def test_a_next_file_is_requested_when_the_last_one_is_in_use(log: Log) -> None:
     log.adopt_next()
     assert log.log.next_file_offset_to_prepare() is None
     log.append(RECORDS_PER_FILE + 1)
@@ -134,7 +134,7 @@ def test_a_batch_lies_in_one_file(log: Log) -> None:
     assert both.offsets == [FILE_BYTES, FILE_BYTES + RECORD_BYTES]
 
 
-def test_a_group_longer_than_a_file_is_refused_and_leaves_nothing(log: Log) -> None:
+def test_a_batch_longer_than_a_file_is_refused_and_writes_nothing(log: Log) -> None:
     log.adopt_next()
     with pytest.raises(ValueError):
         log.log.append([put(), put(bytes(FILE_BYTES))], NOW_MS)
@@ -152,7 +152,7 @@ def test_the_store_time_does_not_follow_a_clock_that_goes_back(log: Log) -> None
     assert log.log.last_store_timestamp == NOW_MS + 5
 
 
-def test_one_send_from_a_clock_far_ahead_does_not_stop_stored_times(log: Log) -> None:
+def test_a_send_with_a_clock_far_ahead_does_not_freeze_store_times(log: Log) -> None:
     """Otherwise, all timestamps would be equal until the clock catches up, perhaps for years."""
     log.append(1, NOW_MS + 366 * 86_400_000)
     log.append(1, NOW_MS)
@@ -162,7 +162,7 @@ def test_one_send_from_a_clock_far_ahead_does_not_stop_stored_times(log: Log) ->
     assert log.log.last_store_timestamp == NOW_MS + 5
 
 
-def test_time_at_which_a_record_came_is_known_while_the_clock_is_behind(log: Log) -> None:
+def test_a_records_real_arrival_time_is_kept_while_the_clock_is_behind(log: Log) -> None:
     log.adopt_next()
     log.append(1, NOW_MS)
     placed = log.append(1, NOW_MS - 60_000) + log.append(1, NOW_MS - 50_000)
@@ -173,7 +173,7 @@ def test_time_at_which_a_record_came_is_known_while_the_clock_is_behind(log: Log
     assert log.log.came_at(0, NOW_MS) == NOW_MS
 
 
-def test_messages_that_wait_for_a_time_are_stored_with_the_time_of_the_clock(log: Log) -> None:
+def test_delayed_messages_get_the_clocks_time_as_store_time(log: Log) -> None:
     topics = ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "Topic"]
     log.append(1, NOW_MS)
     log.log.append([put(topic=topic) for topic in topics], NOW_MS - 60_000)
@@ -182,7 +182,7 @@ def test_messages_that_wait_for_a_time_are_stored_with_the_time_of_the_clock(log
     assert log.log.last_store_timestamp == NOW_MS
 
 
-def test_flushing_puts_everything_below_on_disk(log: Log) -> None:
+def test_a_flush_makes_all_earlier_bytes_durable(log: Log) -> None:
     log.append(2)
     assert log.log.sync(1) == 2 * RECORD_BYTES == log.log.flushed_offset
     assert log.log.flushed_store_timestamp == NOW_MS
@@ -191,7 +191,7 @@ def test_flushing_puts_everything_below_on_disk(log: Log) -> None:
     assert log.durable()[: 2 * RECORD_BYTES] == bytes(log.log.view(0, 2 * RECORD_BYTES))
 
 
-def test_flushing_what_is_flushed_costs_nothing(log: Log) -> None:
+def test_a_repeated_flush_makes_no_system_call(log: Log) -> None:
     log.append(1)
     log.log.sync(RECORD_BYTES)
     before = log.disk.sync_count
@@ -208,7 +208,7 @@ def test_flushing_over_a_roll_syncs_both_files(log: Log) -> None:
     assert log.durable().rstrip(b"\0").endswith(bytes(log.log.view(FILE_BYTES, 200)).rstrip(b"\0"))
 
 
-def test_a_failed_flush_is_never_forgotten(log: Log) -> None:
+def test_a_failed_flush_is_final(log: Log) -> None:
     log.append(1)
     log.log.sync(RECORD_BYTES)
     log.append(1)
@@ -223,7 +223,7 @@ def test_a_failed_flush_is_never_forgotten(log: Log) -> None:
     assert log.log.sync(RECORD_BYTES) == RECORD_BYTES
 
 
-def test_a_failed_write_leaves_nothing_that_could_come_back(log: Log) -> None:
+def test_a_failed_write_leaves_no_bytes_that_recovery_could_accept(log: Log) -> None:
     log.adopt_next()
     log.append(2)
     end = log.log.end_offset
@@ -242,7 +242,7 @@ def _failing(data: bytes | bytearray | memoryview, position: int) -> None:
     raise OSError(errno.EIO, "broken")
 
 
-def test_a_full_disk_is_told_when_the_next_file_is_made(log: Log) -> None:
+def test_a_full_disk_is_reported_when_the_next_file_is_created(log: Log) -> None:
     log.disk.capacity_bytes = log.disk.used_bytes() + 100
     with pytest.raises(DiskFull, match="the disk is full"):
         prepare_file(FILE_BYTES, log.config, log.disk)
@@ -250,13 +250,13 @@ def test_a_full_disk_is_told_when_the_next_file_is_made(log: Log) -> None:
 
 
 @pytest.mark.parametrize("position", [2, 5, 32, 84])
-def test_walking_passes_over_what_holds_no_record(log: Log, position: int) -> None:
+def test_iteration_skips_blanks(log: Log, position: int) -> None:
     log.append(3)
     log.log.queue.files[0].write(b"\xff", RECORD_BYTES + position)
     assert [head.physical_offset for head in log.log.walk(0)] == [0, 2 * RECORD_BYTES]
 
 
-def test_walking_ends_in_damage_at_the_end(log: Log) -> None:
+def test_iteration_reports_damage_at_the_end(log: Log) -> None:
     log.append(3)
     log.log.queue.files[0].write(b"\xff", 2 * RECORD_BYTES + 4)
     assert [head.physical_offset for head in log.log.walk(0)] == [0, RECORD_BYTES]

@@ -19,7 +19,7 @@ def test_ranges_are_sorted_and_joined() -> None:
     assert not damage.add(310, 390, "again") and not damage.add(5, 5, "nothing")
 
 
-def test_what_overlaps_is_found() -> None:
+def test_overlapping_ranges_are_found() -> None:
     damage = Damage()
     assert not damage and not damage.overlaps(0, 1 << 40)
     damage.add(100, 200, "x")
@@ -28,7 +28,7 @@ def test_what_overlaps_is_found() -> None:
     assert damage.end_of(50, 101) == 200 and damage.end_of(200, 201) is None
 
 
-def test_what_the_log_has_no_more_is_forgotten() -> None:
+def test_ranges_below_the_min_offset_are_dropped() -> None:
     damage = Damage()
     for start in (0, 100, 200):
         damage.add(start, start + 50, "x")
@@ -39,7 +39,7 @@ def test_what_the_log_has_no_more_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("number", range(20))
-def test_it_agrees_with_a_set_of_bytes(number: int) -> None:
+def test_damage_ranges_agree_with_a_set_of_bytes(number: int) -> None:
     random = Random(number)
     damage, expected = Damage(), set[int]()
     for _ in range(30):

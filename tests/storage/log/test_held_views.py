@@ -55,7 +55,7 @@ def test_a_view_of_a_deleted_file_keeps_its_bytes(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_reader_in_the_middle_of_the_log_goes_on_reading(tmp_path: Path) -> None:
+def test_a_reader_in_the_middle_of_the_log_continues_reading(tmp_path: Path) -> None:
     log = filled_log(tmp_path)
     walk = log.walk(0)
     seen = [next(walk).physical_offset]

@@ -28,7 +28,7 @@ from storage.log.reader import (
 from tests.support.store import CONFIG, SmallStore
 
 
-def test_a_record_is_read_by_its_place_whatever_its_length() -> None:
+def test_a_record_of_any_length_is_read_by_its_offset() -> None:
     made = SmallStore()
     for offset, size in made.send(6):
         data = made.log.read_whole(offset, made.store.damage)
@@ -36,14 +36,14 @@ def test_a_record_is_read_by_its_place_whatever_its_length() -> None:
         assert decode_record(data).physical_offset == offset
 
 
-def test_where_no_record_begins_there_is_nothing() -> None:
+def test_an_offset_inside_a_record_reads_as_missing() -> None:
     made = SmallStore()
     (offset, size), *_ = made.send(1)
     for wrong in (-1, offset + 1, offset + size, made.log.end_offset, 1 << 40):
         assert made.log.read_whole(wrong, made.store.damage) is None
 
 
-def test_a_damaged_record_is_none() -> None:
+def test_a_damaged_record_reads_as_missing() -> None:
     made = SmallStore()
     placed = made.send(3)
     path = f"{made.config.commit_log_dir}/{0:020d}"
@@ -57,7 +57,7 @@ def test_a_damaged_record_is_none() -> None:
     assert made.log.read_whole(offset, made.store.damage) is None
 
 
-def test_a_disk_that_does_not_read_gives_nothing() -> None:
+def test_a_failing_disk_reads_as_missing() -> None:
     made = SmallStore()
     (offset, _), *_ = made.send(1)
     made.disk.fail_next("pread", OSError(errno.EIO, "broken"))
@@ -74,7 +74,7 @@ def write(made: SmallStore, offset: int, data: bytes) -> None:
     file.write(data, offset - file.first_offset)
 
 
-def test_what_is_known_by_its_place_and_size_is_compared_with_both() -> None:
+def test_a_record_must_match_the_expected_offset_and_size() -> None:
     made = SmallStore()
     (first, size), (second, _) = made.send(2)
     view = made.log.view(second, size)
@@ -88,7 +88,7 @@ def test_what_is_known_by_its_place_and_size_is_compared_with_both() -> None:
         head_of(SIZE_AND_MAGIC.pack(8, 0xCBD43194), 0)
 
 
-def test_a_body_is_looked_at_unless_told_otherwise() -> None:
+def test_a_body_is_checked_by_default() -> None:
     made = SmallStore()
     (offset, _), *_ = made.send(2)
     write(made, offset + 90, b"\xff")
@@ -97,7 +97,7 @@ def test_a_body_is_looked_at_unless_told_otherwise() -> None:
     assert isinstance(record_at(made.log.reader(), offset, check_crc=False), RecordHead)
 
 
-def test_a_length_beyond_all_messages_is_not_read() -> None:
+def test_a_length_above_the_message_limit_is_not_read() -> None:
     made = SmallStore()
     (offset, _), *_ = made.send(1)
     write(made, offset, SIZE_AND_MAGIC.pack(RECORD_BYTES_MAX + 1, RECORD_MAGIC))
@@ -122,7 +122,7 @@ def readers(made: SmallStore) -> list[LogReader]:
     return [made.log.reader(), made.log.reader(200), NamedLogReader(made.disk, CONFIG, end)]
 
 
-def test_every_record_comes_once_from_an_open_log_and_by_name() -> None:
+def test_every_record_is_read_once_from_an_open_log_or_by_path() -> None:
     made, heads = filled()
     assert len(heads) == 250
     for reader in readers(made):
@@ -132,7 +132,7 @@ def test_every_record_comes_once_from_an_open_log_and_by_name() -> None:
 
 
 @pytest.mark.parametrize("position", [0, 1, 4, 8, 28, 35, 84, 90])
-def test_a_damaged_record_is_a_gap_and_the_next_one_comes(position: int) -> None:
+def test_a_damaged_record_is_a_gap_and_reading_continues(position: int) -> None:
     made, heads = filled()
     hit = heads[60]
     write(made, hit.physical_offset + position, b"\x55")
@@ -167,7 +167,7 @@ def test_two_damaged_records_are_one_gap() -> None:
     assert [gap[:2] for gap in gaps] == [(heads[60].physical_offset, heads[62].physical_offset)]
 
 
-def test_bytes_within_a_damaged_body_are_not_taken_for_a_record() -> None:
+def test_bytes_inside_a_damaged_body_are_not_taken_for_a_record() -> None:
     """A client may send a body that looks like a record at its own offset."""
     made = SmallStore()
     start = made.log.end_offset
@@ -198,7 +198,7 @@ def test_the_next_record_may_lie_in_another_file() -> None:
     assert next_whole(reader, last, fault, second.first_offset) is None
 
 
-def test_unreadable_pages_are_a_gap_for_a_reader_by_name() -> None:
+def test_unreadable_pages_are_a_gap_for_a_reader_by_path() -> None:
     made, _ = filled()
     made.disk.fail_next("pread", OSError(errno.EIO, "broken"), times=2)
     reader = NamedLogReader(made.disk, CONFIG, made.log.end_offset)

@@ -104,14 +104,14 @@ def check(left: int, complete: int, records: int, *, flushed: bool) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("flushed", [False, True])
-def test_the_last_three_records_cut_at_every_byte(flushed: bool) -> None:
+def test_recovery_truncates_the_last_records_cut_at_any_byte(flushed: bool) -> None:
     for left, complete in cuts(RECORDS - TAIL_RECORDS, RECORDS):
         check(left, complete, RECORDS, flushed=flushed)
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("flushed", [False, True])
-def test_a_record_at_a_roll_cut_at_every_byte(flushed: bool) -> None:
+def test_recovery_truncates_a_record_at_a_roll_cut_at_any_byte(flushed: bool) -> None:
     records = FIRST_FILE_RECORDS + 1
     ends = [head.physical_offset + head.record_bytes for head in a_store(records).log.walk(0)]
     assert ends[-1] > 2048 > ends[-2], "the last record is the first of its file"

@@ -36,7 +36,7 @@ def test_units_are_read_from_memory_from_files_and_after_a_restart(count: int) -
     assert disk.listdir(DIRECTORY) == NAMES[: -(-count // PER_FILE)]
 
 
-def test_units_may_be_written_out_at_any_time() -> None:
+def test_units_can_be_written_at_any_time() -> None:
     queue = a_queue()
     for start in range(0, 2000, 37):
         fill(queue, start, start + 37)
@@ -55,7 +55,7 @@ def test_a_read_ends_at_the_end_of_a_file() -> None:
     assert queue.next_file_offset(300) == 600
 
 
-def test_a_read_joins_what_is_in_a_file_and_what_is_in_memory() -> None:
+def test_a_read_joins_units_of_a_file_and_of_memory() -> None:
     disk = FakeDisk()
     filled(40, disk).write_out()
     queue = reloaded(disk)
@@ -65,7 +65,7 @@ def test_a_read_joins_what_is_in_a_file_and_what_is_in_memory() -> None:
     ]
 
 
-def test_one_write_puts_all_waiting_units_of_a_file_down() -> None:
+def test_all_buffered_units_of_a_file_are_written_at_once() -> None:
     disk = FakeDisk()
     queue = filled(250, disk)
     assert queue.written_offset < queue.max_offset
@@ -82,14 +82,14 @@ def test_memory_keeps_only_the_newest_units() -> None:
     assert everything(queue) == wanted(0, 5000)
 
 
-def test_a_message_that_is_there_is_not_added_again() -> None:
+def test_a_dispatched_message_gets_no_second_unit() -> None:
     queue = filled(10)
     for number in range(10):
         assert not queue.append(number, number * 100, 100, 0)
     assert everything(queue) == wanted(0, 10)
 
 
-def test_a_queue_that_begins_late_is_filled_up_to_its_first_message() -> None:
+def test_a_queue_that_starts_above_0_gets_fillers_up_to_its_first_message() -> None:
     disk = FakeDisk()
     queue = a_queue(disk)
     queue.append(310, 31_000, 100, 5)
@@ -103,7 +103,7 @@ def test_a_queue_that_begins_late_is_filled_up_to_its_first_message() -> None:
     assert (again.min_offset, again.max_offset, again.max_physical_offset) == (310, 311, 31_100)
 
 
-def test_a_queue_that_begins_at_a_file_needs_no_filler() -> None:
+def test_a_queue_that_starts_at_a_file_boundary_needs_no_filler() -> None:
     queue = a_queue()
     queue.append(600, 60_000, 100, 5)
     queue.write_out()
@@ -112,7 +112,7 @@ def test_a_queue_that_begins_at_a_file_needs_no_filler() -> None:
     assert queue.units(10, 5) == b""
 
 
-def test_a_unit_behind_a_hole_goes_to_the_end_and_is_counted() -> None:
+def test_a_unit_after_a_gap_is_appended_at_the_end_and_counted() -> None:
     queue = filled(5)
     assert queue.append(9, 900, 100, 0)
     assert queue.misplaced_count == 1
@@ -124,7 +124,7 @@ def test_a_unit_behind_a_hole_goes_to_the_end_and_is_counted() -> None:
 
 @pytest.mark.parametrize("written", [True, False])
 @pytest.mark.parametrize("end", [0, 1, 299, 300, 301, 599, 650, 700])
-def test_units_behind_the_end_of_the_log_go(end: int, written: bool) -> None:
+def test_units_beyond_the_log_end_are_truncated(end: int, written: bool) -> None:
     disk = FakeDisk()
     queue = filled(700, disk)
     if written:
@@ -139,7 +139,7 @@ def test_units_behind_the_end_of_the_log_go(end: int, written: bool) -> None:
     assert everything(reloaded(disk)) == wanted(0, 800)
 
 
-def test_units_that_were_cut_do_not_come_back_after_a_crash() -> None:
+def test_truncated_units_do_not_reappear_after_a_crash() -> None:
     disk = FakeDisk()
     queue = filled(200, disk)
     queue.write_out()
@@ -153,7 +153,7 @@ def overwrite(disk: FakeDisk, number: int, unit: tuple[int, int, int], name: str
     disk.open(f"{DIRECTORY}/{name}").pwrite(UNIT.pack(*unit), number * 20)
 
 
-def test_a_hole_that_a_crash_left_behind_the_scan_start_ends_the_queue() -> None:
+def test_a_crash_hole_after_the_scan_start_ends_the_queue() -> None:
     disk = FakeDisk()
     filled(200, disk).write_out()
     overwrite(disk, 100, (0, 0, 0), NAMES[0])
@@ -164,7 +164,7 @@ def test_a_hole_that_a_crash_left_behind_the_scan_start_ends_the_queue() -> None
     assert not any(disk.read_bytes(f"{DIRECTORY}/{NAMES[0]}")[100 * 20 :])
 
 
-def test_a_hole_in_the_middle_stays_and_can_be_repaired() -> None:
+def test_a_hole_in_the_middle_is_kept_and_can_be_repaired() -> None:
     disk = FakeDisk()
     filled(200, disk).write_out()
     overwrite(disk, 100, (0, 0, 0), NAMES[0])
@@ -178,7 +178,7 @@ def test_a_hole_in_the_middle_stays_and_can_be_repaired() -> None:
 
 @pytest.mark.parametrize("end", [1, 40, 150, 299, 300, 420, 599])
 @pytest.mark.trial(short=10, long=400)
-def test_a_flipped_bit_moves_no_cut(end: int, seed: int) -> None:
+def test_a_flipped_bit_does_not_move_the_truncation_point(end: int, seed: int) -> None:
     """But for the unit beside the cut, of which nothing else in the queue can tell."""
     random = Random(seed)
     disk = FakeDisk()
@@ -198,7 +198,7 @@ def test_a_flipped_bit_moves_no_cut(end: int, seed: int) -> None:
 
 
 @pytest.mark.trial(short=10, long=400)
-def test_a_bit_that_is_set_behind_the_end_is_no_unit(seed: int) -> None:
+def test_a_bit_set_after_the_end_is_not_taken_for_a_unit(seed: int) -> None:
     random = Random(seed)
     disk = FakeDisk()
     filled(350, disk).write_out()
@@ -213,7 +213,7 @@ def test_a_bit_that_is_set_behind_the_end_is_no_unit(seed: int) -> None:
 
 
 @pytest.mark.parametrize("damage", ["hole", "bit", "all of it", "first half", "second half"])
-def test_what_is_left_of_a_unit_is_mended_when_its_message_is_dispatched_again(
+def test_a_partial_unit_is_repaired_when_its_message_is_dispatched_again(
     damage: str,
 ) -> None:
     disk = FakeDisk()
@@ -236,7 +236,7 @@ def test_what_is_left_of_a_unit_is_mended_when_its_message_is_dispatched_again(
     assert everything(reloaded(disk)) == wanted(0, 210)
 
 
-def test_a_unit_torn_at_the_end_is_mended_when_dispatched_again() -> None:
+def test_a_torn_unit_at_the_end_is_repaired_when_dispatched_again() -> None:
     disk = FakeDisk()
     filled(205, disk).write_out()  # unit 204 lies across byte 4096
     path = f"{DIRECTORY}/{NAMES[0]}"
@@ -247,7 +247,7 @@ def test_a_unit_torn_at_the_end_is_mended_when_dispatched_again() -> None:
     assert everything(queue) == wanted(0, 210)
 
 
-def test_a_gap_of_the_log_gets_units_that_point_at_it() -> None:
+def test_a_gap_in_the_log_gets_units_that_point_at_it() -> None:
     disk = FakeDisk()
     queue = filled(10, disk)
     queue.fill_gap(13, 1000, 300)
@@ -259,7 +259,7 @@ def test_a_gap_of_the_log_gets_units_that_point_at_it() -> None:
     assert queue.max_offset == 20
 
 
-def test_a_gap_at_the_end_is_written_out_with_the_others() -> None:
+def test_units_for_a_gap_at_the_end_are_written_with_the_others() -> None:
     unwritten: list[StoredUnits] = []
     queue = ConsumeQueue("T", 0, DIRECTORY, QueueFiles(FakeDisk(), 6000), unwritten)
     queue.fill_gap(2, 0, 1 << 40)
@@ -294,7 +294,7 @@ def test_a_full_disk_leaves_the_units_in_memory() -> None:
     assert everything(reloaded(disk)) == wanted(0, 10)
 
 
-def test_the_first_readable_offset_follows_the_log() -> None:
+def test_the_min_offset_of_a_queue_follows_the_log() -> None:
     queue = filled(700)
     queue.write_out()
     queue.correct_min_offset(450 * 100 + 1)

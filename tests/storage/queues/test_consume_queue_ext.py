@@ -43,7 +43,7 @@ def run_of(disk: FakeDisk) -> QueueRun:
     return read_run(disk, DIRECTORY, FILE_BYTES, lambda _: False)
 
 
-def test_units_lie_as_the_original_lays_them() -> None:
+def test_extension_units_are_laid_out_as_in_the_original() -> None:
     disk = FakeDisk()
     ext = an_ext(disk)
     addresses = [ext.put(5, 9), ext.put(-1, 10, b"\x01\x80")]
@@ -87,14 +87,14 @@ def test_units_are_read_from_memory_from_files_and_after_a_restart(count: int) -
     assert put(again, count, count + 50) == put(ext, count, count + 50)
 
 
-def test_what_is_no_address_of_a_unit_gives_nothing() -> None:
+def test_an_invalid_extension_address_reads_as_missing() -> None:
     ext = an_ext(FakeDisk())
     address = ext.put(1, 2, b"abc")
     for wrong in (0, 77, address + 1, address + 23, address + 10_000, -(1 << 31) - 1):
         assert ext.get(wrong) is None
 
 
-def test_a_damaged_length_gives_nothing() -> None:
+def test_a_damaged_unit_length_reads_as_missing() -> None:
     disk = FakeDisk()
     ext = an_ext(disk)
     address = ext.put(1, 2, b"abc")
@@ -116,7 +116,7 @@ def test_a_bit_map_that_does_not_fit_leaves_the_tags_code() -> None:
     assert is_address(large.put(5, 9, bytes(32_747)))
 
 
-def test_units_behind_a_new_end_are_deleted() -> None:
+def test_extension_units_after_a_new_end_are_deleted() -> None:
     disk = FakeDisk()
     ext = an_ext(disk)
     addresses = put(ext, 0, 100)
@@ -131,7 +131,7 @@ def test_units_behind_a_new_end_are_deleted() -> None:
     assert put(ext, 41, 100) == addresses[41:]
 
 
-def test_files_before_an_address_go_but_never_the_last() -> None:
+def test_files_before_an_address_are_deleted_except_the_last() -> None:
     disk = FakeDisk()
     ext = an_ext(disk)
     addresses = put(ext, 0, 100)
@@ -156,7 +156,7 @@ def test_a_full_disk_leaves_the_units_in_memory() -> None:
     assert [again.get(address) for address in addresses] == [unit(n) for n in range(60)]
 
 
-def test_only_what_was_written_since_is_synced() -> None:
+def test_a_sync_covers_only_units_written_since_the_last() -> None:
     disk = FakeDisk()
     ext = an_ext(disk)
     put(ext, 0, 60)

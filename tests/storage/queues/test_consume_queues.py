@@ -22,7 +22,7 @@ def reloaded(disk: FakeDisk) -> ConsumeQueues:
     return queues
 
 
-def test_entries_go_to_their_queues() -> None:
+def test_entries_reach_their_queues() -> None:
     queues = ConsumeQueues(config(), FakeDisk())
     queues.append([entry(n, queue_id=n % 3, queue_offset=n // 3) for n in range(10)])
     queues.append([entry(10, topic=b"%RETRY%G", queue_offset=0)])
@@ -44,7 +44,7 @@ def test_prepared_and_rolled_back_records_have_no_unit() -> None:
     assert queues.next_offsets() == {("T", 0): 2}
 
 
-def test_everything_is_found_again_after_a_restart() -> None:
+def test_all_units_are_found_after_a_restart() -> None:
     disk = FakeDisk()
     queues = ConsumeQueues(config(), disk)
     queues.append([entry(n, queue_id=n % 4, queue_offset=n // 4) for n in range(2000)])
@@ -76,7 +76,7 @@ def test_only_queues_with_new_units_are_written(monkeypatch: pytest.MonkeyPatch)
     assert all(queue.written_offset == queue.max_offset and not queue.dirty for queue in queues)
 
 
-def test_a_full_disk_stops_writing_and_the_same_entries_may_come_again() -> None:
+def test_after_a_full_disk_the_same_entries_can_be_dispatched_again() -> None:
     disk = FakeDisk()
     queues = ConsumeQueues(config(), disk)
     entries = [entry(n, queue_id=n % 4, queue_offset=n // 4) for n in range(40)]
@@ -91,7 +91,7 @@ def test_a_full_disk_stops_writing_and_the_same_entries_may_come_again() -> None
 
 
 @pytest.mark.heavy
-def test_a_thousand_queues_hold_few_files_open() -> None:
+def test_a_thousand_queues_keep_few_files_open() -> None:
     disk = FakeDisk()
     queues = ConsumeQueues(config(), disk)
     queues.append([entry(n, queue_id=n, queue_offset=0) for n in range(1000)])
@@ -114,7 +114,7 @@ def test_units_survive_a_power_cut_once_synced() -> None:
 
 
 @pytest.mark.trial(short=12, long=1000)
-def test_what_a_power_cut_leaves_is_a_beginning_and_can_be_completed(seed: int) -> None:
+def test_a_power_cut_leaves_a_prefix_that_can_be_completed(seed: int) -> None:
     disk = FakeDisk()
     entries = [entry(n, queue_id=n % 3, queue_offset=n // 3, tags_code=-n) for n in range(3000)]
     queues = ConsumeQueues(config(), disk)
@@ -134,7 +134,7 @@ def test_what_a_power_cut_leaves_is_a_beginning_and_can_be_completed(seed: int) 
             assert queue.unit(offset) == (number * 100, 100, -number)
 
 
-def test_a_sync_takes_only_what_has_pages_enough() -> None:
+def test_a_sync_takes_only_queues_with_enough_dirty_pages() -> None:
     disk = FakeDisk()
     queues = ConsumeQueues(config(), disk)
     queues.append([entry(n, queue_id=0) for n in range(250)])
@@ -180,7 +180,7 @@ def test_a_removed_queue_leaves_memory_and_disk() -> None:
     assert reloaded(disk).next_offsets() == {("A", 0): 1, ("B", 0): 1}
 
 
-def test_all_queues_follow_the_two_ends_of_the_log() -> None:
+def test_all_queues_follow_the_min_and_max_offset_of_the_log() -> None:
     queues = ConsumeQueues(config(), FakeDisk())
     queues.append([entry(n, queue_id=n % 2, queue_offset=n // 2) for n in range(1000)])
     queues.truncate_behind(900 * RECORD_BYTES)
@@ -191,14 +191,14 @@ def test_all_queues_follow_the_two_ends_of_the_log() -> None:
 
 
 @pytest.mark.parametrize("topic", [b"", b"..", b"../../etc", b"a/b", b"a\0b"])
-def test_a_topic_that_is_no_name_is_refused(topic: bytes) -> None:
+def test_an_invalid_topic_name_is_refused(topic: bytes) -> None:
     queues = ConsumeQueues(config(), FakeDisk())
     with pytest.raises(StoreError, match="cannot name a directory"):
         queues.append([entry(0, topic=topic)])
 
 
 @pytest.mark.parametrize("number", [-1, -(1 << 63), 1 << 62, (1 << 63) - 1])
-def test_a_queue_begins_with_no_number_that_has_no_place(number: int) -> None:
+def test_a_queue_offset_out_of_range_is_refused_or_stored_at_the_end(number: int) -> None:
     queues = ConsumeQueues(config(), FakeDisk())
     with pytest.raises(StoreError, match=f"is message {number} of queue 0 of topic 'T'"):
         queues.append([entry(0, queue_offset=number)])
@@ -207,7 +207,7 @@ def test_a_queue_begins_with_no_number_that_has_no_place(number: int) -> None:
     assert queues.next_offsets() == {("T", 0): 2}, "at the end, as any number that does not fit"
 
 
-def test_a_queue_may_begin_with_the_last_number_that_has_a_place() -> None:
+def test_the_highest_queue_offset_is_stored() -> None:
     disk = FakeDisk()
     last = ((1 << 63) - 1) // UNIT_BYTES
     queues = ConsumeQueues(config(), disk)
@@ -228,7 +228,7 @@ QUEUE = "/store/consumequeue/T/1"
 NAMES = [f"{number * 6000:020d}" for number in range(2)]
 
 
-def test_a_queue_with_a_file_that_does_not_fit_is_named() -> None:
+def test_a_queue_with_a_misfit_file_is_reported_by_name() -> None:
     disk = FakeDisk()
     filled(disk)
     disk.open(f"{QUEUE}/{NAMES[1]}").set_size(4000)
@@ -240,7 +240,7 @@ def test_a_queue_with_a_file_that_does_not_fit_is_named() -> None:
 
 
 @pytest.mark.parametrize("size", [6020, 12_000, 5980])
-def test_another_size_of_all_files_is_the_operators(size: int) -> None:
+def test_a_size_that_contradicts_all_files_is_an_operator_error(size: int) -> None:
     disk = FakeDisk()
     filled(disk)
     settings = replace(config(), consume_queue_file_bytes=size)
@@ -259,7 +259,7 @@ def test_one_short_file_alone_is_damaged(size: int) -> None:
     assert reloaded(disk).misfits().keys() == {("T", 0)}
 
 
-def test_odd_names_are_left_alone() -> None:
+def test_foreign_names_are_left_alone() -> None:
     disk = FakeDisk()
     expected = filled(disk).next_offsets()
     disk.open("/store/consumequeue/file", create=True)
@@ -269,7 +269,7 @@ def test_odd_names_are_left_alone() -> None:
     assert reloaded(disk).next_offsets() == expected
 
 
-def test_queues_are_taken_up_as_a_clean_stop_has_noted_them() -> None:
+def test_queues_are_reopened_from_the_record_of_a_clean_stop() -> None:
     disk = FakeDisk()
     noted = filled(disk).known()
     again = ConsumeQueues(config(), disk)
@@ -277,7 +277,7 @@ def test_queues_are_taken_up_as_a_clean_stop_has_noted_them() -> None:
     assert again.known() == noted
 
 
-def test_queues_that_are_not_as_they_were_left_are_named() -> None:
+def test_queues_changed_since_the_clean_stop_are_named() -> None:
     disk = FakeDisk()
     noted = filled(disk).known()
     disk.unlink(f"{QUEUE}/{NAMES[0]}")
@@ -286,7 +286,7 @@ def test_queues_that_are_not_as_they_were_left_are_named() -> None:
     assert sorted(again.load_known(noted)) == [("Gone", 3), ("T", 1)]
 
 
-def test_a_sync_says_up_to_which_offset_of_the_log() -> None:
+def test_a_sync_returns_the_durable_physical_offset() -> None:
     queues = ConsumeQueues(config(), FakeDisk())
     queues.append([entry(n) for n in range(10)])
     queues.append([entry(10, sys_flag=PREPARED)])

@@ -12,7 +12,7 @@ from storage.queues.dispatch_entry import (
 from tests.storage.derived import RECORD_BYTES, entry, run_of
 
 
-def test_entry_knows_where_its_record_ends() -> None:
+def test_an_entry_computes_the_end_of_its_record() -> None:
     assert entry(3).end_offset == 4 * RECORD_BYTES
 
 
@@ -30,7 +30,7 @@ def test_run_is_taken_apart_into_the_entries_of_its_records() -> None:
     assert single_entries(plain) is plain, "nothing is copied where no run is"
 
 
-def test_list_with_runs_behind_it_may_hold_runs() -> None:
+def test_extending_an_entry_list_with_runs_makes_a_mixed_list() -> None:
     entries: list[Dispatched] = [entry(0)]
     assert extended(entries, [entry(1)]) is entries
     mixed = extended(entries, MixedEntries([RUN]))
@@ -38,7 +38,7 @@ def test_list_with_runs_behind_it_may_hold_runs() -> None:
     assert extended(mixed, [entry(9)]) is mixed
 
 
-def test_list_is_cut_behind_about_so_many_records_and_never_in_a_run() -> None:
+def test_an_entry_list_is_split_by_record_count_and_never_inside_a_run() -> None:
     entries = MixedEntries([entry(0), RUN, entry(6), RUN])
     pairs = [cut_behind(entries, count, 100) for count in range(1, 10)]
     assert [len(first) for first, _ in pairs] == [1, 2, 2, 2, 3, 4, 4, 4, 4]
@@ -48,14 +48,14 @@ def test_list_is_cut_behind_about_so_many_records_and_never_in_a_run() -> None:
     assert [len(part) for part in cut_behind(entries, 100, 3)] == [2, 2]
 
 
-def test_list_is_cut_behind_so_many_records() -> None:
+def test_an_entry_list_without_runs_is_split_by_exact_record_count() -> None:
     entries: list[Dispatched] = [entry(number) for number in range(9)]
     assert cut_behind(entries, 8, 1) == (entries[:8], entries[8:])
     assert [len(cut_behind(entries, count, 1)[0]) for count in (1, 8, 9, 10)] == [1, 8, 9, 9]
     assert cut_behind(entries, 9, 1)[0] is entries, "nothing is copied where nothing is cut"
 
 
-def test_list_is_cut_behind_about_so_many_keys_whatever_its_records_have() -> None:
+def test_an_entry_list_is_split_by_approximate_key_count() -> None:
     keys = tuple(b"%d" % number for number in range(129))
     entries: list[Dispatched] = [entry(number, keys=keys) for number in range(64)]
     first, rest = cut_behind(entries, 2000, 6000)

@@ -37,7 +37,7 @@ def units_of(queues: ConsumeQueues) -> dict[tuple[bytes, int, int], ExtUnit | No
     return found
 
 
-def test_every_unit_is_read_as_the_records_say(tmp_path: Path) -> None:
+def test_every_unit_agrees_with_its_record(tmp_path: Path) -> None:
     root = store("ext", tmp_path)
     queues = ConsumeQueues(settings(root), RealDisk())
     queues.load()
@@ -111,7 +111,9 @@ def _files(
 
 
 @pytest.mark.parametrize("extended", [True, False])
-def test_the_store_opens_either_way_and_stays_as_it_was(extended: bool, tmp_path: Path) -> None:
+def test_a_golden_store_opens_with_and_without_extensions_unchanged(
+    extended: bool, tmp_path: Path
+) -> None:
     root = store("ext", tmp_path)
     before = _files(root / "consumequeue"), _files(root / "consumequeue_ext")
     chosen = settings(root) if extended else config(str(root))

@@ -65,7 +65,7 @@ def filled(disk: FakeDisk, end: int) -> ConsumeQueues:
 
 
 @pytest.mark.parametrize("end", [1, 2, 50, 700, 2000])
-def test_every_message_is_known_now_and_after_a_restart(end: int) -> None:
+def test_every_message_is_found_before_and_after_a_restart(end: int) -> None:
     disk = FakeDisk()
     queues = opened(disk)
     queues.append(entries(0, end))
@@ -86,7 +86,7 @@ def test_every_message_is_known_now_and_after_a_restart(end: int) -> None:
     assert known(third) == wanted(end + 200)
 
 
-def test_a_message_that_is_there_gets_no_second_unit() -> None:
+def test_a_dispatched_message_gets_no_second_extension_unit() -> None:
     disk = FakeDisk()
     queues = filled(disk, 100)
     before = files(disk)
@@ -95,7 +95,7 @@ def test_a_message_that_is_there_gets_no_second_unit() -> None:
     assert files(disk) == before
 
 
-def test_the_same_log_gives_the_same_files_again_after_a_cut() -> None:
+def test_a_log_dispatched_again_after_truncation_gives_the_same_files() -> None:
     disk, other = FakeDisk(), FakeDisk()
     filled(other, 900)
     queues = filled(disk, 900)
@@ -107,7 +107,7 @@ def test_the_same_log_gives_the_same_files_again_after_a_cut() -> None:
 
 
 @pytest.mark.trial(short=11, long=300)
-def test_what_was_synced_is_known_after_a_power_cut(seed: int) -> None:
+def test_synced_units_survive_a_power_cut(seed: int) -> None:
     disk = FakeDisk()
     queues = filled(disk, 400)
     for start in range(400, 900, 50):
@@ -130,7 +130,7 @@ def test_what_was_synced_is_known_after_a_power_cut(seed: int) -> None:
 
 
 @pytest.mark.parametrize("what", ["all", "topic", "queue", "first", "last", "short", "zeros"])
-def test_a_missing_extension_makes_a_misfit(what: str) -> None:
+def test_a_queue_with_a_missing_extension_is_a_misfit(what: str) -> None:
     disk = FakeDisk()
     filled(disk, 400)
     names = disk.listdir(f"{ROOT}/T/1")
@@ -153,7 +153,7 @@ def test_a_missing_extension_makes_a_misfit(what: str) -> None:
     assert known(opened(disk)) == wanted(400) and not opened(disk).misfits()
 
 
-def test_a_unit_whose_extension_is_wrong_is_mended_when_dispatched_again() -> None:
+def test_a_unit_with_a_wrong_extension_is_repaired_when_dispatched_again() -> None:
     disk = FakeDisk()
     filled(disk, 100)
     disk.flip_bit(f"{ROOT}/T/0/{0:020d}", 9, 0)
@@ -162,7 +162,7 @@ def test_a_unit_whose_extension_is_wrong_is_mended_when_dispatched_again() -> No
     assert known(queues) == wanted(100)
 
 
-def test_a_repair_keeps_an_address_that_is_right() -> None:
+def test_a_repair_keeps_a_correct_extension_address() -> None:
     queues = filled(FakeDisk(), 100)
     queue = queues.get("T", 0)
     assert queue is not None
@@ -173,7 +173,7 @@ def test_a_repair_keeps_an_address_that_is_right() -> None:
     assert queue.unit(10) == (20 * RECORD_BYTES, RECORD_BYTES, 5)
 
 
-def test_it_may_be_switched_off_and_on_again() -> None:
+def test_extensions_can_be_disabled_and_enabled_again() -> None:
     disk = FakeDisk()
     filled(disk, 100)
     plain = opened(disk, settings=config())
@@ -206,7 +206,7 @@ def test_a_queue_without_an_extension_gets_one_for_new_messages() -> None:
     assert known(opened(disk)) == known(queues)
 
 
-def test_files_before_the_first_message_go() -> None:
+def test_extension_files_before_the_first_message_are_deleted() -> None:
     disk = FakeDisk()
     queues = filled(disk, 1000)
     before = len(disk.listdir(f"{ROOT}/T/0"))
@@ -221,7 +221,7 @@ def test_files_before_the_first_message_go() -> None:
     assert known(again) == wanted(1000, 900)
 
 
-def test_files_that_a_power_cut_left_before_a_deleted_one_just_go() -> None:
+def test_leftover_files_before_a_deleted_one_are_removed() -> None:
     disk = FakeDisk()
     queues = filled(disk, 1000)
     for queue in queues:
@@ -235,7 +235,7 @@ def test_files_that_a_power_cut_left_before_a_deleted_one_just_go() -> None:
     assert known(again) == wanted(1000, 900)
 
 
-def test_a_queue_that_is_taken_out_takes_its_extension_along() -> None:
+def test_removing_a_queue_removes_its_extension() -> None:
     disk = FakeDisk()
     queues = filled(disk, 100)
     disk.make_dirs("/store/away")
@@ -247,14 +247,14 @@ def test_a_queue_that_is_taken_out_takes_its_extension_along() -> None:
     assert disk.listdir(f"{ROOT}/T/0") == []
 
 
-def test_another_size_of_all_files_is_the_operators() -> None:
+def test_a_size_that_contradicts_all_files_is_an_operator_error() -> None:
     disk = FakeDisk()
     filled(disk, 400)
     with pytest.raises(StoreError, match="mappedFileSizeConsumeQueueExt is 2000"):
         opened(disk, settings=replace(EXTENDED, consume_queue_ext_file_bytes=2000))
 
 
-def test_without_a_bit_map_the_unit_has_none() -> None:
+def test_a_message_without_filters_has_an_extension_unit_without_bit_map() -> None:
     queues = ConsumeQueues(EXTENDED, FakeDisk())
     queues.append(entries(0, 2))
     assert [unit and unit.bitmap for unit in known(queues).values()] == [None, None]

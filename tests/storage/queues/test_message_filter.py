@@ -34,23 +34,23 @@ def wants(wanted: MessageFilter, code: int, unit: Unit | None = None) -> bool:
     return wanted.wants_unit(code, Queue(unit))
 
 
-def test_without_conditions_everything_is_wanted() -> None:
+def test_an_empty_filter_matches_every_message() -> None:
     assert wants(MessageFilter(), 7)
     assert wants(MessageFilter(), ADDRESS, Unit())
 
 
-def test_an_address_leads_to_the_tag_of_the_message() -> None:
+def test_an_extension_address_yields_the_messages_tag() -> None:
     assert wants(MessageFilter({TAG}), ADDRESS, Unit(TAG))
     assert not wants(MessageFilter({TAG}), ADDRESS, Unit(TAG + 1))
 
 
-def test_an_address_that_leads_nowhere_is_left_to_the_client() -> None:
+def test_a_unit_with_an_invalid_extension_address_matches() -> None:
     assert wants(MessageFilter({TAG}), ADDRESS)
     assert wants(MessageFilter({TAG}, BloomBits(8, (1,))), ADDRESS)
 
 
 @pytest.mark.parametrize("code, is_address", [(-(1 << 31) - 1, True), (-(1 << 31), False)])
-def test_where_addresses_begin(code: int, is_address: bool) -> None:
+def test_extension_addresses_are_distinguished_from_tag_codes(code: int, is_address: bool) -> None:
     asked: list[int] = []
 
     class Asked:
@@ -61,7 +61,7 @@ def test_where_addresses_begin(code: int, is_address: bool) -> None:
     assert asked == ([code] if is_address else [])
 
 
-def test_of_a_long_code_the_low_32_bits_count() -> None:
+def test_the_low_32_bits_of_a_long_tag_code_are_compared() -> None:
     assert low_32_bits((7 << 32) | 5) == 5
     assert low_32_bits((7 << 32) | 0xFFFFFFFE) == -2
     assert low_32_bits(-(1 << 31)) == -(1 << 31)
@@ -85,9 +85,7 @@ BITS = BloomBits(16, (1, 9, 15), since_ms=500)
         (bytes(3), True),
     ],
 )
-def test_a_bitmap_of_the_right_length_with_a_bit_missing_is_a_no(
-    bitmap: bytes | None, matches: bool
-) -> None:
+def test_a_bit_map_with_a_missing_bit_does_not_match(bitmap: bytes | None, matches: bool) -> None:
     assert wants(MessageFilter(bits=BITS), ADDRESS, Unit(bitmap=bitmap)) is matches
 
 

@@ -64,7 +64,7 @@ DAMAGE = {
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("stop", ["known", "clean", "killed"])
 @pytest.mark.parametrize("config", [CONFIG, EXTENDED], ids=["plain", "extended"])
-def test_every_unit_is_there_again(damage: str, stop: str, config: StoreConfig) -> None:
+def test_every_damaged_unit_is_restored(damage: str, stop: str, config: StoreConfig) -> None:
     first = SmallStore(config=config)
     first.send(200)
     if stop == "killed":
@@ -94,7 +94,7 @@ def test_every_unit_is_there_again(damage: str, stop: str, config: StoreConfig) 
         check_extension(again)
 
 
-def test_a_queue_whose_only_unit_was_damaged_before_a_crash_is_not_left_empty() -> None:
+def test_a_queue_with_its_only_unit_damaged_before_a_crash_is_refilled() -> None:
     """Only the list reveals the loss: the log is read behind its record, and none follows."""
     first = SmallStore()
     first.send(1, topic="Rarely")

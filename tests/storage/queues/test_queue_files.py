@@ -19,7 +19,7 @@ def opened(count: int) -> QueueFiles:
     return files
 
 
-def test_only_the_files_used_last_stay_open() -> None:
+def test_only_the_most_recently_used_files_stay_open() -> None:
     files = opened(10)
     assert files.open_count == 3
     assert [files.read(f"/cq/{n}/{NAME}", 1, 0) for n in range(10)] == [
@@ -38,7 +38,7 @@ def test_a_view_outlives_the_closing_of_its_file() -> None:
     assert bytes(view[10:15]) == b"later"
 
 
-def test_a_file_that_cannot_be_made_leaves_nothing() -> None:
+def test_a_file_that_cannot_be_created_leaves_no_trace() -> None:
     disk = FakeDisk()
     files = QueueFiles(disk, 400)
     disk.fail_next("set_size", OSError(errno.ENOSPC, "full"))

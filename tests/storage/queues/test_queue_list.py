@@ -7,14 +7,14 @@ from tests.storage.derived import config
 from tests.support.fake_disk import FakeDisk
 
 
-def test_the_list_comes_back() -> None:
+def test_a_saved_queue_list_is_loaded() -> None:
     disk = FakeDisk()
     names = [("A", 0), ("A", 12), ("B\udcff", 3)]
     QueueList(config(), disk).save(names)
     assert QueueList(config(), disk).load() == frozenset(names)
 
 
-def test_it_is_written_only_when_it_has_changed() -> None:
+def test_the_queue_list_is_written_only_after_a_change() -> None:
     disk = FakeDisk()
     queues = QueueList(config(), disk)
     queues.save([("A", 0)])
@@ -26,7 +26,7 @@ def test_it_is_written_only_when_it_has_changed() -> None:
 
 
 @pytest.mark.parametrize("damage", ["gone", "empty", "cut", "flipped"])
-def test_a_damaged_list_counts_as_none(damage: str) -> None:
+def test_a_damaged_queue_list_counts_as_missing(damage: str) -> None:
     disk = FakeDisk()
     QueueList(config(), disk).save([("A", 0)])
     path = config().queue_list_path

@@ -17,7 +17,7 @@ from tests.storage.units import (
 from tests.support.fake_disk import FakeDisk
 
 
-def test_behind_a_missing_file_nothing_fits() -> None:
+def test_every_file_after_a_missing_one_is_a_misfit() -> None:
     disk = FakeDisk()
     filled(1000, disk).write_out()
     disk.unlink(f"{DIRECTORY}/{NAMES[1]}")
@@ -32,7 +32,7 @@ def test_behind_a_missing_file_nothing_fits() -> None:
     assert everything(reloaded(disk)) == wanted(0, 1000)
 
 
-def test_files_that_a_power_cut_left_before_a_deleted_one_just_go() -> None:
+def test_leftover_files_before_a_deleted_one_are_removed() -> None:
     disk = FakeDisk()
     filled(1000, disk).write_out()
     disk.unlink(f"{DIRECTORY}/{NAMES[1]}")
@@ -45,7 +45,7 @@ def test_files_that_a_power_cut_left_before_a_deleted_one_just_go() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 20, 100, 4096, 5999])
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_a_file_that_is_too_short_makes_a_misfit(size: int, number: int) -> None:
+def test_a_file_that_is_too_short_is_a_misfit(size: int, number: int) -> None:
     disk = FakeDisk()
     filled(900, disk).write_out()
     disk.open(f"{DIRECTORY}/{NAMES[number]}").set_size(size)
@@ -84,7 +84,7 @@ def test_a_queue_of_a_whole_log_that_begins_late_lacks_a_file() -> None:
     assert disk.listdir(DIRECTORY) == []
 
 
-def test_names_that_are_no_file_of_the_queue_do_no_harm() -> None:
+def test_foreign_file_names_are_ignored() -> None:
     disk = FakeDisk()
     filled(400, disk).write_out()
     disk.open(f"{DIRECTORY}/notes.txt", create=True)
@@ -99,7 +99,7 @@ def test_names_that_are_no_file_of_the_queue_do_no_harm() -> None:
     assert everything(reloaded(disk)) == wanted(0, 400)
 
 
-def test_a_queue_is_taken_up_as_it_was_left_without_reading_it() -> None:
+def test_an_unchanged_queue_is_reopened_without_reading_it() -> None:
     disk = FakeDisk()
     filled(700, disk).write_out()
     queue = a_queue(disk)
@@ -114,7 +114,7 @@ def test_a_queue_is_taken_up_as_it_was_left_without_reading_it() -> None:
 
 
 @pytest.mark.parametrize("known", [(0, 600, 1), (0, 901, 1), (10, 5, 1), (0, 0, -1)])
-def test_a_queue_whose_files_do_not_fit_is_not_taken_up(known: tuple[int, int, int]) -> None:
+def test_a_queue_with_misfit_files_is_not_reopened(known: tuple[int, int, int]) -> None:
     disk = FakeDisk()
     filled(700, disk).write_out()
     queue = a_queue(disk)

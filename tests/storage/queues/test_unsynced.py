@@ -16,19 +16,19 @@ def disk_with_file() -> FakeDisk:
     return disk
 
 
-def test_files_and_names_are_on_disk_afterwards() -> None:
+def test_a_sync_makes_files_and_names_durable() -> None:
     disk = disk_with_file()
     sync_files(disk, Unsynced(["/d/a"], {"/d"}))
     for seed in range(5):
         assert disk.crashed(seed).read_bytes("/d/a") == b"data"
 
 
-def test_what_was_deleted_meanwhile_needs_nothing() -> None:
+def test_files_deleted_before_the_sync_are_skipped() -> None:
     sync_files(FakeDisk(), Unsynced(["/gone/file"], {"/gone"}))
 
 
 @pytest.mark.parametrize("operation", ["sync", "sync_directory"])
-def test_a_disk_that_refuses_is_reported(operation: str) -> None:
+def test_a_failing_disk_is_reported(operation: str) -> None:
     disk = disk_with_file()
     disk.fail_next(operation, OSError(errno.EIO, "broken"))
     with pytest.raises(SyncFailed, match="/d"):

@@ -24,7 +24,7 @@ def body_of(result: GetResult) -> bytes:
     return b"".join(result.views)
 
 
-def test_an_old_store_gives_what_was_put_into_it_in_one_view() -> None:
+def test_all_messages_of_an_older_store_are_returned_in_one_view() -> None:
     old = OldStore(12)
     assert old.queue.verified_from == 12
     result = old.get(2)
@@ -53,7 +53,7 @@ def test_a_flipped_bit_in_a_record_ends_the_batch_before_it(position: int) -> No
 
 
 @pytest.mark.parametrize("position", [16, 19, 40, 47, 64])
-def test_what_nothing_vouches_for_in_a_record_is_handed_out_as_it_is(position: int) -> None:
+def test_record_bytes_without_a_checksum_are_returned_unchecked(position: int) -> None:
     """The application's flag, when and where it was born."""
     old = OldStore(12)
     old.flip_record(5, position)
@@ -89,7 +89,7 @@ def test_a_flipped_tags_code_hides_no_message() -> None:
     assert outcome(old.get(1, tags={A})) == (GetStatus.FOUND, 3, 12)
 
 
-def test_a_hole_in_the_queue_is_doubtful() -> None:
+def test_a_hole_in_the_queue_is_reported_as_doubtful() -> None:
     old = OldStore(12)
     old.set_unit(4, 0, 0)
     assert outcome(old.get(0)) == (GetStatus.FOUND, 4, 4)
@@ -97,7 +97,7 @@ def test_a_hole_in_the_queue_is_doubtful() -> None:
     assert outcome(old.get(4, verified=True)) == (GetStatus.FOUND, 7, 12)
 
 
-def test_a_damaged_range_is_passed_over_without_doubt() -> None:
+def test_a_known_damaged_range_is_skipped_without_a_report() -> None:
     old = OldStore(12)
     old.flip_record(5, 90)
     offset, size = old.placed[5]
@@ -108,7 +108,7 @@ def test_a_damaged_range_is_passed_over_without_doubt() -> None:
     assert outcome(old.get(5, count=1)) == (GetStatus.FOUND, 1, 7)
 
 
-def test_the_only_message_damaged_is_a_step_forward_all_the_same() -> None:
+def test_a_pull_skips_the_only_message_if_it_is_damaged() -> None:
     old = OldStore(1)
     offset, size = old.placed[0]
     old.flip_record(0, 90)
@@ -118,7 +118,7 @@ def test_the_only_message_damaged_is_a_step_forward_all_the_same() -> None:
     assert outcome(old.get(0)) == (GetStatus.NO_MATCHED_MESSAGE, 0, 1)
 
 
-def test_units_that_stand_for_a_gap_of_the_log_are_passed_over() -> None:
+def test_units_that_point_at_a_gap_in_the_log_are_skipped() -> None:
     old = OldStore(12)
     start, end = old.placed[4][0], old.placed[7][0]
     for number in (4, 5, 6):
@@ -128,7 +128,7 @@ def test_units_that_stand_for_a_gap_of_the_log_are_passed_over() -> None:
     assert outcome(old.get(3)) == (GetStatus.FOUND, 6, 12)
 
 
-def test_what_this_process_appended_is_handed_out_unread() -> None:
+def test_records_appended_by_this_process_are_returned_without_a_check() -> None:
     old = OldStore(3)
     old.send(4)
     for number in (4, 5):
@@ -139,7 +139,7 @@ def test_what_this_process_appended_is_handed_out_unread() -> None:
     assert outcome(old.get(1)) == (GetStatus.FOUND, 1, 2)
 
 
-def test_what_the_scrubber_has_been_through_is_handed_out_unread() -> None:
+def test_scrubbed_records_are_returned_without_a_check() -> None:
     old = OldStore(12)
     old.flip_record(6, 90)
     old.queue.verified_from = 5
@@ -148,7 +148,7 @@ def test_what_the_scrubber_has_been_through_is_handed_out_unread() -> None:
     assert outcome(old.get(3)) == (GetStatus.FOUND, 3, 6)
 
 
-def test_damage_among_known_units_is_passed_over_too() -> None:
+def test_damage_among_confirmed_units_is_skipped() -> None:
     old = OldStore(12)
     old.queue.verified_from = 0
     offset = old.placed[6][0]
@@ -158,7 +158,7 @@ def test_damage_among_known_units_is_passed_over_too() -> None:
     assert outcome(old.get(6, count=1)) == (GetStatus.FOUND, 1, 8)
 
 
-def test_after_it_was_looked_into_a_misplaced_message_of_the_queue_is_handed_out() -> None:
+def test_after_inspection_a_misplaced_message_of_the_queue_is_returned() -> None:
     """4.9.7 leaves this behind a hole in the queue offsets: the record names another offset."""
     old = OldStore(12)
     for number in range(4, 11):
@@ -170,7 +170,7 @@ def test_after_it_was_looked_into_a_misplaced_message_of_the_queue_is_handed_out
     assert body_of(result) == old.bytes_of(5, 6)
 
 
-def test_after_it_was_looked_into_a_message_of_another_queue_is_not() -> None:
+def test_after_inspection_a_message_of_another_queue_is_not_returned() -> None:
     old = OldStore(6)
     other = old.made.send(1, topic="Other")[0]
     old.set_unit(2, *other)
@@ -178,14 +178,14 @@ def test_after_it_was_looked_into_a_message_of_another_queue_is_not() -> None:
     assert outcome(old.get(2, verified=True)) == (GetStatus.FOUND, 3, 6)
 
 
-def test_only_the_first_unit_was_looked_into() -> None:
+def test_an_inspection_covers_only_the_first_unit() -> None:
     old = OldStore(12)
     old.flip_record(4, 90)
     old.flip_record(6, 90)
     assert outcome(old.get(4, verified=True)) == (GetStatus.FOUND, 1, 6)
 
 
-def test_records_of_a_deleted_file_are_removing_not_doubtful() -> None:
+def test_records_of_a_deleted_file_are_reported_as_removed_not_doubtful() -> None:
     old = OldStore(120)
     file = old.log.queue.files[0]
     gone = sum(offset < file.end_offset for offset, _ in old.placed)
@@ -207,7 +207,7 @@ def test_a_unit_that_points_before_the_log_beside_good_ones_is_doubtful() -> Non
     assert outcome(old.get(number + 4)) == (GetStatus.IN_DOUBT, 0, number + 4)
 
 
-def test_delayed_messages_vouch_for_their_due_time() -> None:
+def test_a_delayed_messages_due_time_is_checked_against_its_record() -> None:
     old = OldStore(6, topic=SCHEDULE_TOPIC, properties="\x02DELAY\x013")
     assert outcome(old.get(0)) == (GetStatus.FOUND, 6, 6)
     old.flip_unit(2, 150)
@@ -248,7 +248,7 @@ def test_a_filter_reads_fewer_records_where_their_properties_are_long(
     assert seen[40] < seen[0] <= 8
 
 
-def test_the_record_itself_is_asked_whether_it_is_wanted() -> None:
+def test_a_filter_is_evaluated_on_the_record() -> None:
     for verified_from in (0, 12):
         old = OldStore(12)
         old.queue.verified_from = verified_from
@@ -264,7 +264,7 @@ def test_the_record_itself_is_asked_whether_it_is_wanted() -> None:
             assert outcome(result) == (GetStatus.NO_MATCHED_MESSAGE, 0, 12)
 
 
-def test_views_of_a_file_that_is_deleted_meanwhile_stay_readable() -> None:
+def test_views_of_a_deleted_file_stay_readable() -> None:
     old = OldStore(120)
     wanted = old.bytes_of(0, 10)
     result = old.get(0, count=10)
@@ -272,7 +272,7 @@ def test_views_of_a_file_that_is_deleted_meanwhile_stay_readable() -> None:
     assert body_of(result) == wanted
 
 
-def test_limits_hold_for_what_is_checked_as_for_anything_else() -> None:
+def test_limits_apply_to_checked_records() -> None:
     old = OldStore(40)
     assert old.get(0, count=64).count == 32
     old.limits = replace(old.limits, in_memory_bytes=0)

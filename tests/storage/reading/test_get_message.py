@@ -53,7 +53,7 @@ def get(
     return get_message(queue, log or Log(10**9), offset, count, wanted, limits)
 
 
-def test_messages_behind_each_other_are_one_view() -> None:
+def test_adjacent_messages_are_one_view() -> None:
     result = get(a_queue(100), 10)
     assert result.status is GetStatus.FOUND
     assert (result.next_offset, result.count, result.body_bytes) == (42, 32, 3200)
@@ -93,14 +93,14 @@ def test_an_offset_outside_the_queue_is_corrected(
     assert (result.min_offset, result.max_offset) == (310, 315)
 
 
-def test_a_slave_that_does_not_check_offsets_gives_them_back_as_they_came() -> None:
+def test_without_offset_checking_a_slave_returns_the_requested_offset() -> None:
     limits = GetLimits(1 << 40, LOG_FILE_BYTES, correct_offsets=False)
     for queue, offset in ((None, 7), (a_queue(0), 7), (a_queue(5), 9), (a_queue(5, first=310), 9)):
         assert get(queue, offset, limits=limits).next_offset == offset
     assert get(a_queue(5), 5, limits=limits).next_offset == 5
 
 
-def test_a_queue_that_is_not_there_or_empty_begins_at_zero() -> None:
+def test_a_missing_or_empty_queue_starts_at_offset_0() -> None:
     assert get(None, 7) == GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
     assert get(a_queue(0), 7) == GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0)
 
@@ -110,7 +110,7 @@ def test_one_pull_never_crosses_a_queue_file() -> None:
     assert (result.next_offset, result.count) == (300, 10)
 
 
-def test_tags_pick_messages_and_the_offset_goes_on_behind_the_last_one_looked_at() -> None:
+def test_tags_select_messages_and_the_next_offset_follows_the_last_unit_read() -> None:
     result = get(a_queue(100), 0, count=5, tags={1})
     assert (result.count, result.next_offset) == (5, 14)
     assert [len(view) for view in result.views] == [100] * 5
@@ -120,7 +120,7 @@ def test_tags_pick_messages_and_the_offset_goes_on_behind_the_last_one_looked_at
     assert (result.count, len(result.views)) == (32, 1)
 
 
-def test_no_more_than_800_units_are_looked_at() -> None:
+def test_at_most_800_units_are_read() -> None:
     queue = ConsumeQueue("T", 0, "/cq/T/0", QueueFiles(FakeDisk(), 20_000 * 20))
     for number in range(2000):
         queue.append(number, number * 100, 100, 0)
@@ -128,7 +128,7 @@ def test_no_more_than_800_units_are_looked_at() -> None:
     assert get(queue, 0, tags={1}, count=1000).next_offset == 1000
 
 
-def test_of_a_due_time_the_low_32_bits_are_compared() -> None:
+def test_the_low_32_bits_of_a_due_time_are_compared() -> None:
     queue = ConsumeQueue("T", 0, "/cq/T/0", QueueFiles(FakeDisk(), 6000))
     for number, code in enumerate(((7 << 32) | 5, (7 << 32) | 0xFFFFFFFF, -6)):
         queue.append(number, number * 100, 100, code)
@@ -140,7 +140,7 @@ def test_of_a_due_time_the_low_32_bits_are_compared() -> None:
     "asked, size, count",
     [(10, 100, 10), (64, 100, 32), (0, 100, 1), (32, 50_000, 5), (32, 300_000, 1)],
 )
-def test_what_is_in_memory_is_given_up_to_32_messages_and_256_kib(
+def test_a_pull_from_memory_returns_up_to_32_messages_and_256_kib(
     asked: int, size: int, count: int
 ) -> None:
     limits = GetLimits(1 << 40, 50 * size)
@@ -151,7 +151,7 @@ def test_what_is_in_memory_is_given_up_to_32_messages_and_256_kib(
 
 
 @pytest.mark.parametrize("asked, size, count", [(32, 100, 8), (3, 100, 3), (32, 30_000, 2)])
-def test_what_is_on_disk_is_given_up_to_8_messages_and_64_kib(
+def test_a_pull_from_disk_returns_up_to_8_messages_and_64_kib(
     asked: int, size: int, count: int
 ) -> None:
     limits = GetLimits(0, 50 * size)
@@ -161,7 +161,7 @@ def test_what_is_on_disk_is_given_up_to_8_messages_and_64_kib(
     assert result.is_far_behind
 
 
-def test_a_pull_that_comes_into_memory_goes_on_with_its_limits() -> None:
+def test_a_pull_that_reaches_memory_continues_with_the_memory_limits() -> None:
     limits = GetLimits(in_memory_bytes=9_500, log_file_bytes=LOG_FILE_BYTES)
     result = get(a_queue(100), 0, log=Log(10_000), limits=limits)
     assert (result.count, result.is_far_behind) == (32, False)
@@ -176,12 +176,12 @@ def test_deleted_records_are_skipped_to_the_next_log_file() -> None:
     assert (result.status, result.next_offset) == (GetStatus.MESSAGE_WAS_REMOVING, 50)
 
 
-def test_units_of_records_that_are_not_published_are_not_given() -> None:
+def test_unpublished_records_are_not_returned() -> None:
     result = get(a_queue(100), 0, log=Log(1050))
     assert (result.status, result.count, result.body_bytes) == (GetStatus.FOUND, 10, 1000)
 
 
-def test_a_broken_unit_is_passed_over() -> None:
+def test_an_invalid_unit_is_skipped() -> None:
     queue = ConsumeQueue("T", 0, "/cq/T/0", QueueFiles(FakeDisk(), 6000))
     queue.append(0, 100, LOG_FILE_BYTES, 0)
     queue.append(1, 2 * LOG_FILE_BYTES, 100, 0)

@@ -21,12 +21,12 @@ def read_back(disk: Disk, path: str, position: int, count: int) -> None:
     file.close()
 
 
-def test_what_is_in_memory_is_given_at_once() -> None:
+def test_cached_messages_are_returned_at_once() -> None:
     old = OldStore(12)
     assert old.get(0, probe=probe_of(old)).count == 12
 
 
-def test_what_is_not_in_memory_is_not_touched_but_named() -> None:
+def test_cold_ranges_are_named_and_not_touched() -> None:
     for verified_from in (0, 12):
         old = OldStore(12)
         old.queue.verified_from = verified_from
@@ -43,7 +43,7 @@ def test_what_is_not_in_memory_is_not_touched_but_named() -> None:
         assert old.get(2, probe=probe).count == 10
 
 
-def test_units_that_are_not_in_memory_are_named_first() -> None:
+def test_cold_units_are_named_before_records() -> None:
     old = OldStore(12)
     probe = probe_of(old)
     old.made.disk.forget_cache()
@@ -57,7 +57,7 @@ def test_units_that_are_not_in_memory_are_named_first() -> None:
     assert "commitlog" in part.path
 
 
-def test_what_was_appended_since_and_lies_near_the_end_is_taken_for_cached_unasked() -> None:
+def test_recent_appends_near_the_end_count_as_cached_without_a_probe() -> None:
     old = OldStore(12)
     probe = probe_of(old)
     old.send(3)
@@ -70,7 +70,7 @@ def test_what_was_appended_since_and_lies_near_the_end_is_taken_for_cached_unask
 
 
 @pytest.mark.parametrize("below", ["/store/commitlog", "/store/consumequeue"])
-def test_an_answer_is_believed_for_its_block_until_it_is_forgotten(below: str) -> None:
+def test_a_probe_result_holds_for_its_block_until_eviction(below: str) -> None:
     old = OldStore(12)
     probe = probe_of(old)
     assert old.get(0, count=1, probe=probe).count == 1
@@ -82,7 +82,7 @@ def test_an_answer_is_believed_for_its_block_until_it_is_forgotten(below: str) -
     assert [part.path.startswith(below) for part in result.cold] == [True]
 
 
-def test_no_more_is_wanted_at_once_than_one_call_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_most_one_calls_bytes_are_requested_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     old = OldStore(120)
     probe = probe_of(old)
     old.made.disk.forget_cache("/store/commitlog")
@@ -93,7 +93,7 @@ def test_no_more_is_wanted_at_once_than_one_call_reads(monkeypatch: pytest.Monke
         assert part.size == sum(old.placed[count - 1])
 
 
-def test_a_block_that_is_partly_in_memory_gives_what_is() -> None:
+def test_the_cached_part_of_a_block_is_returned() -> None:
     old = OldStore(120)
     probe = probe_of(old)
     log_path = old.log.queue.files[0].path
@@ -104,7 +104,7 @@ def test_a_block_that_is_partly_in_memory_gives_what_is() -> None:
     assert old.get(0, count=inside + 1, probe=probe).status is GetStatus.COLD
 
 
-def test_a_filter_over_old_units_wants_all_the_records_that_it_will_read() -> None:
+def test_a_filter_over_cold_units_requests_all_records_it_will_read() -> None:
     old = OldStore(120)
     probe = probe_of(old)
     old.made.disk.forget_cache("/store/commitlog")
@@ -115,7 +115,7 @@ def test_a_filter_over_old_units_wants_all_the_records_that_it_will_read() -> No
     assert old.get(0, tags={99}, probe=probe).next_offset == 120
 
 
-def test_units_in_several_blocks_and_files_are_asked_for_block_by_block() -> None:
+def test_units_in_several_blocks_are_requested_block_by_block() -> None:
     config = replace(LONG_QUEUES, commit_log_file_bytes=1 << 20, consume_queue_file_bytes=80_000)
     old = OldStore(5000, config=config)
     probe = probe_of(old)

@@ -37,7 +37,7 @@ def plain(result: GetResult) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("tags", [None, {0, 2}, {1}])
 @pytest.mark.parametrize("gap", [0, 10])
-def test_the_usual_get_does_not_go_through_the_units(
+def test_a_plain_get_does_not_iterate_over_the_units(
     monkeypatch: pytest.MonkeyPatch, tags: set[int] | None, gap: int
 ) -> None:
     queue = a_queue(200, gap=gap)
@@ -49,7 +49,7 @@ def test_the_usual_get_does_not_go_through_the_units(
 
 @pytest.mark.parametrize("disk_count_max", [1, 3, 32])
 @pytest.mark.parametrize("near_bytes", [0, 9_600])
-def test_what_is_far_behind_is_given_at_once_too(
+def test_a_plain_get_works_far_behind_the_log_end(
     monkeypatch: pytest.MonkeyPatch, near_bytes: int, disk_count_max: int
 ) -> None:
     """But where what is far behind meets what is not."""
@@ -96,7 +96,7 @@ def test_tags_without_messages_are_searched_to_the_end(monkeypatch: pytest.Monke
         ((400, 100, 1), replace(LIMITS, in_memory_bytes=9_600, disk_count_max=2)),
     ],
 )
-def test_an_odd_unit_is_looked_at_by_itself(
+def test_an_unusual_unit_is_checked_singly(
     tags: set[int] | None, unit: tuple[int, int, int], limits: GetLimits
 ) -> None:
     queue, log = a_queue(100, gap=10), Log(10_000)
@@ -135,7 +135,7 @@ def queues(draw: st.DrawFn) -> tuple[ConsumeQueue, int]:
 @pytest.mark.heavy
 @settings(profile)
 @given(queues(), st.data())
-def test_any_get_gives_what_going_through_the_units_gives(
+def test_a_plain_get_equals_a_get_unit_by_unit(
     made: tuple[ConsumeQueue, int], data: st.DataObject
 ) -> None:
     queue, end = made

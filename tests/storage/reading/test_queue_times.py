@@ -30,19 +30,19 @@ class Timed(OldStore):
         return (self.times.earliest(self.queue) - self.start_ms) / 1000
 
 
-def test_first_message_of_a_time_or_later_is_found() -> None:
+def test_the_first_message_at_or_after_a_time_is_found() -> None:
     timed = Timed()
     assert [timed.at(second) for second in (-5, 0, 3, 3.4, 3.6, 11, 99)] == [0, 0, 3, 4, 4, 11, 12]
     assert timed.earliest_s() == 0
 
 
-def test_a_queue_that_is_not_there_has_offset_0_and_no_earliest_message() -> None:
+def test_a_missing_queue_has_offset_0_and_no_earliest_message() -> None:
     times = Timed().times
     assert times.offset_at(None, 5) == 0
     assert times.earliest(None) == -1
 
 
-def test_damaged_records_are_passed_over() -> None:
+def test_damaged_records_are_skipped() -> None:
     timed = Timed()
     for number in (0, 5, 6):
         timed.flip_record(number, 4)
@@ -53,7 +53,7 @@ def test_damaged_records_are_passed_over() -> None:
     assert timed.at(7) == 8
 
 
-def test_units_that_say_nothing_or_something_wrong_are_passed_over() -> None:
+def test_invalid_units_are_skipped() -> None:
     timed = Timed()
     timed.queue.write_out()
     other = timed.made.send(1, topic="Other")[0]
@@ -79,7 +79,7 @@ def test_messages_deleted_from_the_log_are_not_found() -> None:
     assert times.earliest(old.queue) > 0
 
 
-def test_nothing_is_touched_that_is_not_in_memory() -> None:
+def test_cold_data_is_not_touched() -> None:
     old = OldStore(120)
     now_ms = old.made.clock.now_ms()
     times = QueueTimes(old.log, old.damage, PageProbe(old.log, 1 << 30))

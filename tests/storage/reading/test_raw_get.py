@@ -87,14 +87,14 @@ def neighbours(count: int, size: int, gap: int, first: int = FILE_BYTES) -> Queu
     return Queue(*((first + number * (size + gap), size, number) for number in range(count)))
 
 
-def test_records_behind_each_other_are_one_piece() -> None:
+def test_adjacent_records_are_one_piece() -> None:
     part = read(neighbours(100, 200, 0))
     assert (part.next_offset, part.unit_count) == (100, 100)
     assert pieces(part) == [(FILE_BYTES, 20_000)]
     assert len(part.views) == 1
 
 
-def test_little_between_them_comes_along_and_much_does_not() -> None:
+def test_small_gaps_are_included_and_large_ones_split_pieces() -> None:
     dense = read(neighbours(20, 100, GAP_BYTES))
     assert pieces(dense) == [(FILE_BYTES, 20 * (100 + GAP_BYTES) - GAP_BYTES)]
     sparse = read(neighbours(20, 100, GAP_BYTES + 1))
@@ -102,7 +102,7 @@ def test_little_between_them_comes_along_and_much_does_not() -> None:
     assert come(dense).keys() == {FILE_BYTES + n * (100 + GAP_BYTES) for n in range(20)}
 
 
-def test_small_gaps_between_large_ones_come_along() -> None:
+def test_small_gaps_between_large_ones_are_included() -> None:
     units = [(FILE_BYTES + n // 4 * 20_000 + n % 4 * 150, 100, 0) for n in range(12)]
     assert pieces(read(Queue(*units))) == [(FILE_BYTES + n * 20_000, 550) for n in range(3)]
 
@@ -116,13 +116,13 @@ def assert_nothing_between(part: RawPart) -> None:
 
 
 @pytest.mark.parametrize("gap", [1, GAP_BYTES])
-def test_without_gaps_nothing_between_the_records_comes(gap: int) -> None:
+def test_without_gaps_only_record_bytes_are_returned(gap: int) -> None:
     part = read(neighbours(20, 100, gap), gap_bytes=0)
     assert pieces(part) == [(FILE_BYTES + n * (100 + gap), 100) for n in range(20)]
     assert len(come(part)) == 20
 
 
-def test_without_gaps_records_behind_each_other_are_one_piece_still() -> None:
+def test_without_gaps_adjacent_records_are_still_one_piece() -> None:
     part = read(neighbours(100, 200, 0), gap_bytes=0)
     assert (part.next_offset, pieces(part)) == (100, [(FILE_BYTES, 20_000)])
 
@@ -135,14 +135,14 @@ def test_a_record_that_is_named_twice_does_not_pay_for_a_gap() -> None:
 
 
 @pytest.mark.parametrize("gap", [0, 4000])
-def test_no_more_bytes_than_asked_for_but_one_record_at_least(gap: int) -> None:
+def test_the_byte_limit_holds_but_one_record_is_always_returned(gap: int) -> None:
     queue = neighbours(10, 100, gap)
     assert [read(queue, bytes_max=limit).unit_count for limit in (1, 100, 250, 300)] == [1, 1, 2, 3]
     part = read(queue, 4, bytes_max=250)
     assert (part.next_offset, [*come(part)]) == (6, [FILE_BYTES + n * (100 + gap) for n in (4, 5)])
 
 
-def test_no_more_units_and_pieces_than_one_answer_may_have() -> None:
+def test_the_unit_and_piece_limits_of_one_answer_hold() -> None:
     queue = neighbours(40_000, 2, 0)
     assert read(queue, end=40_000).unit_count == UNITS_MAX
     alone = raw_units(queue, 0, 40_000)  # type: ignore[arg-type]
@@ -150,7 +150,7 @@ def test_no_more_units_and_pieces_than_one_answer_may_have() -> None:
     assert (alone.table, alone.views) == (b"", [])
 
 
-def test_no_more_pieces_than_one_answer_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_piece_limit_of_one_answer_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raw_get_module, "PIECES_MAX", 7)
     part = read(neighbours(20, 100, GAP_BYTES + 1))
     assert (part.unit_count, len(pieces(part)), part.next_offset) == (7, 7, 7)
@@ -174,7 +174,7 @@ WRONG = {
 @pytest.mark.parametrize("gap", [0, 3000])
 @pytest.mark.parametrize("place", [0, 5, 11])
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
-def test_a_wrong_unit_keeps_no_record_from_coming(
+def test_a_wrong_unit_hides_no_record(
     wrong: tuple[int, int, int], place: int, gap: int, gap_bytes: int
 ) -> None:
     """The rest comes with the next answers, as protocol/raw_records.py says."""
@@ -186,7 +186,7 @@ def test_a_wrong_unit_keeps_no_record_from_coming(
 
 
 @pytest.mark.trial(short=16, long=3000)
-def test_every_record_comes_whatever_the_queue_is_like(seed: int) -> None:
+def test_every_record_is_returned_for_any_queue_layout(seed: int) -> None:
     random = Random(seed)
     gap_bytes = random.choice((0, GAP_BYTES))
     at, units, good = FILE_BYTES, [], []
@@ -235,7 +235,7 @@ def assert_all_come(
     assert found >= set(good)
 
 
-def test_a_hole_in_the_files_is_passed_over() -> None:
+def test_a_hole_in_the_files_is_skipped() -> None:
     part = read(neighbours(5, 100, 0), 5, 500)
     assert (part.next_offset, part.units, part.views) == (305, b"", [])
     assert read(neighbours(5, 100, 0), 5, 50).next_offset == 50

@@ -20,13 +20,13 @@ def units_of(made: SimulatedBroker) -> UnitsOfRecords:
     return UnitsOfRecords(store.consume_queues, store.dispatcher, PageProbe(store.commit_log, 0))
 
 
-def test_the_message_of_a_unit_counts(made: SimulatedBroker) -> None:
+def test_a_record_place_that_matches_its_unit_agrees(made: SimulatedBroker) -> None:
     units = units_of(made)
     for record in made.messages():
         assert units.is_dispatched(place_of(record)) and units.agree(place_of(record))
 
 
-def test_what_is_otherwise_in_anything_does_not(made: SimulatedBroker) -> None:
+def test_a_record_place_with_any_wrong_field_does_not_agree(made: SimulatedBroker) -> None:
     units, place = units_of(made), place_of(made.messages()[100])
     assert units.agree(place)
     wrong: list[RecordPlace] = [
@@ -41,7 +41,7 @@ def test_what_is_otherwise_in_anything_does_not(made: SimulatedBroker) -> None:
         assert not units.agree(each) and not units.cold(each), each
 
 
-def test_a_message_before_the_queues_first_one_does_not(made: SimulatedBroker) -> None:
+def test_a_record_place_below_the_min_offset_does_not_agree(made: SimulatedBroker) -> None:
     units, messages = units_of(made), made.messages()
     queue = made.broker.store.consume_queues.get("Topic", 0)
     assert queue is not None
@@ -49,7 +49,7 @@ def test_a_message_before_the_queues_first_one_does_not(made: SimulatedBroker) -
     assert [units.agree(place_of(messages[n])) for n in (9, 10)] == [False, True]
 
 
-def test_what_is_not_dispatched_yet_is_known(made: SimulatedBroker) -> None:
+def test_a_record_that_is_not_dispatched_yet_agrees(made: SimulatedBroker) -> None:
     store, place = made.broker.store, place_of(made.messages()[-1])
     behind = Dispatcher(store.consume_queues)
     units = UnitsOfRecords(store.consume_queues, behind, PageProbe(store.commit_log, 0))
@@ -59,7 +59,7 @@ def test_what_is_not_dispatched_yet_is_known(made: SimulatedBroker) -> None:
         assert units.is_dispatched(place) is is_dispatched
 
 
-def test_a_unit_that_is_not_in_memory_is_named(made: SimulatedBroker) -> None:
+def test_a_cold_unit_is_named(made: SimulatedBroker) -> None:
     place = place_of(made.messages()[5])
     made.stop()
     made.start()

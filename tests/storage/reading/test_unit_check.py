@@ -55,7 +55,7 @@ def both_agree(old: OldStore) -> None:
 
 @pytest.mark.parametrize("is_alone", [True, False])
 @pytest.mark.parametrize("body_bytes", [0, 1, 700])
-def test_what_is_right_is_looked_at_in_one_pass(is_alone: bool, body_bytes: int) -> None:
+def test_valid_units_are_checked_in_one_pass(is_alone: bool, body_bytes: int) -> None:
     old = OldStore(COUNT, is_alone=is_alone, body_bytes=body_bytes)
     with one_by_one():
         wanted = shown(old)
@@ -64,7 +64,7 @@ def test_what_is_right_is_looked_at_in_one_pass(is_alone: bool, body_bytes: int)
     assert [result.count for result, _ in wanted] == [9, 7, 1, 2, 5, 3, 1]
 
 
-def test_what_is_far_behind_is_looked_at_in_one_pass_too() -> None:
+def test_valid_units_far_behind_the_log_end_are_checked_in_one_pass() -> None:
     old = OldStore(COUNT)
     old.limits = replace(old.limits, in_memory_bytes=0, disk_count_max=4)
     with one_by_one():
@@ -95,7 +95,7 @@ def test_a_get_of_no_message_has_the_same_outcome(count: int) -> None:
         "\x02",
     ],
 )
-def test_a_tag_is_found_wherever_it_stands(properties: str) -> None:
+def test_a_tag_is_found_at_any_position(properties: str) -> None:
     old = OldStore(COUNT, properties=properties)
     with one_by_one():
         wanted = shown(old)
@@ -156,13 +156,13 @@ def test_a_damaged_range_is_left_to_single_checks() -> None:
     assert old.get(0).count == COUNT - 1
 
 
-def test_delayed_messages_are_looked_at_one_by_one() -> None:
+def test_delayed_messages_are_checked_singly() -> None:
     old = OldStore(COUNT, topic=SCHEDULE_TOPIC, properties="\x02DELAY\x013")
     both_agree(old)
     assert old.get(0).count == COUNT
 
 
-def test_what_is_not_in_memory_is_named_alike() -> None:
+def test_cold_ranges_are_named_alike() -> None:
     old = OldStore(COUNT, is_alone=False)
     old.made.disk.forget_cache("/store/commitlog")
     result = old.get(2, probe=PageProbe(old.log, 1 << 30))

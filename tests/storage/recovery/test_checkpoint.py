@@ -17,7 +17,7 @@ def loaded(disk: FakeDisk) -> Checkpoint:
     return checkpoint
 
 
-def test_timestamps_come_back_from_a_file_of_4096_bytes() -> None:
+def test_timestamps_are_saved_in_and_loaded_from_4096_bytes() -> None:
     disk = FakeDisk()
     checkpoint = loaded(disk)
     checkpoint.advance(physic_ms=1, logics_ms=2, index_ms=3)
@@ -47,20 +47,20 @@ def test_timestamps_do_not_go_back() -> None:
     assert (checkpoint.physic_ms, checkpoint.logics_ms) == (10, 1)
 
 
-def test_three_seconds_less_than_the_older_one_are_trusted() -> None:
+def test_the_trusted_time_is_three_seconds_before_the_older_timestamp() -> None:
     checkpoint = loaded(FakeDisk())
     checkpoint.advance(physic_ms=10_000, logics_ms=9_000, index_ms=1_000)
     assert checkpoint.trusted_until_ms(with_index=False) == 6_000
     assert checkpoint.trusted_until_ms(with_index=True) == 1_000
 
 
-def test_nothing_is_trusted_before_anything_is_known() -> None:
+def test_an_empty_checkpoint_vouches_for_nothing() -> None:
     checkpoint = loaded(FakeDisk())
     checkpoint.advance(logics_ms=9_000)
     assert checkpoint.trusted_until_ms(with_index=False) == 0
 
 
-def test_a_disk_that_fails_is_told() -> None:
+def test_a_failing_disk_is_reported() -> None:
     disk = FakeDisk()
     checkpoint = loaded(disk)
     disk.fail_next("sync", OSError(errno.EIO, "broken"))
@@ -76,13 +76,13 @@ def saved(disk: FakeDisk) -> None:
     checkpoint.close()
 
 
-def test_the_durable_offset_comes_back() -> None:
+def test_the_durable_offset_is_saved_and_loaded() -> None:
     disk = FakeDisk()
     saved(disk)
     assert loaded(disk).durable_offset == 12345
 
 
-def test_it_does_not_count_once_the_official_broker_has_written() -> None:
+def test_the_durable_offset_is_ignored_after_the_official_broker_has_written() -> None:
     disk = FakeDisk()
     saved(disk)
     disk.open(PATH).pwrite((10).to_bytes(8), 0)
@@ -91,7 +91,7 @@ def test_it_does_not_count_once_the_official_broker_has_written() -> None:
     assert checkpoint.timestamps() == (9, 8, 7), "the older of two"
 
 
-def test_no_flipped_bit_makes_it_vouch_for_more() -> None:
+def test_a_flipped_bit_never_raises_the_durable_offset() -> None:
     for bit in range(108 * 8):
         disk = FakeDisk()
         saved(disk)
@@ -103,7 +103,7 @@ def test_no_flipped_bit_makes_it_vouch_for_more() -> None:
         assert all(map(int.__le__, checkpoint.timestamps(), (9, 8, 7))), bit
 
 
-def test_it_goes_back_with_the_end_of_the_log() -> None:
+def test_the_durable_offset_is_lowered_with_the_log_end() -> None:
     disk = FakeDisk()
     saved(disk)
     checkpoint = loaded(disk)

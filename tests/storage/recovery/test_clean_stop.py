@@ -32,7 +32,7 @@ def test_a_clean_start_reads_no_record() -> None:
     assert second.store.lagging.behind == set()
 
 
-def test_it_holds_for_one_start() -> None:
+def test_the_record_of_a_clean_stop_is_valid_for_one_start() -> None:
     disk = stopped().disk
     assert disk.exists(PATH)
     second = SmallStore(disk)
@@ -64,7 +64,9 @@ def emptied(disk: FakeDisk) -> None:
 
 
 @pytest.mark.parametrize("change", [changed_timestamp, grown, flipped, cut, emptied])
-def test_it_is_not_believed_when_anything_has_changed(change: Callable[[FakeDisk], None]) -> None:
+def test_the_record_of_a_clean_stop_is_ignored_after_any_change(
+    change: Callable[[FakeDisk], None],
+) -> None:
     first = stopped()
     change(first.disk)
     second = SmallStore(first.disk)
@@ -94,7 +96,7 @@ def test_a_queue_that_differs_from_the_clean_stop_is_rebuilt(what: str, said: st
     assert sum(map(len, third.units().values())) == 30
 
 
-def test_nothing_is_noted_while_something_is_not_dispatched() -> None:
+def test_a_stop_with_undispatched_records_writes_no_clean_stop_record() -> None:
     store = SmallStore()
     store.send(3)
     store.send(3, dispatch=False)

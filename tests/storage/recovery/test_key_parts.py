@@ -60,7 +60,7 @@ def columns(store: MessageStore, part_bytes: int | None) -> tuple[object, int]:
 
 
 @pytest.mark.trial(short=60, long=5000)
-def test_parts_give_what_records_give(seed: int, tally: Counter[str]) -> None:
+def test_parts_yield_the_same_results_as_single_records(seed: int, tally: Counter[str]) -> None:
     random = Random(seed)
     small = filled(random)
     disk = small.disk
@@ -74,13 +74,13 @@ def test_parts_give_what_records_give(seed: int, tally: Counter[str]) -> None:
     assert in_parts == one_by_one
 
 
-def test_most_of_a_sound_log_is_taken_in_parts() -> None:
+def test_most_of_a_valid_log_is_read_in_parts() -> None:
     small = SmallStore(config=replace(CONFIG, commit_log_file_bytes=1 << 20))
     small.send(400)
     assert columns(small.store, 1024)[1] > 390
 
 
-def test_only_what_is_not_covered_is_taken() -> None:
+def test_only_records_beyond_the_covered_offset_are_taken() -> None:
     small = SmallStore(clock=ManualClock())
     for number in range(5):
         append(small.log, [put(properties=b"KEYS\x01a%d b%d" % (number, number))], 1)

@@ -108,7 +108,7 @@ def opened(disk: FakeDisk, open_parts: OpenParts) -> tuple[MessageStore, object]
 
 
 @pytest.mark.trial(short=60, long=5000)
-def test_parts_give_what_records_give(seed: int, tally: Counter[str]) -> None:
+def test_parts_yield_the_same_results_as_single_records(seed: int, tally: Counter[str]) -> None:
     random = Random(seed)
     disk = filled(seed % 8)
     disk = disk.crashed(seed) if random.random() < 0.3 else disk.killed()
@@ -125,7 +125,7 @@ def test_parts_give_what_records_give(seed: int, tally: Counter[str]) -> None:
     assert opened(disk.killed(), in_parts_of(size, tally))[1] == one_by_one
 
 
-def test_most_of_a_sound_log_is_taken_in_parts() -> None:
+def test_most_of_a_valid_log_is_read_in_parts() -> None:
     small = SmallStore()
     small.send(400)
     tally: Counter[str] = Counter()

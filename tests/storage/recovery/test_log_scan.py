@@ -39,18 +39,18 @@ def damage(log: CommitLog, data: bytes, offset: int) -> None:
     log.queue.files[offset // FILE_BYTES].write(data, offset % FILE_BYTES)
 
 
-def test_an_empty_log_ends_where_it_begins() -> None:
+def test_an_empty_log_ends_at_its_start() -> None:
     assert scanned(a_log()).end_offset == 0
 
 
-def test_whole_records_count_over_all_files() -> None:
+def test_complete_records_of_all_files_are_counted() -> None:
     log = a_log(files=3, records=150)
     scan = scanned(log)
     assert (scan.end_offset, scan.record_count) == (log.end_offset, 150)
     assert scan.last_store_timestamp == NOW_MS
 
 
-def test_an_empty_next_file_is_where_the_log_goes_on() -> None:
+def test_the_log_continues_in_an_empty_next_file() -> None:
     log = a_log(files=2, records=1)
     while log.queue.find(log.end_offset) is log.queue.files[0]:
         log.append([put(properties=PROPERTIES)], NOW_MS)
@@ -58,7 +58,7 @@ def test_an_empty_next_file_is_where_the_log_goes_on() -> None:
     assert scanned(log).end_offset == FILE_BYTES
 
 
-def test_a_blank_without_a_file_behind_it_is_not_passed() -> None:
+def test_a_blank_without_a_next_file_is_the_log_end() -> None:
     log = a_log(files=2, records=100)
     log.queue.remove_from(FILE_BYTES)
     end = (FILE_BYTES - 8) // RECORD_BYTES * RECORD_BYTES
@@ -85,20 +85,20 @@ def test_a_damaged_record_ends_the_log_before_it(position: int, data: bytes, rea
     assert reason in scan.end_reason
 
 
-def test_a_record_of_another_place_does_not_count() -> None:
+def test_a_record_with_another_physical_offset_does_not_count() -> None:
     log = a_log(records=3)
     damage(log, bytes(log.view(0, RECORD_BYTES)), RECORD_BYTES)
     assert scanned(log).end_offset == RECORD_BYTES
 
 
-def test_a_dropped_page_is_not_jumped_over() -> None:
+def test_a_dropped_page_ends_the_log() -> None:
     log = a_log(records=60)
     damage(log, bytes(4096), 0)
     assert scanned(log).end_offset == 0
 
 
 @pytest.mark.parametrize("body_bytes", range(3600, 3720, 7))
-def test_a_record_whose_second_page_was_lost_does_not_count(body_bytes: int) -> None:
+def test_a_record_with_a_lost_second_page_does_not_count(body_bytes: int) -> None:
     for topic, properties in [("T" * 100, PROPERTIES * 20), ("T" * 127, b"")]:
         log = a_log(records=0)
         log.append([put(bytes(body_bytes), topic=topic, properties=properties)], NOW_MS)
@@ -110,7 +110,7 @@ def test_a_record_whose_second_page_was_lost_does_not_count(body_bytes: int) -> 
         assert scanned(log, after_crash=True).end_offset == 0
 
 
-def test_text_that_ends_in_zeros_counts_when_something_follows_it() -> None:
+def test_a_record_that_ends_in_zeros_counts_if_another_follows() -> None:
     log = a_log(records=0)
     log.append([put(bytes(3900), properties=b"a\x01" + bytes(300)), put()], NOW_MS)
     assert scanned(log, after_crash=True).end_offset == log.end_offset
@@ -121,7 +121,7 @@ def test_a_clean_start_reads_the_last_three_files() -> None:
     assert start_after_clean_stop(a_log(files=2).queue) == 0
 
 
-def test_after_a_crash_reading_begins_at_the_newest_file_that_is_old_enough() -> None:
+def test_after_a_crash_the_scan_starts_at_the_newest_file_the_checkpoint_covers() -> None:
     log = a_log(files=4)
     starts = []
     for number in range(4):
@@ -137,12 +137,12 @@ def test_after_a_crash_reading_begins_at_the_newest_file_that_is_old_enough() ->
     assert start_after_crash(log.queue, 1 << 60) == 3 * FILE_BYTES
 
 
-def test_a_file_without_a_record_is_not_chosen() -> None:
+def test_a_file_without_a_record_is_not_a_scan_start() -> None:
     log = a_log(files=2, records=3)
     assert start_after_crash(log.queue, 1 << 60) == 0
 
 
-def test_the_codec_and_the_log_agree() -> None:
+def test_the_codec_and_the_scan_agree_on_every_record() -> None:
     log = a_log(records=1)
     assert encode_record(decode_record(log.view(0, RECORD_BYTES))) == log.view(0, RECORD_BYTES)
 
@@ -164,7 +164,7 @@ def whole(log: CommitLog, *, vouched_offset: int = 0, trusted_until_ms: int = 0)
 
 
 @pytest.mark.parametrize("position", [1, 3, 5, 10, 31, 85, 90, 92, 99])
-def test_a_damaged_record_is_passed_over_and_reported(position: int) -> None:
+def test_a_damaged_record_is_skipped_and_reported(position: int) -> None:
     log = a_log(files=2, records=100)
     damage(log, b"\x7f", 2 * RECORD_BYTES + position)
     scan = whole(log)
@@ -173,7 +173,7 @@ def test_a_damaged_record_is_passed_over_and_reported(position: int) -> None:
     assert scan.record_count >= 99
 
 
-def test_a_length_that_leads_to_a_later_record_hides_no_other() -> None:
+def test_a_wrong_length_that_skips_records_hides_none_of_them() -> None:
     log = a_log(records=20)
     damage(log, (3 * RECORD_BYTES).to_bytes(4), 2 * RECORD_BYTES)
     scan = whole(log)
@@ -181,7 +181,7 @@ def test_a_length_that_leads_to_a_later_record_hides_no_other() -> None:
     assert [gap[:2] for gap in scan.gaps] == [(2 * RECORD_BYTES, 3 * RECORD_BYTES)]
 
 
-def test_a_lost_page_is_the_end_where_nothing_vouches_for_the_log() -> None:
+def test_a_lost_page_beyond_the_durable_offset_ends_the_log() -> None:
     log = a_log(files=2, records=100)
     damage(log, bytes(4096 - 2 * RECORD_BYTES), 2 * RECORD_BYTES)
     assert whole(log).end_offset == 2 * RECORD_BYTES
@@ -192,7 +192,7 @@ def test_a_lost_page_is_the_end_where_nothing_vouches_for_the_log() -> None:
     assert trusted.end_offset == log.end_offset and len(trusted.gaps) == 1
 
 
-def test_a_page_lost_in_the_middle_of_a_record_is_the_end_too() -> None:
+def test_a_page_lost_inside_a_record_ends_the_log() -> None:
     log = a_log(files=2, records=100)
     damage(log, bytes(4096), 4096)
     first_lost = 4096 // RECORD_BYTES * RECORD_BYTES
@@ -200,7 +200,7 @@ def test_a_page_lost_in_the_middle_of_a_record_is_the_end_too() -> None:
     assert whole(log).end_offset == first_lost
 
 
-def test_damage_before_a_torn_end_is_the_end() -> None:
+def test_damage_before_a_torn_end_ends_the_log() -> None:
     log = a_log(records=20)
     damage(log, b"\x7f", 2 * RECORD_BYTES + 89)
     assert whole(log).end_offset == log.end_offset
@@ -210,7 +210,7 @@ def test_damage_before_a_torn_end_is_the_end() -> None:
     assert whole(log, vouched_offset=10 * RECORD_BYTES).gaps
 
 
-def test_a_record_that_is_older_than_what_stands_before_it_is_left_over() -> None:
+def test_a_record_older_than_its_predecessor_is_leftover_data() -> None:
     log = a_log(records=3)
     end = log.end_offset
     log.append([put(properties=PROPERTIES)] * 2, NOW_MS + 10)
@@ -220,7 +220,7 @@ def test_a_record_that_is_older_than_what_stands_before_it_is_left_over() -> Non
     assert whole(log).end_offset == end
 
 
-def test_a_time_in_the_future_does_not_make_a_later_damaged_place_the_end() -> None:
+def test_a_store_time_in_the_future_does_not_end_the_log_at_later_damage() -> None:
     """No checksum covers it: all that follows looked left over, and was cut."""
     log = a_log(records=20)
     damage(log, b"\x01", 2 * RECORD_BYTES + 56)
@@ -231,7 +231,7 @@ def test_a_time_in_the_future_does_not_make_a_later_damaged_place_the_end() -> N
 
 
 @pytest.mark.parametrize("position", range(8))
-def test_a_blank_with_one_wrong_field_is_a_blank(position: int) -> None:
+def test_a_blank_with_one_wrong_field_is_still_a_blank(position: int) -> None:
     log = a_log(files=2, records=100)
     end = (FILE_BYTES - 8) // RECORD_BYTES * RECORD_BYTES
     damage(log, b"\x55", end + position)

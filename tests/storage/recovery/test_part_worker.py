@@ -12,7 +12,7 @@ from tests.support.store import SmallStore
 PART_BYTES = 1500
 
 
-def test_a_part_goes_through_a_pipe_unchanged() -> None:
+def test_a_part_is_unchanged_after_a_pipe() -> None:
     small = SmallStore()
     small.send(30)
     whole = [part for part in of_workers(small, 1, small.log.end_offset)[0] if part is not None]
@@ -22,13 +22,13 @@ def test_a_part_goes_through_a_pipe_unchanged() -> None:
         read_packed(pipe.read, ReadPart)
 
 
-def test_a_part_that_is_cut_off_is_no_part() -> None:
+def test_a_truncated_part_is_refused() -> None:
     with pytest.raises(EOFError):
         read_packed(BytesIO(packed(ReadPart(0, 9, 1, 2, 3, []))[:-1]).read, ReadPart)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_all_together_read_every_record_but_where_queues_begin(workers: int) -> None:
+def test_parallel_workers_together_read_every_record(workers: int) -> None:
     small = SmallStore()
     small.send(150)
     end = small.log.queue.capacity_end

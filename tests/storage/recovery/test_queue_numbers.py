@@ -41,14 +41,14 @@ class Pass:
         return [start // RECORD_BYTES for start, _, _ in self.damage.ranges]
 
 
-def test_numbers_that_run_on_give_units_in_order() -> None:
+def test_consecutive_queue_offsets_give_units_in_order() -> None:
     made = Pass()
     made.feed(*map(entry, range(5)))
     made.numbers.finish()
     assert made.places() == [0, 1, 2, 3, 4] and not made.damage
 
 
-def test_what_is_missing_behind_a_gap_points_at_the_gap() -> None:
+def test_units_missing_after_a_gap_point_at_the_gap() -> None:
     made = Pass()
     made.feed(entry(0))
     made.gaps.append((100, 300, "damaged"))
@@ -57,7 +57,7 @@ def test_what_is_missing_behind_a_gap_points_at_the_gap() -> None:
     assert made.places() == [0, 1, 3]
 
 
-def test_a_gap_explains_no_more_records_than_fit_into_it() -> None:
+def test_a_gap_accounts_for_no_more_records_than_fit_into_it() -> None:
     made = Pass()
     made.feed(entry(0))
     made.gaps.append((100, 300, "damaged"))
@@ -66,28 +66,28 @@ def test_a_gap_explains_no_more_records_than_fit_into_it() -> None:
     assert made.places() == [0, 3]
 
 
-def test_a_flipped_number_keeps_its_place_as_damage() -> None:
+def test_a_record_with_a_flipped_queue_offset_keeps_its_unit_as_damage() -> None:
     made = Pass()
     made.feed(entry(0), entry(1, queue_offset=1 + 64), entry(2), entry(3))
     made.numbers.finish()
     assert made.places() == [0, 1, 2, 3] and made.damaged() == [1]
 
 
-def test_a_flipped_number_at_the_end_is_seen_by_its_bit() -> None:
+def test_a_flipped_queue_offset_at_the_end_is_recognized() -> None:
     made = Pass()
     made.feed(entry(0), entry(1, queue_offset=1 + 64))
     made.numbers.finish()
     assert made.places() == [0, 1] and made.damaged() == [1]
 
 
-def test_a_record_in_a_foreign_queue_fills_the_hole_in_its_own() -> None:
+def test_a_record_flipped_into_another_queue_fills_the_hole_in_its_own() -> None:
     made = Pass()
     made.feed(entry(0), entry(1), entry(2, topic=b"U"), entry(3), entry(4))
     made.numbers.finish()
     assert made.places() == [0, 1, 2, 3, 4] and made.damaged() == [2]
 
 
-def test_a_record_whose_number_fits_a_foreign_queue_costs_one_message() -> None:
+def test_a_record_that_fits_another_queue_costs_one_message() -> None:
     made = Pass()
     made.feed(entry(0, queue_offset=0), entry(1, queue_id=1, queue_offset=0))
     made.feed(entry(2, queue_id=1, queue_offset=1), entry(3, queue_id=1, queue_offset=1))
@@ -97,28 +97,28 @@ def test_a_record_whose_number_fits_a_foreign_queue_costs_one_message() -> None:
     assert made.damaged() == [3]
 
 
-def test_a_topic_that_can_have_no_directory_does_too() -> None:
+def test_a_record_with_an_invalid_topic_costs_one_message() -> None:
     made = Pass()
     made.feed(entry(0), entry(1, topic=b"/"), entry(2))
     made.numbers.finish()
     assert made.places() == [0, 1, 2] and made.damaged() == [1]
 
 
-def test_a_record_that_became_a_half_message_does_too() -> None:
+def test_a_record_flipped_into_a_half_message_costs_one_message() -> None:
     made = Pass()
     made.feed(entry(0), entry(1, sys_flag=4), entry(2))
     made.numbers.finish()
     assert made.places() == [0, 1, 2] and made.damaged() == [1]
 
 
-def test_a_hole_that_nothing_explains_is_closed_up_as_in_the_original() -> None:
+def test_an_unexplained_hole_is_closed_as_in_the_original() -> None:
     made = Pass()
     made.feed(entry(0), entry(5), entry(6), entry(7))
     made.numbers.finish()
     assert made.places() == [0, 5, 6, 7] and not made.damage
 
 
-def test_a_queue_may_begin_late_where_the_log_does() -> None:
+def test_a_queue_may_start_above_0_if_the_log_does() -> None:
     made = Pass(may_begin_late=True)
     made.feed(entry(5), entry(6))
     made.numbers.finish()
@@ -128,7 +128,7 @@ def test_a_queue_may_begin_late_where_the_log_does() -> None:
 @pytest.mark.parametrize("number", [-5, (1 << 63) - 1])
 @pytest.mark.parametrize("behind", [(), (1,), (7, 8)])
 @pytest.mark.parametrize("late", [False, True])
-def test_a_queue_begins_with_no_number_that_has_no_place(
+def test_a_queue_offset_out_of_range_is_refused_or_stored_at_the_end(
     number: int, behind: tuple[int, ...], late: bool
 ) -> None:
     """The record is damaged; the start continues with the others."""

@@ -36,7 +36,7 @@ def opened(root: Path) -> tuple[MessageStore, RecoveryReport]:
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_the_log_ends_where_the_original_found_its_end(name: str, tmp_path: Path) -> None:
+def test_the_log_end_is_that_of_the_original(name: str, tmp_path: Path) -> None:
     expected = manifest(AFTER_ITS_RECOVERY.get(name, name))
     store, report = opened(golden_store(name, tmp_path))
     assert report.clean is not manifest(name)["abortFile"]
@@ -127,7 +127,7 @@ def test_a_recovered_golden_store_stops_and_starts_cleanly(name: str, tmp_path: 
     store.close()
 
 
-def test_torn_bytes_behind_the_end_are_zeroed(tmp_path: Path) -> None:
+def test_torn_bytes_after_the_end_are_zeroed(tmp_path: Path) -> None:
     root = golden_store("torn", tmp_path)
     store, report = opened(root)
     assert report.zeroed_bytes > 0
@@ -138,7 +138,7 @@ def test_torn_bytes_behind_the_end_are_zeroed(tmp_path: Path) -> None:
     store.close()
 
 
-def test_after_a_clean_stop_nothing_has_to_be_done() -> None:
+def test_after_a_clean_stop_recovery_changes_nothing() -> None:
     first = SmallStore()
     first.send(200)
     units, end_offset = first.units(), first.log.end_offset
@@ -149,7 +149,7 @@ def test_after_a_clean_stop_nothing_has_to_be_done() -> None:
     assert second.found_by_key() == 200
 
 
-def test_after_a_kill_everything_written_is_there() -> None:
+def test_after_a_kill_every_written_message_is_found() -> None:
     first = SmallStore()
     first.send(200)
     units, end_offset = first.units(), first.log.end_offset
@@ -159,7 +159,7 @@ def test_after_a_kill_everything_written_is_there() -> None:
     assert second.found_by_key() == 200
 
 
-def test_records_that_were_not_dispatched_are_dispatched_at_the_next_start() -> None:
+def test_undispatched_records_are_dispatched_at_the_next_start() -> None:
     first = SmallStore()
     first.send(10)
     first.send(20, dispatch=False)
@@ -185,7 +185,7 @@ def test_without_a_checkpoint_the_whole_log_is_read(size: int | None) -> None:
     assert second.units() == first.units()
 
 
-def test_a_checkpoint_spares_the_files_that_it_vouches_for() -> None:
+def test_a_checkpoint_spares_reading_the_files_it_covers() -> None:
     first = SmallStore()
     first.send(300)
     first.clock.advance(10_000)
@@ -202,7 +202,7 @@ def test_a_checkpoint_spares_the_files_that_it_vouches_for() -> None:
 @pytest.mark.parametrize(
     "missing", ["/store/consumequeue", "/store/consumequeue/Topic/1", "/store/index"]
 )
-def test_what_is_missing_is_made_from_the_log(missing: str, clean: bool) -> None:
+def test_missing_queues_and_index_are_rebuilt_from_the_log(missing: str, clean: bool) -> None:
     first = SmallStore()
     first.send(300)
     first.clock.advance(10_000)
@@ -222,7 +222,7 @@ def test_what_is_missing_is_made_from_the_log(missing: str, clean: bool) -> None
     assert second.report.findings or second.report.dispatched_from == 0
 
 
-def test_a_store_without_its_log_begins_empty() -> None:
+def test_a_store_without_its_log_starts_empty() -> None:
     first = SmallStore()
     first.send(10)
     first.store.close()
@@ -232,7 +232,7 @@ def test_a_store_without_its_log_begins_empty() -> None:
     assert sum(map(len, second.units().values())) == 0
 
 
-def test_new_messages_follow_what_was_recovered() -> None:
+def test_new_messages_follow_the_recovered_ones() -> None:
     first = SmallStore()
     first.send(50)
     second = first.killed()
@@ -243,7 +243,7 @@ def test_new_messages_follow_what_was_recovered() -> None:
     assert third.found_by_key() == 100
 
 
-def test_the_store_time_goes_on_from_the_last_record() -> None:
+def test_the_store_time_continues_from_the_last_record() -> None:
     first = SmallStore()
     first.send(1)
     newest = first.log.last_store_timestamp

@@ -98,7 +98,7 @@ def test_a_flip_in_a_record_costs_that_record_alone(field: str, ending: str) -> 
     assert len(served(second)) >= RECORDS + 3
 
 
-def test_damage_is_reported_with_its_place() -> None:
+def test_damage_is_reported_with_its_offset() -> None:
     first = filled()
     hit = heads_of(first)[HIT]
     disk = ended(first, "killed without durable offset")
@@ -111,7 +111,7 @@ def test_damage_is_reported_with_its_place() -> None:
 
 
 @pytest.mark.parametrize("ending", ["clean", "foreign clean"])
-def test_a_flipped_blank_leads_to_the_next_file_and_is_mended(ending: str) -> None:
+def test_a_flipped_blank_is_repaired_and_the_next_file_is_read(ending: str) -> None:
     first = filled()
     last = next(
         head
@@ -131,7 +131,7 @@ def test_a_flipped_blank_leads_to_the_next_file_and_is_mended(ending: str) -> No
 
 
 @pytest.mark.trial(short=26, long=2000)
-def test_a_flip_anywhere_never_keeps_the_store_from_starting(seed: int) -> None:
+def test_a_flip_anywhere_never_prevents_a_start(seed: int) -> None:
     random = Random(seed)
     first = filled()
     heads = heads_of(first)

@@ -18,7 +18,7 @@ def marked() -> tuple[FakeDisk, CleanStop]:
     return disk, replace(RECORD, files=("troupemq/replica",))
 
 
-def test_a_mark_that_is_there_is_nothing_to_say() -> None:
+def test_a_present_mark_gives_no_finding() -> None:
     disk, record = marked()
     assert file_findings(CONFIG, disk, record) == []
 
@@ -31,14 +31,14 @@ def test_a_missing_mark_is_reported_with_its_effects_on_slave_and_master() -> No
     assert "a slave's start creates it again, a master's start does not search" in found[0]
 
 
-def test_without_a_record_nothing_is_reported_missing() -> None:
+def test_without_a_record_no_file_is_reported_missing() -> None:
     disk, _ = marked()
     disk.unlink(CONFIG.replica_mark_path)
     disk.make_dirs("/store/troupemq")
     assert not any("replica" in each.text for each in file_findings(CONFIG, disk, None))
 
 
-def test_a_log_that_has_become_shorter_is_a_loss_and_a_longer_one_is_not() -> None:
+def test_a_shorter_log_is_a_loss_and_a_longer_one_is_not() -> None:
     (found,) = lost_end(RECORD, 900)
     assert (
         found.is_wrong and "it ends at 900; at the last clean stop, it ended at 1000" in found.text
@@ -46,7 +46,7 @@ def test_a_log_that_has_become_shorter_is_a_loss_and_a_longer_one_is_not() -> No
     assert lost_end(RECORD, 1000) == lost_end(RECORD, 1100) == lost_end(None, 5) == []
 
 
-def test_a_record_that_another_broker_has_overtaken_is_a_note() -> None:
+def test_a_clean_stop_record_outdated_by_another_broker_is_a_note() -> None:
     (found,) = record_findings(CONFIG, FakeDisk(), RECORD, is_believed=False)
     assert not found.is_wrong
     assert record_findings(CONFIG, FakeDisk(), RECORD, is_believed=True) == []

@@ -36,7 +36,7 @@ def small() -> SmallStore:
     return store
 
 
-def test_a_start_writes_the_number_and_what_it_needs(small: SmallStore) -> None:
+def test_a_start_writes_the_store_format_and_the_version_it_needs(small: SmallStore) -> None:
     line = small.disk.read_bytes(PATH).splitlines()[0]
     assert json.loads(line) == {"format": STORE_FORMAT, "needs": "0.1.0"}
     assert format_of(small.store.config, small.disk) == STORE_FORMAT
@@ -50,7 +50,7 @@ def test_a_store_without_the_file_has_format_0_and_gets_it(small: SmallStore) ->
 
 
 @pytest.mark.parametrize("damage", [bytes, lambda whole: whole[:-4] + b"0000"])
-def test_a_newer_store_is_refused_with_the_version_it_needs_and_nothing_of_it_changes(
+def test_a_newer_store_is_refused_unchanged_with_the_version_it_needs(
     small: SmallStore, damage: Callable[[bytes], bytes]
 ) -> None:
     write(small.disk, damage(checked({"format": STORE_FORMAT + 1, "needs": "7.3"})))

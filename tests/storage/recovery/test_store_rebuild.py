@@ -61,7 +61,7 @@ def test_a_store_in_use_is_refused() -> None:
 
 
 @pytest.mark.trial(short=20, long=500)
-def test_an_interrupted_rebuild_is_done_by_the_next_start(seed: int) -> None:
+def test_the_next_start_completes_an_interrupted_rebuild(seed: int) -> None:
     disk = stopped()
     before = queue_bytes(disk)
     damage(disk)
@@ -74,7 +74,7 @@ def test_an_interrupted_rebuild_is_done_by_the_next_start(seed: int) -> None:
     assert queue_bytes(small.disk) == before
 
 
-def test_when_the_disk_refuses_in_between_the_order_stays() -> None:
+def test_a_failing_disk_leaves_the_rebuild_order_intact() -> None:
     disk = stopped()
     before = queue_bytes(disk)
     damage(disk)

@@ -42,7 +42,7 @@ def numbered(first: int, *numbers: int, queue_id: int = 0) -> list[DispatchEntry
 
 
 @pytest.mark.parametrize("is_extended", (False, True))
-def test_a_new_record_0_begins_the_queue_again(is_extended: bool) -> None:
+def test_a_new_record_at_offset_0_restarts_the_queue(is_extended: bool) -> None:
     slave = Slave(is_extended=is_extended)
     slave.feed(*numbered(0, 0, 1, 2, 3, 4), *numbered(5, 0, 1, queue_id=1))
     slave.feed(*numbered(10, 0, 1, 2))
@@ -55,13 +55,13 @@ def test_a_new_record_0_begins_the_queue_again(is_extended: bool) -> None:
 
 
 @pytest.mark.parametrize("is_extended", (False, True))
-def test_both_generations_may_come_at_once(is_extended: bool) -> None:
+def test_two_generations_can_arrive_in_one_batch(is_extended: bool) -> None:
     slave = Slave(is_extended=is_extended)
     slave.feed(*numbered(0, 0, 1, 2, 0, 1, 2, 3), *numbered(7, 0))
     assert slave.places() == [7]
 
 
-def test_what_was_written_out_goes_from_the_directory() -> None:
+def test_files_of_the_old_generation_are_deleted() -> None:
     slave = Slave()
     slave.feed(*numbered(0, 0, 1, 2))
     slave.store.consume_queues.write_out_all()
@@ -75,7 +75,7 @@ def test_what_was_written_out_goes_from_the_directory() -> None:
 
 
 @pytest.mark.parametrize("repeated", range(1, 6))
-def test_records_that_come_again_discard_nothing(repeated: int) -> None:
+def test_repeated_records_discard_nothing(repeated: int) -> None:
     """A failed dispatch is repeated; so is what a start reads that the queues have already."""
     slave = Slave()
     records = [*numbered(0, 0, 1, 2), *numbered(3, 0, 1)]
@@ -86,7 +86,7 @@ def test_records_that_come_again_discard_nothing(repeated: int) -> None:
     assert slave.places() == [3, 4, 5]
 
 
-def test_a_record_that_comes_again_beside_a_new_beginning_discards_nothing() -> None:
+def test_a_repeated_record_beside_a_restarted_queue_discards_nothing() -> None:
     slave = Slave()
     slave.feed(*numbered(0, 0, 1, 2), *numbered(3, 0, 1, queue_id=1))
     slave.feed(*numbered(0, 0), *numbered(5, 0, queue_id=1))
@@ -94,14 +94,14 @@ def test_a_record_that_comes_again_beside_a_new_beginning_discards_nothing() -> 
     assert slave.places(queue_id=1) == [5]
 
 
-def test_prepared_messages_have_no_number() -> None:
+def test_prepared_messages_have_no_queue_offset() -> None:
     slave = Slave()
     slave.feed(*numbered(0, 0, 1))
     slave.feed(entry(2, queue_offset=0, sys_flag=0x4), *numbered(3, 2))
     assert slave.places() == [0, 1, 3]
 
 
-def test_a_lower_number_alone_is_no_beginning() -> None:
+def test_a_lower_queue_offset_alone_does_not_restart_a_queue() -> None:
     slave = Slave()
     slave.feed(*numbered(0, 0, 1, 2, 3))
     slave.feed(*numbered(4, 2))
@@ -110,7 +110,7 @@ def test_a_lower_number_alone_is_no_beginning() -> None:
     assert not slave.generations.removed.queues
 
 
-def test_when_the_disk_refuses_the_old_queue_stays_and_it_is_tried_again(
+def test_a_failing_disk_keeps_the_old_queue_and_the_restart_is_retried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     slave = Slave()
@@ -129,7 +129,7 @@ def test_when_the_disk_refuses_the_old_queue_stays_and_it_is_tried_again(
 
 
 @pytest.mark.trial(short=40, long=3000)
-def test_many_records_at_once_are_as_one_after_the_other(seed: int) -> None:
+def test_a_batch_of_records_equals_single_records(seed: int) -> None:
     """Generations, gaps, repetitions and records without a unit, in whatever order."""
     random = Random(seed)
     is_extended = random.random() < 0.3

@@ -47,7 +47,7 @@ def reports(name: str) -> set[int]:
 
 
 @pytest.mark.parametrize("name", ("a-fresh-slave", "e-sync-master-ack-and-timeout"))
-def test_a_recorded_stream_gives_the_records_that_the_original_reported(
+def test_a_recorded_stream_yields_the_records_that_the_original_reported(
     name: str, made: MessageStore
 ) -> None:
     replica = ReplicaLog(made.commit_log, ())
@@ -60,7 +60,7 @@ def test_a_recorded_stream_gives_the_records_that_the_original_reported(
     assert replica.received_offset == made.commit_log.end_offset == max(reports(name))
 
 
-def test_a_recorded_stream_into_an_empty_log_begins_where_it_says(made: MessageStore) -> None:
+def test_a_recorded_stream_starts_an_empty_log_at_its_own_offset(made: MessageStore) -> None:
     replica = ReplicaLog(made.commit_log, ())
     (begin, _), *rest = transfers("c-wiped-slave-joins-late")
     assert (replica.is_empty, begin) == (True, 2 * FILE_BYTES)
@@ -76,7 +76,7 @@ def test_a_recorded_stream_into_an_empty_log_begins_where_it_says(made: MessageS
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("chunk_bytes", (1, 7, 1000, 40_000))
-def test_a_golden_log_comes_out_byte_for_byte_however_it_is_cut(
+def test_a_golden_log_is_replicated_byte_for_byte_in_any_slices(
     chunk_bytes: int, made: MessageStore, tmp_path: Path
 ) -> None:
     files = sorted((store("clean", tmp_path) / "commitlog").iterdir())
@@ -94,7 +94,7 @@ def test_a_golden_log_comes_out_byte_for_byte_however_it_is_cut(
         assert mine.file.pread(count, 0) == theirs.read_bytes()[:count]
 
 
-def test_what_is_not_whole_is_not_read_and_goes_when_told(made: MessageStore) -> None:
+def test_incomplete_bytes_are_not_read_and_dropped_on_request(made: MessageStore) -> None:
     replica = ReplicaLog(made.commit_log, ())
     ((_, _), (_, body), *_) = transfers("a-fresh-slave")
     take(replica, made, body)
@@ -109,19 +109,19 @@ def test_what_is_not_whole_is_not_read_and_goes_when_told(made: MessageStore) ->
     assert replica.received_offset == end and file.is_zero_from(end)
 
 
-def test_a_place_within_a_file_is_no_beginning(made: MessageStore) -> None:
+def test_an_empty_log_must_start_at_a_file_boundary(made: MessageStore) -> None:
     with pytest.raises(StoreError, match="mappedFileSizeCommitLog must be the same"):
         ReplicaLog(made.commit_log, ()).check_begin(FILE_BYTES + 1)
 
 
-def test_a_blank_that_ends_elsewhere_is_of_files_of_another_size(made: MessageStore) -> None:
+def test_a_blank_that_misses_the_file_end_means_another_file_size(made: MessageStore) -> None:
     replica = ReplicaLog(made.commit_log, ())
     blank = bytes.fromhex("00000100cbd43194")
     with pytest.raises(StoreError, match="A BLANK at 0 does not fit a file of 65536 bytes"):
         take(replica, made, blank)
 
 
-def test_what_is_compared_with_the_master_holds_the_newest_record(tmp_path: Path) -> None:
+def test_the_bytes_compared_with_the_master_include_the_newest_record(tmp_path: Path) -> None:
     """Though its body is longer than what is compared at least, and all zeros."""
     opened = open_store(tmp_path / "store")
     replica = ReplicaLog(opened.commit_log, ())

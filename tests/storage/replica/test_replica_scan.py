@@ -117,7 +117,9 @@ def taken(
 
 
 @pytest.mark.trial(short=20, long=3000)
-def test_they_are_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_replica_scan_equals_the_record_by_record_scan(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However the log is cut and whatever is wrong with it."""
     random = Random(seed)
     data = a_log(random, random.randint(1, 3))
@@ -134,7 +136,7 @@ def test_they_are_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.trial(short=30, long=1000)
-def test_what_was_seen_before_changes_nothing(seed: int) -> None:
+def test_replicated_records_seen_before_change_nothing(seed: int) -> None:
     """Cached shapes do not change the result for a record."""
     random = Random(seed)
     used, offset = RecordScanner(DELAY_LEVELS_MS), 0
@@ -151,7 +153,7 @@ def test_what_was_seen_before_changes_nothing(seed: int) -> None:
         offset += len(record)
 
 
-def test_all_that_is_sound_is_taken_at_once() -> None:
+def test_all_valid_records_are_taken_at_once() -> None:
     """So the careful way is not the usual one, and hides no fault of the fast one."""
     random, data, numbers = Random(1), b"", range(2 * SHAPES_MAX)
     for number in numbers:
@@ -162,7 +164,7 @@ def test_all_that_is_sound_is_taken_at_once() -> None:
     assert [entry.queue_offset for entry in entries] == list(numbers)
 
 
-def test_a_cut_anywhere_leaves_the_last_record_out() -> None:
+def test_a_chunk_cut_anywhere_omits_the_last_record() -> None:
     """Nothing is read behind what has come."""
     whole = MessageRecord("T", b"body", b"UNIQ_KEY\x01k\x02TAGS\x01t", sys_flag=0x30)
     whole = replace(whole, born_host=bytes(20), store_host=bytes(20))
@@ -194,7 +196,7 @@ def test_a_cut_anywhere_leaves_the_last_record_out() -> None:
         (94, "ffff"),
     ),
 )
-def test_what_is_not_sound_is_not_taken(place: int, value: str) -> None:
+def test_invalid_records_are_not_taken(place: int, value: str) -> None:
     """Though one like it was: of what is remembered nothing vouches for the next."""
     text = b"UNIQ_KEY\x01k\x02TAGS\x01tag" + b"\x02W\x01" + bytes(56)
     plain = MessageRecord("T", b"body", text)
@@ -209,7 +211,7 @@ def test_what_is_not_sound_is_not_taken(place: int, value: str) -> None:
         assert len(entries) == count
 
 
-def test_a_separator_is_no_key() -> None:
+def test_a_separator_is_not_a_key() -> None:
     """Two texts of one length, with the same before and behind the key."""
     taker = RecordScanner(DELAY_LEVELS_MS)
     for text, keys in ((b"UNIQ_KEY\x01v", (b"v",)), (b"UNIQ_KEY\x01\x02", ())) * 2:

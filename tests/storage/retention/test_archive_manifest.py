@@ -10,7 +10,7 @@ from tests.support.fake_disk import FakeDisk
 FIRST, SECOND = LastMessage(3, 400, 7), LastMessage(5, 900, 8)
 
 
-def test_the_newest_run_counts_and_is_read_once() -> None:
+def test_the_newest_archive_run_counts_and_is_read_once() -> None:
     disk = FakeDisk()
     write_run(disk, "/archive", 1, {("Orders", 0): FIRST})
     archive = ArchiveEnds(disk, "/archive")
@@ -23,7 +23,7 @@ def test_the_newest_run_counts_and_is_read_once() -> None:
     assert archive.read() == {("Orders", 0): SECOND, ("Bills", 1): FIRST}
 
 
-def test_a_manifest_that_was_written_again_is_read_again() -> None:
+def test_a_rewritten_manifest_is_read_again() -> None:
     disk = FakeDisk()
     path = write_run(disk, "/archive", 1, {("Orders", 0): FIRST})
     archive = ArchiveEnds(disk, "/archive")
@@ -34,7 +34,7 @@ def test_a_manifest_that_was_written_again_is_read_again() -> None:
     assert archive.read() == {("Orders", 0): SECOND}
 
 
-def test_an_archive_without_a_run_has_nothing() -> None:
+def test_an_archive_without_a_run_covers_nothing() -> None:
     disk = FakeDisk()
     disk.make_dirs("/archive/_staging")
     archive = ArchiveEnds(disk, "/archive")
@@ -58,5 +58,5 @@ def test_a_missing_or_damaged_archive_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("name", "number"), [("run=00000012", 12), ("run=x", None), ("12", None), ("_staging", None)]
 )
-def test_directories_of_runs_are_told_by_their_names(name: str, number: int | None) -> None:
+def test_run_directories_are_recognized_by_their_names(name: str, number: int | None) -> None:
     assert run_number(name) == number

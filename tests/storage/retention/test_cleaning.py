@@ -63,11 +63,11 @@ class Log:
         return self
 
 
-def test_at_any_other_hour_nothing_goes() -> None:
+def test_outside_the_hour_of_deletewhen_no_file_is_deleted() -> None:
     assert Log(900, 800, 700).expired() == []
 
 
-def test_at_the_hour_of_delete_when_the_old_ones_go_but_never_the_last() -> None:
+def test_at_the_hour_of_deletewhen_old_files_are_deleted_except_the_last() -> None:
     log = Log(900, 800, 700).at_hour(4)
     assert log.expired() == [(0, "old at deleteWhen"), (1, "old at deleteWhen")]
 
@@ -100,12 +100,12 @@ def test_a_request_lasts_twenty_rounds() -> None:
     assert rounds == [True] * 20 + [False] * 2
 
 
-def test_at_most_ten_go_in_a_round() -> None:
+def test_at_most_ten_files_are_deleted_in_a_round() -> None:
     log = Log(*[900] * 14).at_hour(4)
     assert [number for number, _ in log.expired()] == list(range(FILES_PER_ROUND_MAX))
 
 
-def test_what_is_still_needed_stays() -> None:
+def test_a_file_in_use_is_kept() -> None:
     log = Log(900, 900, 900, 900).at_hour(4)
     assert [number for number, _ in log.expired(needed_from=2 * FILE_BYTES)] == [0, 1]
     assert [number for number, _ in log.expired(needed_from=2 * FILE_BYTES - 1)] == [0]
@@ -114,13 +114,13 @@ def test_what_is_still_needed_stays() -> None:
 @pytest.mark.parametrize(
     ("ratio", "gone"), [(0.75, []), (0.751, [0]), (0.85, [0]), (0.851, [0, 1])]
 )
-def test_the_disk_ratios_decide(ratio: float, gone: list[int]) -> None:
+def test_the_disk_ratios_decide_about_deletion(ratio: float, gone: list[int]) -> None:
     log = Log(900, 1, 1)
     log.disk.usage = ratio
     assert [number for number, _ in log.expired()] == gone
 
 
-def test_files_that_are_not_old_go_only_when_that_is_allowed() -> None:
+def test_unexpired_files_are_deleted_only_if_settings_allow() -> None:
     log = Log(900, 1, 1)
     log.disk.usage = 0.95
     assert log.expired() == [(0, "old and the disk fills up"), (1, "the disk is full")]
@@ -142,7 +142,7 @@ def test_past_the_warning_ratio_the_disk_is_full(ratio: float, is_full: bool) ->
     assert not disk_use(replace(CONFIG, disk_warning_ratio=0.95), disk).is_full
 
 
-def test_a_ratio_is_rounded_up_as_the_original_rounds_it_and_shown_so() -> None:
+def test_a_disk_ratio_is_rounded_up_and_shown_as_in_the_original() -> None:
     disk = FakeDisk()
     disk.usage = 0.9001
     assert used_ratio(disk, "/store") == 0.91
@@ -154,7 +154,7 @@ def test_a_ratio_is_rounded_up_as_the_original_rounds_it_and_shown_so() -> None:
     assert used_ratio(disk, "/store") == 0.29
 
 
-def test_a_disk_that_does_not_say_how_full_it_is_does_not_count_as_full() -> None:
+def test_a_disk_of_unknown_usage_does_not_count_as_full() -> None:
     disk = FakeDisk()
     disk.fail_next("usage_ratio", OSError(5, "input/output error"), times=2)
     use = disk_use(CONFIG, disk)
@@ -176,13 +176,13 @@ def test_a_held_file_does_not_expire_by_age() -> None:
     assert [number for number, _, _ in log.expired_for(LEASE, ARCHIVE)] == [0]
 
 
-def test_a_lease_that_begins_where_a_file_ends_does_not_hold_it() -> None:
+def test_a_lease_that_starts_at_a_file_end_does_not_retain_the_file() -> None:
     log = Log(900, 900, 1).at_hour(4)
     assert len(log.expired_for(RetentionHold(FILE_BYTES, "lease"))) == 1
     assert len(log.expired_for(RetentionHold(FILE_BYTES - 1, "lease"))) == 0
 
 
-def test_a_disk_that_is_full_takes_what_is_held_and_says_from_whom() -> None:
+def test_a_full_disk_deletes_leased_files_and_names_the_leases() -> None:
     log = Log(900, 900, 900, 1, 1)
     log.disk.usage = 0.86
     assert log.expired_for(LEASE, ARCHIVE) == [
@@ -196,7 +196,7 @@ def test_a_disk_that_is_full_takes_what_is_held_and_says_from_whom() -> None:
     assert [number for number, _, _ in log.expired_for(LEASE)] == [0]
 
 
-def test_an_operator_outweighs_leases_and_no_archive() -> None:
+def test_an_operators_request_overrides_leases_but_not_the_archive() -> None:
     log = Log(900, 900, 900, 900, 1)
     log.cleaning.request()
     assert log.expired_for(LEASE, ARCHIVE) == [

@@ -41,7 +41,7 @@ class Leased:
         return [(lease.id, lease.offset) for lease in self.files.read(now_ms)]
 
 
-def test_a_lease_is_seen_moves_and_ends() -> None:
+def test_a_lease_is_listed_advanced_and_released() -> None:
     made = Leased()
     lease = made.acquire()
     assert made.files.read(1) == [Lease("a", "audit", 500, LEASE_MS_MAX)]
@@ -55,7 +55,7 @@ def test_a_lease_is_seen_moves_and_ends() -> None:
     assert made.disk.listdir(DIRECTORY) == ["b.json"]
 
 
-def test_what_a_dead_reader_has_left_keeps_nothing_and_is_removed() -> None:
+def test_a_lease_of_a_dead_process_retains_nothing_and_is_removed() -> None:
     made = Leased()
     made.acquire()
     survivor = made.disk.killed()  # no process holds a lock any more
@@ -63,7 +63,7 @@ def test_what_a_dead_reader_has_left_keeps_nothing_and_is_removed() -> None:
     assert survivor.listdir(DIRECTORY) == []
 
 
-def test_a_lease_ends_when_it_has_not_been_written_for_too_long() -> None:
+def test_a_lease_expires_without_renewal() -> None:
     made = Leased()
     lease = made.acquire()
     assert made.read(LEASE_MS_MAX - 1) == [("a", 500)] and made.read(LEASE_MS_MAX) == []
@@ -72,27 +72,27 @@ def test_a_lease_ends_when_it_has_not_been_written_for_too_long() -> None:
     assert made.read(LEASE_MS_MAX + 1) == [("a", 600)]
 
 
-def test_a_lease_that_is_just_being_written_keeps_everything() -> None:
+def test_a_lease_that_is_being_written_retains_everything() -> None:
     made = Leased()
     made.acquire()
     made.disk.open(f"{DIRECTORY}/a.json").pwrite(b'{"job": 1', 0)
     assert made.read() == [("a", 0)]
 
 
-def test_one_that_is_being_made_is_left_alone_but_not_for_ever() -> None:
+def test_a_lease_being_created_is_kept_until_it_expires() -> None:
     made = Leased()
     made.disk.open(f"{DIRECTORY}/.new", create=True)
     assert made.read() == [] and made.disk.listdir(DIRECTORY) == [".new"]
     assert made.read(LEASE_MS_MAX + 1) == [] and made.disk.listdir(DIRECTORY) == []
 
 
-def test_without_a_troupemq_broker_there_is_no_lease() -> None:
+def test_a_store_without_a_troupemq_broker_grants_no_lease() -> None:
     disk = FakeDisk()
     assert FileLease.acquire(disk, ROOT, "a", "audit", 0) is None
     assert not disk.exists(DIRECTORY)
 
 
-def test_a_directory_that_cannot_be_written_is_an_error_and_leaves_nothing() -> None:
+def test_an_unwritable_lease_directory_is_an_error_and_leaves_no_file() -> None:
     made = Leased()
     for operation in ("open", "pwrite", "rename"):
         made.disk.fail_next(operation, OSError(13, "Permission denied"), below=DIRECTORY)
@@ -101,7 +101,7 @@ def test_a_directory_that_cannot_be_written_is_an_error_and_leaves_nothing() -> 
         assert made.disk.listdir(DIRECTORY) == []
 
 
-def test_there_is_an_end_to_their_number() -> None:
+def test_the_number_of_leases_is_limited() -> None:
     made = Leased()
     held = [made.acquire(f"{number:04}") for number in range(LEASES_MAX)]
     with pytest.raises(OSError, match="1000 leases already"):
@@ -111,7 +111,7 @@ def test_there_is_an_end_to_their_number() -> None:
     assert len(made.read()) == LEASES_MAX
 
 
-def test_one_that_cannot_be_read_is_told_and_keeps_nothing() -> None:
+def test_an_unreadable_lease_is_reported_and_retains_nothing() -> None:
     made = Leased()
     made.acquire("a"), made.acquire("b")
     made.disk.fail_next("open", OSError(13, "Permission denied"), below=f"{DIRECTORY}/a")
@@ -131,7 +131,7 @@ sys.stdin.read()
 
 
 @pytest.mark.slow
-def test_the_kernel_ends_the_lease_of_a_process_that_is_killed(tmp_path: Path) -> None:
+def test_the_kernel_releases_the_lease_of_a_killed_process(tmp_path: Path) -> None:
     root = str(tmp_path)
     files = LeaseFiles(RealDisk(), root)
     files.make()
@@ -145,7 +145,7 @@ def test_the_kernel_ends_the_lease_of_a_process_that_is_killed(tmp_path: Path) -
     assert list(Path(leases_dir(root)).iterdir()) == []
 
 
-def test_the_lowest_offset_is_that_of_the_first_needed_message(tmp_path: Path) -> None:
+def test_the_retained_offset_is_that_of_the_first_needed_message(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path, log_file_bytes=4000)
     for number in range(30):
         writer.append("Orders", number % 2, bytes(380))
@@ -164,5 +164,5 @@ def test_the_lowest_offset_is_that_of_the_first_needed_message(tmp_path: Path) -
     assert lowest(q0=15, q1=2) == places[1, 2]
 
 
-def test_a_holder_is_named_with_its_process() -> None:
+def test_a_lease_holder_is_named_with_its_process() -> None:
     assert holder_text("audit", 12).startswith("audit (process 12 of ")

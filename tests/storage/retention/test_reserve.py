@@ -18,7 +18,7 @@ from tests.support.fake_disk import FakeDisk
 from tests.support.store import CONFIG, SmallStore
 
 
-def test_what_is_said_is_what_a_new_store_takes(tmp_path: Path) -> None:
+def test_the_announced_reserve_is_the_space_a_new_store_takes(tmp_path: Path) -> None:
     config = StoreConfig(str(tmp_path), commit_log_file_bytes=4 << 20, max_hash_slots=200_000)
     store = MessageStore(config, RealDisk(), ManualClock())
     store.open()
@@ -39,7 +39,7 @@ def test_what_is_said_is_what_a_new_store_takes(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_new_store_does_not_begin_where_it_has_no_room() -> None:
+def test_a_new_store_is_refused_on_a_full_disk() -> None:
     needed = reserve_of(CONFIG, FakeDisk(), LOG_FILES_AHEAD).missing_bytes
     require_room(CONFIG, FakeDisk(capacity_bytes=needed))
     disk = FakeDisk(capacity_bytes=needed - 1)
@@ -50,7 +50,7 @@ def test_a_new_store_does_not_begin_where_it_has_no_room() -> None:
     assert disk.paths() == []
 
 
-def test_a_store_with_messages_opens_without_any_room() -> None:
+def test_a_store_with_messages_opens_on_a_full_disk() -> None:
     small = SmallStore(FakeDisk())
     small.send(10)
     small.store.close()
@@ -65,5 +65,5 @@ def test_a_store_with_messages_opens_without_any_room() -> None:
     ("count", "words"),
     [(0, "0 bytes"), (2048, "2 KiB"), (2_167_483_688, "2.02 GiB"), (1 << 60, "1048576 TiB")],
 )
-def test_a_number_of_bytes_is_told_with_its_unit(count: int, words: str) -> None:
+def test_a_byte_count_is_shown_with_its_unit(count: int, words: str) -> None:
     assert in_words(count) == words

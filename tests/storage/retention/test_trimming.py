@@ -53,7 +53,7 @@ def first_records(small: SmallStore) -> dict[tuple[str, int], int]:
     return found
 
 
-def test_every_queue_begins_with_its_first_message_that_the_log_has() -> None:
+def test_every_queue_starts_at_its_first_message_in_the_log() -> None:
     small = filled()
     drop_log(small, 2)
     paths = trim(small)
@@ -66,7 +66,7 @@ def test_every_queue_begins_with_its_first_message_that_the_log_has() -> None:
     assert [path for path in paths if path.startswith(CONFIG.index_dir)]
 
 
-def test_what_is_out_of_use_can_be_deleted_and_the_store_opened_again() -> None:
+def test_files_taken_out_of_use_can_be_deleted_before_a_reopen() -> None:
     small = filled()
     drop_log(small, 2)
     for path in trim(small):
@@ -77,7 +77,7 @@ def test_what_is_out_of_use_can_be_deleted_and_the_store_opened_again() -> None:
         assert unused_files(after.store) == []
 
 
-def test_files_that_were_taken_out_of_use_are_found_the_oldest_first() -> None:
+def test_files_taken_out_of_use_are_listed_oldest_first() -> None:
     small = filled()
     kept = [file.path for file in small.log.drop_before(2 * FILE_BYTES)]
     paths = [path for path in trim(small) if path.startswith(CONFIG.consume_queue_dir)]
@@ -90,7 +90,7 @@ def test_many_queues_take_more_than_one_step() -> None:
     assert [trimming.step() for _ in range(3)] == [False, False, True]
 
 
-def test_a_queue_of_which_nothing_is_left_begins_where_it_goes_on() -> None:
+def test_a_queue_without_messages_starts_at_its_next_offset() -> None:
     small = filled(20, "Old")
     small.send(200, "New")
     drop_log(small)
@@ -113,7 +113,7 @@ def test_only_queues_without_a_message_in_the_log_are_expired() -> None:
     assert len(small.disk.listdir(REMOVED_DIR)) == 2
 
 
-def test_a_removed_queue_begins_again_before_its_old_files_are_deleted() -> None:
+def test_a_removed_queue_can_restart_before_its_old_files_are_deleted() -> None:
     small = filled(20, "Old")
     removed = RemovedQueues()
     remove_queues(small.store, frozenset(), removed)
@@ -125,7 +125,7 @@ def test_a_removed_queue_begins_again_before_its_old_files_are_deleted() -> None
     assert list(UNIT.iter_unpack(queue.units(0, 10))) == [(small.log.end_offset, 100, 7)]
 
 
-def test_until_its_directories_are_synced_a_power_cut_may_bring_a_queue_back() -> None:
+def test_a_power_cut_before_the_directory_sync_can_restore_a_removed_queue() -> None:
     small = filled(20, "Old")
     removed = RemovedQueues()
     remove_queues(small.store, frozenset(), removed)
@@ -137,7 +137,7 @@ def test_until_its_directories_are_synced_a_power_cut_may_bring_a_queue_back() -
     assert not any(small.disk.crashed(seed).exists(directory) for seed in range(20))
 
 
-def test_topics_of_the_brokers_own_are_kept_though_no_table_has_them() -> None:
+def test_system_topics_are_kept_though_no_table_lists_them() -> None:
     own = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC")
     small = filled(4, "Unused", "Used", *own)
     remove_queues(small.store, frozenset({"Used"}), RemovedQueues())
@@ -153,7 +153,7 @@ def test_a_queue_on_another_file_system_is_deleted_at_once() -> None:
     assert not small.disk.exists(f"{CONFIG.consume_queue_dir}/Old")
 
 
-def test_a_disk_that_refuses_is_told_in_a_sentence() -> None:
+def test_a_failing_disk_is_a_one_sentence_error() -> None:
     small = filled(20, "Old")
     small.disk.fail_next("rename", OSError(errno.EIO, "Input/output error"))
     with pytest.raises(StoreError, match="cannot remove queue /store/consumequeue/Old/0"):

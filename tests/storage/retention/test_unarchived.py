@@ -66,23 +66,25 @@ def made(tmp_path: Path) -> Made:
     return Made(tmp_path)
 
 
-def test_without_an_archive_each_queue_lacks_its_first_and_retries_do_not_count(made: Made) -> None:
+def test_without_an_archive_each_queue_is_unarchived_from_its_start_except_retries(
+    made: Made,
+) -> None:
     assert made.first() == {0: 0, 1: 0}
 
 
-def test_what_the_newest_manifest_names_is_there_up_to_that_message(made: Made) -> None:
+def test_a_queue_is_archived_up_to_the_message_in_the_newest_manifest(made: Made) -> None:
     assert made.first((0, made.last(0, 6)), (1, made.last(1, 9))) == {0: 7}
     assert made.first((0, made.last(0, 9)), (1, made.last(1, 9))) == {}
 
 
-def test_a_last_message_that_is_another_one_counts_for_nothing(made: Made) -> None:
+def test_a_manifest_with_another_last_message_is_ignored(made: Made) -> None:
     last = made.last(0, 6)
     assert made.first((0, LastMessage(6, last.physical_offset, last.store_timestamp + 1)))[0] == 0
     assert made.first((0, LastMessage(6, last.physical_offset + 480, 0)))[0] == 0
     assert made.first((0, LastMessage(99, 9000, 0)))[0] == 0  # the queue was recreated
 
 
-def test_a_last_message_that_has_expired_counts(made: Made) -> None:
+def test_a_manifest_with_an_expired_last_message_counts(made: Made) -> None:
     last = made.last(0, 1)
     (made.writer.root / "commitlog" / f"{0:020}").unlink()
     first_left = next(
@@ -102,12 +104,12 @@ def test_a_damaged_message_is_not_waited_for(made: Made) -> None:
     assert 0 not in made.first((0, made.last(0, 6)))
 
 
-def test_what_is_not_published_is_not_there(made: Made) -> None:
+def test_unpublished_messages_are_not_counted(made: Made) -> None:
     end = made.record(0, 7).physical_offset
     assert made.first((0, made.last(0, 6)), (1, made.last(1, 5)), end=end) == {1: 6}
 
 
-def test_a_queue_without_a_file_or_directory_lacks_nothing(made: Made) -> None:
+def test_a_queue_without_a_file_or_directory_has_nothing_unarchived(made: Made) -> None:
     (made.writer.root / "consumequeue" / "Orders" / "5").mkdir()
     (made.writer.root / "consumequeue" / "Orders" / "lost+found").mkdir()
     assert made.first((0, made.last(0, 9)), (1, made.last(1, 9))) == {}

@@ -28,7 +28,7 @@ from tests.support.golden import manifest, store
 from tests.support.store import CONFIG
 
 
-def test_a_whole_store_is_confirmed_to_its_first_unit_and_nothing_is_found() -> None:
+def test_an_intact_store_is_confirmed_down_to_its_first_unit() -> None:
     stopped = Stopped()
     scrub = stopped.scrub()
     assert stopped.damage.ranges == () and stopped.repairs == []
@@ -37,7 +37,7 @@ def test_a_whole_store_is_confirmed_to_its_first_unit_and_nothing_is_found() -> 
     assert scrub.counts.log_bytes == stopped.log_end
 
 
-def test_it_works_in_small_steps() -> None:
+def test_the_scrubber_works_in_small_steps() -> None:
     stopped = Stopped()
     scrub = stopped.open()
     before, most = 0, 0
@@ -71,7 +71,7 @@ def test_a_flipped_unit_is_repaired_from_its_record(position: int, bit: int) -> 
 
 
 @pytest.mark.parametrize("position", range(UNIT.size))
-def test_a_flipped_unit_is_settled_alone(position: int) -> None:
+def test_a_flipped_unit_can_be_repaired_alone(position: int) -> None:
     stopped = Stopped()
     path, start = unit_at(1, 40)
     stopped.flip(path, start + position, 4)
@@ -80,7 +80,7 @@ def test_a_flipped_unit_is_settled_alone(position: int) -> None:
     assert stopped.damage.ranges == ()
 
 
-def test_zeroed_units_are_made_again() -> None:
+def test_zeroed_units_are_rebuilt() -> None:
     stopped = Stopped()
     path, start = unit_at(0, 30)
     write(stopped.disk, path, start, bytes(30 * UNIT.size))
@@ -148,7 +148,7 @@ def test_a_unit_and_its_record_both_damaged_end_as_one_range() -> None:
     assert stopped.unit(head.queue_id, head.queue_offset) == wanted
 
 
-def test_records_of_a_deleted_topic_are_counted_and_nothing_more() -> None:
+def test_records_of_a_deleted_topic_are_only_counted() -> None:
     stopped = Stopped()
     stopped.disk.remove_tree(f"{QUEUES}/1")
     del stopped.ends[b"Topic", 1]
@@ -193,7 +193,7 @@ def test_pages_that_the_disk_cannot_read_are_damage() -> None:
     assert stopped.is_as_sent()
 
 
-def test_records_that_lie_about_their_length_do_not_hide_those_behind_them() -> None:
+def test_records_with_a_wrong_length_hide_no_later_ones() -> None:
     """All records are of one size: a length with a flipped bit may lead to one further on."""
     stopped = Stopped(8)
     head = stopped.heads[2]
@@ -226,7 +226,7 @@ def scrubbed(root: Path, config: StoreConfig) -> tuple[Scrub, Damage, list[UnitR
 
 
 @pytest.mark.parametrize("name", ["clean", "ext", "v6", "slave", "crashed-recovered", BY_HAND])
-def test_nothing_is_wrong_with_a_store_of_the_original(name: str, tmp_path: Path) -> None:
+def test_a_store_of_the_original_has_no_findings(name: str, tmp_path: Path) -> None:
     root = store(name, tmp_path)
     scrub, damage, repairs = scrubbed(root, golden_config(str(root)))
     assert (damage.ranges, repairs) == ((), [])
@@ -238,7 +238,7 @@ def test_nothing_is_wrong_with_a_store_of_the_original(name: str, tmp_path: Path
 
 
 @pytest.mark.trial(short=10, long=1000)
-def test_any_flips_in_log_and_queues_leave_every_other_message_alone(seed: int) -> None:
+def test_flips_in_log_and_queues_affect_no_other_message(seed: int) -> None:
     random = Random(seed)
     stopped = Stopped()
     hit = random.sample(range(SENT), 5)

@@ -25,7 +25,7 @@ def recreated() -> Stopped:
     return stopped
 
 
-def test_records_of_an_older_life_of_the_topic_are_passed_over() -> None:
+def test_records_of_a_deleted_and_recreated_topic_are_skipped() -> None:
     stopped = recreated()
     scrub = stopped.scrub()
     assert (scrub.counts.stray_count, scrub.counts.unit_count) == (60, 100)
@@ -36,7 +36,7 @@ def test_records_of_an_older_life_of_the_topic_are_passed_over() -> None:
     assert stopped.is_as_sent(), "the newer of two records with one number counts"
 
 
-def test_a_record_of_an_older_life_does_not_stand_in_for_a_damaged_one() -> None:
+def test_a_record_of_a_deleted_topic_does_not_replace_a_damaged_one() -> None:
     stopped = recreated()
     head = stopped.flip_record(10, 88)
     write(stopped.disk, *unit_at(head.queue_id, head.queue_offset), bytes(UNIT.size))
@@ -46,7 +46,7 @@ def test_a_record_of_an_older_life_does_not_stand_in_for_a_damaged_one() -> None
     assert stopped.unit(head.queue_id, head.queue_offset)[:2] == place
 
 
-def test_a_unit_that_means_the_record_of_another_queue_does_not_make_it_damaged() -> None:
+def test_a_unit_pointing_at_another_queues_record_does_not_mark_it_damaged() -> None:
     stopped = Stopped()
     head = stopped.flip_record(100, 88)
     other = stopped.units["Topic", 1][head.queue_offset]
@@ -58,7 +58,7 @@ def test_a_unit_that_means_the_record_of_another_queue_does_not_make_it_damaged(
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["in a round", "verified alone"])
-def test_a_queue_that_counts_otherwise_than_its_records_is_left_as_it_is(alone: bool) -> None:
+def test_a_queue_shifted_against_its_records_is_left_unchanged(alone: bool) -> None:
     """4.9.7 appends behind a hole in the numbers: units 5 and up are those of 8 and up."""
     stopped = Stopped(50)
     units = stopped.units["Topic", 0]

@@ -7,7 +7,7 @@ from tests.support.brokers import STORE
 from tests.support.fake_disk import FakeDisk
 
 
-def test_the_highest_offset_of_any_group_counts() -> None:
+def test_the_highest_offset_of_all_groups_is_returned() -> None:
     offsets = {"T@a": {0: 5, 1: 0}, "T@b": {0: 9}, "U@a": {0: 3}}
     assert highest_offsets(offsets) == {("T", 0): 9, ("U", 0): 3}
 

@@ -35,9 +35,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_the_files_of_the_original_are_written_again_byte_by_byte(
-    name: str, tmp_path: Path
-) -> None:
+def test_files_of_the_original_are_rewritten_byte_for_byte(name: str, tmp_path: Path) -> None:
     directory = store(name, tmp_path, "config") / "config"
     for file, (parse, form) in KINDS.items():
         for path in (directory / file, directory / f"{file}.bak"):
@@ -51,7 +49,7 @@ def test_the_files_of_the_original_are_written_again_byte_by_byte(
 @pytest.mark.heavy
 @pytest.mark.parametrize("file", KINDS)
 @pytest.mark.parametrize("zeros", [False, True], ids=["cut", "zeros"])
-def test_a_file_cut_at_any_byte_is_read_from_its_version_before(
+def test_a_truncated_file_is_replaced_by_its_previous_version(
     file: str, zeros: bool, tmp_path: Path
 ) -> None:
     parse, form = KINDS[file]
@@ -82,7 +80,7 @@ def test_a_file_cut_at_any_byte_is_read_from_its_version_before(
 
 @pytest.mark.parametrize("text", ["{}", '{"%s":null}', '{"%s":[]}', '{"%s":7}', "[]", "7"])
 @pytest.mark.parametrize("file", KINDS)
-def test_json_that_cannot_be_the_table_counts_as_broken(file: str, text: str) -> None:
+def test_json_of_another_shape_counts_as_broken(file: str, text: str) -> None:
     disk, path = FakeDisk(), f"/store/config/{file}"
     save(disk, path, text.replace("%s", TABLES[file]))
     found = load(disk, path, KINDS[file][0])
@@ -95,7 +93,7 @@ PIECES += [b'{"$ref":"$"}', b'{"$ref":".."}', b"\xff", b"true", b"\\", b"/*", b"
 
 
 @pytest.mark.trial(short=5, long=3000)
-def test_whatever_is_in_a_file_it_is_read_or_broken(tmp_path: Path, seed: int) -> None:
+def test_any_file_content_is_either_loaded_or_reported_broken(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     file, (parse, form) = random.choice([*KINDS.items()])
     data = (store(BY_HAND, tmp_path, "config") / "config" / file).read_bytes()
@@ -115,6 +113,6 @@ def test_whatever_is_in_a_file_it_is_read_or_broken(tmp_path: Path, seed: int) -
             parse(form(found.value))
 
 
-def test_a_topic_without_a_name_has_that_of_its_place() -> None:
+def test_a_topic_without_a_name_gets_that_of_its_key() -> None:
     table = parse_topics('{"topicConfigTable":{"T":{"perm":6}}}')
     assert table.topic_configs["T"].topic_name == "T"

@@ -29,7 +29,7 @@ def filters(*groups: str) -> ConsumerFilters:
     return made
 
 
-def test_the_originals_file_is_read_and_written_byte_by_byte(tmp_path: Path) -> None:
+def test_the_originals_file_is_rewritten_byte_for_byte(tmp_path: Path) -> None:
     text = (store("ext", tmp_path, "config") / "config" / "consumerFilter.json").read_text()
     parsed = parse_filters(text, BLOOM)
     assert len(parsed) == 3
@@ -68,7 +68,7 @@ def test_every_bit_map_of_the_original_follows_from_the_records(tmp_path: Path) 
     assert len(kinds) > 2
 
 
-def test_a_record_that_cannot_be_read_has_no_bit_map() -> None:
+def test_an_unreadable_record_has_no_bit_map() -> None:
     made = filters("G")
     bit_maps = FilterBitMaps(lambda: made, lambda offset, size: memoryview(bytes(size)))
     assert bit_maps(entry(1, topic=b"T")) is None
@@ -90,14 +90,14 @@ def test_an_expression_that_cannot_be_evaluated_sets_no_bits() -> None:
 @pytest.mark.parametrize(
     ("kind", "expression"), [("TAG", "a"), ("", "a"), ("SQL92", ""), ("SQL92", "a >"), ("X", "a")]
 )
-def test_what_is_no_sql_filter_is_not_registered(kind: str, expression: str) -> None:
+def test_only_sql_filters_are_registered(kind: str, expression: str) -> None:
     made = ConsumerFilters(BLOOM)
     assert not made.register("T", "G", expression, kind, 1, NOW_MS)
     assert made.get("T", "G") is None
 
 
 @pytest.mark.parametrize("version", [-(1 << 63), (1 << 63) - 1, 1 << 63, -(1 << 63) - 1, 1 << 70])
-def test_no_version_makes_the_file_unreadable(version: int) -> None:
+def test_any_stored_version_number_is_readable(version: int) -> None:
     made = filters("G")
     assert made.register("T", "H", "a > 5", "SQL92", version, NOW_MS) == (
         -1 << 63 <= version < 1 << 63
@@ -133,7 +133,7 @@ def test_a_group_that_comes_back_is_alive_again() -> None:
     assert again is not None and not again.is_dead and again.born_ms == NOW_MS
 
 
-def test_an_older_version_counts_when_the_group_was_away() -> None:
+def test_an_older_version_is_accepted_after_the_group_was_offline() -> None:
     """The group's only client was restarted with another expression and an earlier clock."""
     made = filters("G")
     made.register("T", "G", "a > 5", "SQL92", 9, NOW_MS + 1)
@@ -151,7 +151,7 @@ def test_a_topic_that_is_no_longer_subscribed_is_dead_for_the_group() -> None:
     assert [each.topic for each in made if each.is_dead] == ["T"]
 
 
-def test_what_has_been_dead_for_a_day_is_forgotten() -> None:
+def test_a_filter_dead_for_a_day_is_dropped() -> None:
     made = filters("G", "H")
     made.unregister("G", NOW_MS)
     assert made.forget_long_dead(NOW_MS + 86_399_999) == 0
@@ -162,7 +162,7 @@ def test_what_has_been_dead_for_a_day_is_forgotten() -> None:
     assert format_filters(made) == '{\n\t"filterDataByTopic":{}\n}'
 
 
-def test_after_a_start_all_are_dead_until_they_come_again() -> None:
+def test_after_a_start_filters_are_dead_until_registered_again() -> None:
     text = format_filters(filters("G"))
     assert [each.dead_ms for each in parse_filters(text, BLOOM).loaded(NOW_MS + 60_000)] == [
         NOW_MS + 30_000
@@ -170,7 +170,7 @@ def test_after_a_start_all_are_dead_until_they_come_again() -> None:
     assert [each.dead_ms for each in parse_filters(text, BLOOM).loaded(NOW_MS)] == [NOW_MS]
 
 
-def test_filters_of_other_bit_maps_are_not_taken_over() -> None:
+def test_filters_with_another_bit_map_size_are_not_loaded() -> None:
     text = format_filters(filters("G"))
     assert len(parse_filters(text, BloomFilter.of(10, 32)).loaded(NOW_MS)) == 0
 
@@ -186,6 +186,6 @@ def test_filters_of_other_bit_maps_are_not_taken_over() -> None:
         '{"bitNum":8,"bitPos":[8]}}}}}}',
     ],
 )
-def test_what_is_no_filter_file_is_refused(text: str) -> None:
+def test_an_invalid_filter_file_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse_filters(text, BLOOM)

@@ -16,13 +16,13 @@ def flipped(data: bytes, bit: int) -> bytes:
     return bytes(changed)
 
 
-def test_any_flipped_bit_is_turned_back() -> None:
+def test_any_flipped_bit_is_corrected() -> None:
     digest = Digest.of(DATA)
     for bit in range(len(DATA) * 8):
         assert without_flipped_bit(flipped(DATA, bit), digest) == DATA
 
 
-def test_what_is_more_than_one_flipped_bit_is_left_alone() -> None:
+def test_more_than_one_flipped_bit_is_not_corrected() -> None:
     digest, random = Digest.of(DATA), Random(2)
     for _ in range(300):
         one, other = random.sample(range(len(DATA) * 8), 2)
@@ -31,7 +31,7 @@ def test_what_is_more_than_one_flipped_bit_is_left_alone() -> None:
     assert without_flipped_bit(DATA, digest) is None
 
 
-def test_a_sidecar_is_text_that_is_read_again() -> None:
+def test_a_sidecar_is_readable_text() -> None:
     sidecar = Sidecar(Digest.of(b"new"), Digest.of(b"older"))
     data = sidecar.encode("topics.json")
     lines = data.decode().splitlines()
@@ -42,7 +42,7 @@ def test_a_sidecar_is_text_that_is_read_again() -> None:
     assert Sidecar.decode(alone.encode("topics.json")) == alone
 
 
-def test_a_damaged_sidecar_is_none() -> None:
+def test_a_damaged_sidecar_is_ignored() -> None:
     data = Sidecar(Digest.of(b"new"), Digest.of(b"older")).encode("topics.json")
     for bit in range(len(data) * 8):
         assert Sidecar.decode(flipped(data, bit)) is None, bit
@@ -51,5 +51,5 @@ def test_a_damaged_sidecar_is_none() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 100, b"\xff" * 9, b"check 00000000\n"])
-def test_what_is_no_sidecar_is_none(data: bytes) -> None:
+def test_an_invalid_sidecar_is_ignored(data: bytes) -> None:
     assert Sidecar.decode(data) is None

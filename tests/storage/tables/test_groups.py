@@ -30,7 +30,7 @@ TEXT = """{
 }"""
 
 
-def test_a_table_is_read_and_written_in_the_form_of_the_original() -> None:
+def test_a_table_has_the_json_form_of_the_original() -> None:
     table = parse_groups(TEXT)
     assert table.subscription_group_table == {
         "G": SubscriptionGroupConfig("G", consume_enable=False, retry_max_times=5)
@@ -40,15 +40,13 @@ def test_a_table_is_read_and_written_in_the_form_of_the_original() -> None:
 
 
 @pytest.mark.parametrize("name", ["clean", "slave", "ext", "v6", "torn-recovered", BY_HAND])
-def test_the_files_of_the_original_are_written_again_byte_by_byte(
-    name: str, tmp_path: Path
-) -> None:
+def test_files_of_the_original_are_rewritten_byte_for_byte(name: str, tmp_path: Path) -> None:
     path = store(name, tmp_path, "config") / "config" / "subscriptionGroup.json"
     text = path.read_text(encoding="utf-8")
     assert format_groups(parse_groups(text)) == text
 
 
-def test_the_groups_that_every_broker_has_are_those_of_the_original(tmp_path: Path) -> None:
+def test_system_groups_are_those_of_the_original(tmp_path: Path) -> None:
     path = store("clean", tmp_path, "config") / "config" / "subscriptionGroup.json"
     theirs = parse_groups(path.read_text(encoding="utf-8")).subscription_group_table
     assert len(always_present()) == len(ALWAYS_PRESENT) == 7

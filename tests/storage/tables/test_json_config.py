@@ -43,7 +43,7 @@ def written(disk: FakeDisk, path: str, data: bytes) -> None:
     disk.sync_directory("/store/config")
 
 
-def test_what_was_saved_is_loaded_and_the_version_before_is_kept() -> None:
+def test_a_save_keeps_the_previous_version() -> None:
     disk = FakeDisk()
     assert load(disk) == Loaded(None)
     assert save(disk, PATH, '{"a":1}')
@@ -56,7 +56,7 @@ def test_what_was_saved_is_loaded_and_the_version_before_is_kept() -> None:
     assert disk.listdir("/store/config") == names
 
 
-def test_nothing_is_written_when_nothing_has_changed() -> None:
+def test_an_unchanged_table_is_not_written() -> None:
     disk = FakeDisk()
     save(disk, PATH, '{"a":1}')
     count = disk.sync_count
@@ -65,7 +65,7 @@ def test_nothing_is_written_when_nothing_has_changed() -> None:
 
 
 @pytest.mark.parametrize("broken", [b"", b" \n", b'{"a":', b"[1]", b"\xff\xfe{}", b"\0" * 100])
-def test_a_file_that_cannot_be_read_falls_back_to_the_version_before(broken: bytes) -> None:
+def test_an_unreadable_file_falls_back_to_the_previous_version(broken: bytes) -> None:
     disk = FakeDisk()
     save(disk, PATH, '{"a":1}')
     save(disk, PATH, '{"a":2}')
@@ -81,7 +81,7 @@ def test_a_file_that_cannot_be_read_falls_back_to_the_version_before(broken: byt
         assert disk.read_bytes(f"{PATH}.broken") == broken
 
 
-def test_a_missing_file_falls_back_to_the_version_before() -> None:
+def test_a_missing_file_falls_back_to_the_previous_version() -> None:
     disk = FakeDisk()
     written(disk, BAK, b"{}")
     found = load(disk)
@@ -104,7 +104,7 @@ def test_two_broken_versions_are_reported_and_kept_aside() -> None:
     assert disk.read_bytes(f"{BAK}.broken") == b"nonsense"
 
 
-def test_what_the_owner_cannot_use_is_broken_though_it_is_json() -> None:
+def test_valid_json_that_the_table_rejects_counts_as_broken() -> None:
     def refuse(text: str, _: object = None) -> str:
         if "1" in text:
             return text
@@ -125,7 +125,7 @@ def test_what_the_owner_cannot_use_is_broken_though_it_is_json() -> None:
     "text",
     ["{" * 100_000, "[" * 100_000, '{"a":' * 5000, '{"a":1e999999}', f'{{"a":{"9" * 5000}}}'],
 )
-def test_a_text_that_is_made_to_hurt_is_broken_or_not_but_does_no_harm(text: str) -> None:
+def test_hostile_text_does_no_harm(text: str) -> None:
     disk = FakeDisk()
     written(disk, PATH, text.encode())
     load(disk)
@@ -146,7 +146,7 @@ def entries_beside(disk: FakeDisk) -> list[str]:
     return [loads(line)["entry"] for line in lines]
 
 
-def test_what_is_left_out_is_kept_beside_the_file_once_however_often_it_is_found() -> None:
+def test_a_skipped_entry_is_kept_beside_the_file_once() -> None:
     disk = FakeDisk()
     save(disk, PATH, "{}", (), (left_out(1), left_out(2)))
     save(disk, PATH, '{"a":1}', (), (left_out(2), left_out(1), left_out(3)))
@@ -157,7 +157,7 @@ def test_what_is_left_out_is_kept_beside_the_file_once_however_often_it_is_found
 
 
 @pytest.mark.heavy
-def test_the_file_of_what_is_left_out_is_bounded_and_keeps_the_newest() -> None:
+def test_the_file_of_skipped_entries_is_bounded_and_keeps_the_newest() -> None:
     disk = FakeDisk()
     value = "x" * (LEFT_OUT_BYTES_MAX // 3)
     for number in range(4):
@@ -165,7 +165,7 @@ def test_the_file_of_what_is_left_out_is_bounded_and_keeps_the_newest() -> None:
     assert entries_beside(disk) == ["T2", "T3"]
 
 
-def test_a_power_cut_at_any_step_leaves_an_entry_in_the_file_or_beside_it() -> None:
+def test_a_power_cut_leaves_an_entry_in_the_file_or_beside_it() -> None:
     for step in count():
         disk = _Stopping()
         save(disk, PATH, numbered(0))
@@ -186,7 +186,7 @@ def test_a_power_cut_at_any_step_leaves_an_entry_in_the_file_or_beside_it() -> N
 # --- the checksums
 
 
-def test_any_flipped_bit_is_turned_back() -> None:
+def test_any_flipped_bit_is_corrected() -> None:
     disk = FakeDisk()
     save(disk, PATH, '{"a":1}')
     text = '{"perm":6,"name":"T"}'
@@ -203,7 +203,7 @@ def test_any_flipped_bit_is_turned_back() -> None:
             assert hit.read_bytes(BAK) == b'{"a":1}'
 
 
-def test_a_flipped_bit_in_the_version_before_is_turned_back_too() -> None:
+def test_a_flipped_bit_in_the_previous_version_is_corrected() -> None:
     disk = FakeDisk()
     save(disk, PATH, '{"a":1}')
     save(disk, PATH, '{"a":2}')
@@ -223,7 +223,7 @@ def test_any_flipped_bit_of_the_checksums_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_what_another_broker_has_written_counts_though_it_differs_in_one_bit(times: int) -> None:
+def test_a_file_from_another_broker_is_not_corrected_by_the_checksum(times: int) -> None:
     """4.9.7 knows no checksums; it writes the .bak whenever it writes the file."""
     disk = FakeDisk()
     save(disk, PATH, '{"a":8}')
@@ -238,7 +238,7 @@ def test_what_another_broker_has_written_counts_though_it_differs_in_one_bit(tim
     assert loaded(disk) == '{"a":3}'
 
 
-def test_a_file_that_was_edited_counts() -> None:
+def test_an_edited_file_is_loaded() -> None:
     disk = FakeDisk()
     save(disk, PATH, '{"a":1}')
     written(disk, PATH, b'{"a":120}')
@@ -249,7 +249,7 @@ def test_a_file_that_was_edited_counts() -> None:
 
 
 @pytest.mark.parametrize("operation", ["pwrite", "sync", "rename"])
-def test_a_disk_that_refuses_leaves_the_old_version(operation: str) -> None:
+def test_a_failing_disk_leaves_the_old_version(operation: str) -> None:
     disk = FakeDisk()
     save(disk, PATH, '{"a":1}')
     disk.fail_next(operation, OSError(errno.ENOSPC, "no space"))
@@ -265,7 +265,7 @@ def numbered(number: int) -> str:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_a_power_cut_leaves_the_version_that_was_saved_last(seed: int) -> None:
+def test_a_power_cut_leaves_the_last_saved_version(seed: int) -> None:
     disk = FakeDisk()
     for number in range(5):
         save(disk, PATH, numbered(number))
@@ -331,7 +331,7 @@ def test_a_directory_in_the_place_of_a_file_is_kept_aside(tmp_path: Path) -> Non
     assert len([each for each in tmp_path.iterdir() if each.is_dir()]) == 7
 
 
-def test_a_file_that_the_disk_cannot_read_is_damaged_and_one_that_we_may_not_read_is_not() -> None:
+def test_an_unreadable_file_is_damaged_but_missing_permission_is_an_error() -> None:
     class Failing(FakeDisk):
         number = errno.EIO
 

@@ -19,27 +19,25 @@ TEXT = """{
 }"""
 
 
-def test_a_table_is_read_and_written_in_the_form_of_the_original() -> None:
+def test_a_table_has_the_json_form_of_the_original() -> None:
     table = parse_offsets(TEXT)
     assert table == ConsumerOffsetTable({"T@G": {0: 383, 1: 42}, "%RETRY%G@G": {0: 0}})
     assert format_offsets(table) == TEXT
     assert offset_key("T", "G") in table.offset_table
 
 
-def test_quoted_queue_ids_are_read_too() -> None:
+def test_quoted_queue_ids_are_read() -> None:
     assert parse_offsets('{"offsetTable":{"T@G":{"7":1}}}').offset_table == {"T@G": {7: 1}}
 
 
-def test_an_empty_table_has_a_form() -> None:
+def test_an_empty_table_has_the_form_of_the_original() -> None:
     text = format_offsets(ConsumerOffsetTable())
     assert text == '{\n\t"offsetTable":{}\n}'
     assert parse_offsets(text) == ConsumerOffsetTable()
 
 
 @pytest.mark.parametrize("name", ["clean", "slave", "ext", "v6", "torn-recovered", BY_HAND])
-def test_the_files_of_the_original_are_written_again_byte_by_byte(
-    name: str, tmp_path: Path
-) -> None:
+def test_files_of_the_original_are_rewritten_byte_for_byte(name: str, tmp_path: Path) -> None:
     path = store(name, tmp_path, "config") / "config" / "consumerOffset.json"
     text = path.read_text(encoding="utf-8")
     assert format_offsets(parse_offsets(text)) == text

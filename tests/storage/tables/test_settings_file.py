@@ -78,7 +78,7 @@ def test_a_file_keeps_its_owner_and_group(
     assert as_if_of_another == [(path.stat().st_uid, path.stat().st_gid)]
 
 
-def test_a_file_that_could_not_stay_its_owners_is_left_as_it_is(
+def test_a_file_whose_owner_would_change_is_left_unchanged(
     path: Path, as_if_of_another: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: int) -> None:
@@ -90,7 +90,7 @@ def test_a_file_that_could_not_stay_its_owners_is_left_as_it_is(
     assert path.read_text() == "a=1\n" and [*path.parent.iterdir()] == [path]
 
 
-def test_a_link_stays_a_link_and_what_it_leads_to_is_replaced(path: Path, tmp_path: Path) -> None:
+def test_a_link_is_kept_and_its_target_replaced(path: Path, tmp_path: Path) -> None:
     link = tmp_path / "etc" / "link.conf"
     link.parent.mkdir()
     link.symlink_to("../broker.conf")
@@ -99,7 +99,7 @@ def test_a_link_stays_a_link_and_what_it_leads_to_is_replaced(path: Path, tmp_pa
     assert [*link.parent.iterdir()] == [link]
 
 
-def test_a_power_cut_leaves_the_old_settings_or_the_new_with_the_access_they_had() -> None:
+def test_a_power_cut_leaves_old_or_new_settings_with_their_access_rights() -> None:
     disk = FakeDisk()
     save_settings(disk, "/etc/x.conf", "old")
     disk.access_of("/etc/x.conf", "0600 root")
@@ -115,7 +115,7 @@ def test_a_power_cut_leaves_the_old_settings_or_the_new_with_the_access_they_had
     assert {read_settings(disk.crashed(seed), "/etc/x.conf") for seed in range(20)} == {"newer"}
 
 
-def test_there_is_never_more_to_read_for_others_than_before() -> None:
+def test_a_replaced_file_is_never_more_readable_than_before() -> None:
     """The new file has its mode before it has its contents: there are passwords among them."""
     disk = FakeDisk()
     save_settings(disk, "/x.conf", "old")
@@ -126,7 +126,7 @@ def test_there_is_never_more_to_read_for_others_than_before() -> None:
     assert disk.access_of("/x.conf.new") == "0600"
 
 
-def test_a_file_that_is_not_there_yet_is_made(tmp_path: Path) -> None:
+def test_a_missing_settings_file_is_created(tmp_path: Path) -> None:
     path = tmp_path / "new" / "namesrv.properties"
     assert read_settings(RealDisk(), str(path)) == ""
     save_settings(RealDisk(), str(path), "a=1\n")

@@ -11,7 +11,7 @@ from storage.tables.topics import READ_WRITE, always_present, completed_topics, 
 from tests.support.golden import store
 
 
-def test_the_topics_of_a_golden_store_are_found_again(tmp_path: Path) -> None:
+def test_the_topics_of_a_golden_store_are_restored_from_its_traces(tmp_path: Path) -> None:
     root = store("clean", tmp_path)
     path = root / "config" / "topics.json"
     theirs = parse_topics(path.read_text()).topic_configs
@@ -31,7 +31,7 @@ def test_the_topics_of_a_golden_store_are_found_again(tmp_path: Path) -> None:
     assert (table.data_version.timestamp, table.data_version.counter) == (1000, 1)
 
 
-def test_the_groups_of_a_golden_store_are_found_again(tmp_path: Path) -> None:
+def test_the_groups_of_a_golden_store_are_restored_from_its_traces(tmp_path: Path) -> None:
     root = store("clean", tmp_path)
     path = root / "config" / "subscriptionGroup.json"
     theirs = parse_groups(path.read_text()).subscription_group_table
@@ -47,7 +47,7 @@ def test_the_groups_of_a_golden_store_are_found_again(tmp_path: Path) -> None:
     assert table.data_version.counter == 1
 
 
-def test_only_what_is_missing_is_added_to_an_older_version() -> None:
+def test_only_missing_entries_are_added_to_an_older_version() -> None:
     mine = {"A": TopicConfig("A", 8, 8, 4), "B": TopicConfig("B", 2, 2, 2)}
     numbers = {"A": 3, "B": 5, "C": 2, "KNOWN": 1, "SMALL": 4}
     known = {"KNOWN": TopicConfig("KNOWN", 1, 1), "SMALL": TopicConfig("SMALL", 1, 1, 7)}
@@ -65,7 +65,7 @@ def test_only_what_is_missing_is_added_to_an_older_version() -> None:
     assert (groups, none) == (SubscriptionGroupTable(), [])
 
 
-def test_odd_directories_name_no_queues(tmp_path: Path) -> None:
+def test_foreign_directories_name_no_queues(tmp_path: Path) -> None:
     for name in ("T/0", "T/3", "T/x", "T/99999999999", "T/-1", "T/٣", "empty"):
         (tmp_path / "consumequeue" / name).mkdir(parents=True)
     (tmp_path / "consumequeue" / "file").write_text("")

@@ -38,12 +38,12 @@ def test_the_entries_of_every_table_are_counted() -> None:
     assert count_entries(CONFIG, FakeDisk()) == {}
 
 
-def test_what_cannot_be_read_is_not_counted() -> None:
+def test_unreadable_tables_are_not_counted() -> None:
     bad = {"topics.json": "{]", "delayOffset.json": "", "consumerOffset.json": '{"offsetTable":3}'}
     assert count_entries(CONFIG, filled(bad)) == {}
 
 
-def test_what_is_gone_is_told_with_what_it_held() -> None:
+def test_a_missing_table_is_reported_with_its_former_count() -> None:
     assert lost_tables(CONFIG, filled(TEXTS), COUNTS) == []
     left = {"consumerFilter.json.bak": "{}"}
     told = [each.text for each in lost_tables(CONFIG, filled(left), {**COUNTS, "unknown": 3})]

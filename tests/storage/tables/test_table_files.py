@@ -170,7 +170,7 @@ def test_every_table_of_a_store_has_a_loader() -> None:
 
 
 @pytest.mark.parametrize(("file", "around", "bad", "entry", "reason"), BAD)
-def test_a_bad_entry_costs_that_entry_only(
+def test_an_invalid_entry_costs_only_itself(
     file: str, around: str, bad: str, entry: str, reason: str
 ) -> None:
     disk, path = FakeDisk(), f"/store/config/{file}"
@@ -201,7 +201,7 @@ def test_a_bad_entry_costs_that_entry_only(
 
 @pytest.mark.parametrize("version", ["7", '{"counter":"x"}', '{"timestamp":1e30}'])
 @pytest.mark.parametrize("file", ["topics.json", "subscriptionGroup.json"])
-def test_a_version_that_cannot_be_used_costs_no_entry(file: str, version: str) -> None:
+def test_an_invalid_data_version_costs_no_entry(file: str, version: str) -> None:
     disk = FakeDisk()
     whole = (TOPICS if file == "topics.json" else GROUPS).replace("%s,", "")
     save(disk, f"/store/config/{file}", f'{{"dataVersion":{version},{whole[1:]}')
@@ -222,7 +222,7 @@ GOOD = {
 
 
 @pytest.mark.parametrize("file", GOOD)
-def test_a_bad_entry_is_that_of_the_version_before_where_that_has_a_good_one(file: str) -> None:
+def test_an_invalid_entry_is_taken_from_the_previous_version_if_valid_there(file: str) -> None:
     around, good, bad = GOOD[file]
     disk, path = FakeDisk(), f"/store/config/{file}"
     save(disk, path, around % good)

@@ -28,7 +28,7 @@ TEXT = """{
 }"""
 
 
-def test_a_table_is_read_and_written_in_the_form_of_the_original() -> None:
+def test_a_table_has_the_json_form_of_the_original() -> None:
     table = parse_topics(TEXT)
     version = DataVersion(1795189509189, 3)
     assert table == TopicConfigTable(
@@ -39,14 +39,14 @@ def test_a_table_is_read_and_written_in_the_form_of_the_original() -> None:
 
 @pytest.mark.parametrize("name", ["clean", "slave", "ext", "v6", "torn-recovered", BY_HAND])
 @pytest.mark.parametrize("file", ["topics.json", "topics.json.bak"])
-def test_the_files_of_the_original_are_written_again_byte_by_byte(
+def test_files_of_the_original_are_rewritten_byte_for_byte(
     name: str, file: str, tmp_path: Path
 ) -> None:
     text = (store(name, tmp_path, "config") / "config" / file).read_text(encoding="utf-8")
     assert format_topics(parse_topics(text)) == text
 
 
-def test_the_topics_that_every_broker_has_are_those_of_the_original(tmp_path: Path) -> None:
+def test_system_topics_are_those_of_the_original(tmp_path: Path) -> None:
     text = (store("clean", tmp_path, "config") / "config" / "topics.json").read_text(
         encoding="utf-8"
     )
@@ -59,7 +59,7 @@ def test_the_topics_that_every_broker_has_are_those_of_the_original(tmp_path: Pa
         assert theirs[topic.topic_name] == topic
 
 
-def test_settings_decide_on_some_topics() -> None:
+def test_settings_enable_some_system_topics() -> None:
     every = always_present(
         "C",
         "b",

@@ -78,7 +78,7 @@ def _change_state(disk: FakeDisk) -> None:
         (_change_state, "has state 7"),
     ],
 )
-def test_a_doubtful_table_is_rebuilt_from_the_log(
+def test_a_doubtful_transaction_table_is_rebuilt_from_the_log(
     log: TransactionLog,
     table: TransactionTable,
     spoil: Callable[[FakeDisk], None],
@@ -100,7 +100,9 @@ def test_a_doubtful_table_is_rebuilt_from_the_log(
     assert reopened(log).snapshot() == wanted
 
 
-def test_a_table_of_another_log_is_rebuilt(log: TransactionLog, table: TransactionTable) -> None:
+def test_a_transaction_table_of_another_log_is_rebuilt(
+    log: TransactionLog, table: TransactionTable
+) -> None:
     half = log.half("a")
     table.dispatch([half, log.plain()])
     saved(log, table)
@@ -115,7 +117,7 @@ def test_a_table_of_another_log_is_rebuilt(log: TransactionLog, table: Transacti
     )
 
 
-def test_a_table_that_reaches_behind_the_logs_end_is_rebuilt(
+def test_a_transaction_table_beyond_the_log_end_is_rebuilt(
     log: TransactionLog, table: TransactionTable
 ) -> None:
     table.dispatch([log.half("a"), log.plain()])
@@ -142,9 +144,7 @@ def test_verify_finds_a_flipped_state_bit(
     assert table.verify(log.entries()) == []
 
 
-def test_verify_finds_units_too_many_and_too_few(
-    log: TransactionLog, table: TransactionTable
-) -> None:
+def test_verify_finds_missing_and_extra_units(log: TransactionLog, table: TransactionTable) -> None:
     table.dispatch([log.half("a"), log.half("b")])
     assert table.verify(log.entries()[1:]) == ["the log has no half message at 0"]
     assert table.verify(log.entries()) == []
@@ -203,7 +203,7 @@ def test_the_scrubber_finds_a_flipped_state_bit_on_disk(
     assert scrubbed(log) == ""
 
 
-def test_the_scrubber_misses_units(log: TransactionLog, table: TransactionTable) -> None:
+def test_the_scrubber_finds_zeroed_units(log: TransactionLog, table: TransactionTable) -> None:
     table.dispatch([log.plain(), log.half("a")])
     saved(log, table)
     log.disk.open(f"{STATE_TABLE}/{0:020d}").pwrite(bytes(UNIT_BYTES), 0)
@@ -215,7 +215,7 @@ def test_the_scrubber_leaves_a_table_that_was_never_synced(log: TransactionLog) 
     assert scrubbed(log) == ""
 
 
-def test_what_the_table_alone_knows_of_a_damaged_log_is_kept(
+def test_states_whose_log_records_are_damaged_are_kept(
     log: TransactionLog, table: TransactionTable
 ) -> None:
     halves = [log.half(str(number)) for number in range(3)]

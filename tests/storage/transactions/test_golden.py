@@ -69,7 +69,7 @@ def test_every_transaction_is_found_in_its_state(name: str, tmp_path: Path) -> N
     made.close()
 
 
-def test_the_table_survives_a_restart_and_is_then_not_made_again(tmp_path: Path) -> None:
+def test_the_table_survives_a_restart_without_a_rebuild(tmp_path: Path) -> None:
     root = store(BY_HAND, tmp_path)
     made = opened(root)
     before = made.transaction_table.snapshot()
@@ -83,7 +83,7 @@ def test_the_table_survives_a_restart_and_is_then_not_made_again(tmp_path: Path)
     again.close()
 
 
-def test_a_table_that_an_official_broker_left_stale_is_brought_up_to_date(tmp_path: Path) -> None:
+def test_a_table_left_stale_by_an_official_broker_is_updated(tmp_path: Path) -> None:
     """Our table is from before the original's check-back, its log from after it."""
     root = store("crashed-recovered", tmp_path)
     without_index = replace(config(str(root)), message_index_enable=False)

@@ -174,7 +174,7 @@ def test_the_table_agrees_with_the_log_after_every_power_cut(seed: int) -> None:
 
 
 @pytest.mark.heavy
-def test_a_table_that_ran_ahead_of_the_log_would_be_noticed() -> None:
+def test_a_transaction_table_ahead_of_the_log_is_detected() -> None:
     """Keeping changes back until the log is on disk is needed."""
     failures = 0
     for seed in range(30):

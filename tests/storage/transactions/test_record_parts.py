@@ -26,7 +26,7 @@ def encoded(born_host: bytes = HOST, store_host: bytes = HOST) -> tuple[MessageR
 
 @pytest.mark.parametrize("store_host", [HOST, HOST_V6], ids=["v4", "v6"])
 @pytest.mark.parametrize("born_host", [HOST, HOST_V6], ids=["v4", "v6"])
-def test_fields_are_those_of_the_record(born_host: bytes, store_host: bytes) -> None:
+def test_the_parts_are_the_fields_of_the_record(born_host: bytes, store_host: bytes) -> None:
     record, data = encoded(born_host, store_host)
     size, view = len(data), memoryview(bytes(BEFORE) + data + b"more")
     head, body_at = head_at(view, BEFORE, 900, size)
@@ -39,7 +39,7 @@ def test_fields_are_those_of_the_record(born_host: bytes, store_host: bytes) -> 
     assert raw_at(view, text_at, BEFORE + size) == b"\x02UNIQ_KEY\x01K"
 
 
-def test_what_is_not_that_record_is_an_error() -> None:
+def test_another_record_at_the_offset_is_an_error() -> None:
     _, data = encoded()
     size, view = len(data), memoryview(data)
     for at, offset, length in ((0, 901, size), (0, 900, size + 1), (1, 900, size)):

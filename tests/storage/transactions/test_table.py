@@ -47,7 +47,7 @@ def test_a_half_message_is_pending_with_its_group_and_time(
     assert (table.pending_count, table.unit_count) == (1, 1)
 
 
-def test_an_op_after_a_commit_commits_and_an_op_alone_rolls_back(
+def test_an_operation_after_a_commit_commits_and_alone_rolls_back(
     log: TransactionLog, table: TransactionTable
 ) -> None:
     first, second, third = (log.half(key) for key in "abc")
@@ -59,7 +59,7 @@ def test_an_op_after_a_commit_commits_and_an_op_alone_rolls_back(
     assert [each.physical_offset for each in table.pending(10)] == [third.physical_offset]
 
 
-def test_a_commit_in_the_log_of_a_broker_with_an_ipv6_address_is_told_from_a_rollback(
+def test_a_commit_of_an_ipv6_broker_is_distinguished_from_a_rollback(
     log: TransactionLog, table: TransactionTable
 ) -> None:
     log.log.store_host = pack_host("::1", 10911)
@@ -71,7 +71,7 @@ def test_a_commit_in_the_log_of_a_broker_with_an_ipv6_address_is_told_from_a_rol
     assert states(table) == [COMMITTED]
 
 
-def test_pending_ones_come_oldest_first_in_pages(
+def test_pending_half_messages_are_listed_oldest_first_in_pages(
     log: TransactionLog, table: TransactionTable
 ) -> None:
     halves = [log.half(str(number)) for number in range(7)]
@@ -94,7 +94,7 @@ def test_a_check_back_replaces_the_older_half_message(
     assert states(table) == [REPLACED, 20, ROLLED_BACK]
 
 
-def test_what_names_the_first_of_immune_half_messages_settles_the_last(
+def test_an_operation_on_the_first_immune_half_message_settles_the_last(
     log: TransactionLog, table: TransactionTable
 ) -> None:
     first = log.half("a")
@@ -121,7 +121,7 @@ def test_a_copy_of_a_committed_message_commits_nothing(
     assert states(table) == [ROLLED_BACK, PREPARED]
 
 
-def test_an_op_without_its_tag_or_its_crc_settles_nothing(
+def test_an_operation_without_tag_or_valid_crc_settles_nothing(
     log: TransactionLog, table: TransactionTable
 ) -> None:
     half = log.half("a")
@@ -149,7 +149,9 @@ def test_prepared_records_of_older_brokers_are_settled_by_commit_and_rollback(
     assert states(reopened(log)) == [COMMITTED, ROLLED_BACK, PREPARED]
 
 
-def test_what_is_covered_is_not_taken_twice(log: TransactionLog, table: TransactionTable) -> None:
+def test_covered_records_are_not_applied_twice(
+    log: TransactionLog, table: TransactionTable
+) -> None:
     entries = [log.half("a"), log.half("b")]
     table.dispatch(entries)
     table.dispatch([*entries, log.half("c")])
@@ -157,7 +159,7 @@ def test_what_is_covered_is_not_taken_twice(log: TransactionLog, table: Transact
     assert table.covered_offset == log.log.end_offset
 
 
-def test_units_and_states_lie_on_disk_as_documented(
+def test_units_and_states_are_laid_out_as_documented(
     log: TransactionLog, table: TransactionTable
 ) -> None:
     half = log.half("a")
@@ -178,7 +180,7 @@ def test_units_and_states_lie_on_disk_as_documented(
     assert len(data) == FILE_UNITS * UNIT_BYTES
 
 
-def test_nothing_is_written_of_records_that_a_power_cut_could_take(
+def test_units_of_unsynced_records_are_not_written(
     log: TransactionLog, table: TransactionTable
 ) -> None:
     half = log.half("a")
@@ -194,7 +196,7 @@ def test_nothing_is_written_of_records_that_a_power_cut_could_take(
 
 
 @pytest.mark.parametrize("count", [0, 1, FILE_UNITS, 3 * FILE_UNITS + 2])
-def test_a_reopened_table_goes_on_where_it_was(
+def test_a_reopened_table_continues_at_its_last_offset(
     log: TransactionLog, table: TransactionTable, count: int
 ) -> None:
     log.plain()
@@ -211,7 +213,7 @@ def test_a_reopened_table_goes_on_where_it_was(
     assert again.verify(log.entries()) == []
 
 
-def test_a_transaction_that_is_being_committed_stays_so_over_a_restart(
+def test_a_transaction_being_committed_keeps_its_state_over_a_restart(
     log: TransactionLog, table: TransactionTable
 ) -> None:
     half = log.half("a")
@@ -222,7 +224,7 @@ def test_a_transaction_that_is_being_committed_stays_so_over_a_restart(
     assert states(again) == [COMMITTED]
 
 
-def test_what_came_after_the_last_sync_is_replayed_and_not_doubled(
+def test_records_after_the_last_sync_are_replayed_once(
     log: TransactionLog, table: TransactionTable
 ) -> None:
     halves = [log.half(str(number)) for number in range(4)]
@@ -243,7 +245,7 @@ def test_what_came_after_the_last_sync_is_replayed_and_not_doubled(
     assert again.verify(log.entries()) == []
 
 
-def test_a_file_counts_as_settled_only_when_it_is_so_on_disk(
+def test_a_file_counts_as_settled_only_if_it_is_on_disk(
     log: TransactionLog, table: TransactionTable
 ) -> None:
     halves = [log.half(str(number)) for number in range(FILE_UNITS + 1)]
@@ -259,7 +261,7 @@ def test_a_file_counts_as_settled_only_when_it_is_so_on_disk(
     assert again.verify(log.entries()) == []
 
 
-def test_files_in_which_all_is_settled_are_not_read_again(
+def test_fully_settled_files_are_not_read_again(
     log: TransactionLog, table: TransactionTable
 ) -> None:
     halves = [log.half(str(number)) for number in range(3 * FILE_UNITS)]
@@ -271,7 +273,7 @@ def test_files_in_which_all_is_settled_are_not_read_again(
     assert reopened(log).pending_count == FILE_UNITS
 
 
-def test_files_below_the_logs_first_record_go_and_their_transactions_with_them(
+def test_files_below_the_logs_min_offset_are_deleted_with_their_transactions(
     log: TransactionLog, table: TransactionTable
 ) -> None:
     halves = [log.half(str(number)) for number in range(2 * FILE_UNITS + 2)]
@@ -292,7 +294,7 @@ def test_files_below_the_logs_first_record_go_and_their_transactions_with_them(
     assert len(log.disk.listdir(STATE_TABLE)) == 1
 
 
-def test_a_table_that_ends_below_the_logs_first_record_begins_there(
+def test_a_table_that_ends_below_the_logs_min_offset_restarts_there(
     log: TransactionLog, table: TransactionTable
 ) -> None:
     table.dispatch([log.half("a")])
@@ -344,7 +346,7 @@ def test_a_failure_between_units_and_states_adds_no_unit_twice(
     assert reopened(log).snapshot() == wanted
 
 
-def test_a_sync_from_another_thread_covers_what_it_was_given(
+def test_a_sync_on_another_thread_covers_the_units_it_was_given(
     log: TransactionLog, table: TransactionTable
 ) -> None:
     saved(log, table)

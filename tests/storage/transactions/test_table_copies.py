@@ -15,7 +15,9 @@ def record_of(log: TransactionLog, entry: DispatchEntry) -> MessageRecord:
 
 @pytest.mark.parametrize("is_written", [True, False])
 @pytest.mark.parametrize("end", [COMMITTED, ROLLED_BACK, DISCARDED, PREPARED])
-def test_it_is_found_among_others_of_the_same_group_and_second(end: int, is_written: bool) -> None:
+def test_the_last_copy_is_found_among_others_of_its_group_and_second(
+    end: int, is_written: bool
+) -> None:
     log = TransactionLog(FakeDisk(), CONFIG)
     table = table_of(log)
     first = log.half("wanted")
@@ -40,7 +42,7 @@ def test_it_is_found_among_others_of_the_same_group_and_second(end: int, is_writ
     table.close()
 
 
-def test_one_that_was_put_once_has_no_copy() -> None:
+def test_a_half_message_put_once_has_no_copy() -> None:
     log = TransactionLog(FakeDisk(), CONFIG)
     table = table_of(log)
     half = log.half("wanted")

@@ -52,7 +52,7 @@ def test_every_member_of_a_broadcast_group_gets_every_message(seed: int) -> None
 
 
 @pytest.mark.trial(short=3, long=500)
-def test_the_messages_of_a_batch_lie_side_by_side_and_each_is_seen(seed: int) -> None:
+def test_the_messages_of_a_batch_are_stored_together_and_each_is_consumed(seed: int) -> None:
     world = World(seed)
     random = world.random
     world.made.make_topic()

@@ -45,7 +45,7 @@ def check_levels(world: World, *, late_ms: int) -> None:
 
 
 @pytest.mark.trial(short=0, long=3)
-def test_two_hours_of_virtual_time(seed: int) -> None:
+def test_every_delay_level_is_on_time_in_two_virtual_hours(seed: int) -> None:
     world = World(seed, store=OFFICIAL)
     world.made.make_topic()
     producer = world.producer()
@@ -81,7 +81,7 @@ def test_every_level_is_on_time_and_in_order(seed: int) -> None:
 
 
 @pytest.mark.trial(short=2, long=500)
-def test_no_delayed_message_is_lost_whatever_befalls_the_broker(seed: int) -> None:
+def test_no_delayed_message_is_lost_through_crashes_and_stops(seed: int) -> None:
     """Late they may be while it is down, early never; the first deliveries are in order."""
     world = World(seed, store=replace(OFFICIAL, message_delay_level="1s 5s 10s 30s"))
     random = world.random

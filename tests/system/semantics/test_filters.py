@@ -23,7 +23,7 @@ def coloured(random: Random) -> dict[str, str]:
 
 
 @pytest.mark.trial(short=3, long=500)
-def test_a_group_gets_the_tags_that_it_wants(seed: int) -> None:
+def test_a_group_gets_its_subscribed_tags(seed: int) -> None:
     world = World(seed)
     random = world.random
     world.made.make_topic()
@@ -47,7 +47,7 @@ def test_a_group_gets_the_tags_that_it_wants(seed: int) -> None:
 
 
 @pytest.mark.trial(short=3, long=500)
-def test_a_group_gets_what_its_expression_lets_through(seed: int) -> None:
+def test_a_group_gets_messages_that_its_expression_matches(seed: int) -> None:
     world = World(seed, config=FILTERING)
     random = world.random
     world.made.make_topic()
@@ -73,7 +73,7 @@ def test_a_group_gets_what_its_expression_lets_through(seed: int) -> None:
 
 
 @pytest.mark.trial(short=3, long=500)
-def test_a_held_pull_is_woken_by_what_it_waits_for_and_by_nothing_else(seed: int) -> None:
+def test_a_held_pull_is_woken_only_by_matching_messages(seed: int) -> None:
     world = World(seed, config=FILTERING)
     random = world.random
     world.made.make_topic(queues=1)

@@ -28,7 +28,7 @@ def check_offsets(world: World, crash_ms: int) -> None:
 
 
 @pytest.mark.trial(short=2, long=500)
-def test_a_crash_takes_a_group_back_by_one_interval_at_most(seed: int) -> None:
+def test_a_crash_repeats_at_most_one_commit_interval(seed: int) -> None:
     """And never beyond what it has committed: that it sees again, and nothing is left out."""
     world = World(seed)
     random = world.random

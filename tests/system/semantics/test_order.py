@@ -74,7 +74,7 @@ def test_no_two_members_work_on_a_queue_and_its_order_is_kept(seed: int) -> None
 
 
 @pytest.mark.trial(short=2, long=500)
-def test_the_order_survives_the_broker_too(seed: int) -> None:
+def test_queue_order_survives_a_broker_crash(seed: int) -> None:
     """After a crash the locks are anybody's, so two may work beside each other for a while."""
     world = World(seed)
     world.is_exclusive = False

@@ -26,7 +26,7 @@ def send_through_power_cuts(world: World) -> set[bytes]:
 
 
 @pytest.mark.trial(short=2, long=500)
-def test_sync_flush_loses_nothing_that_was_acknowledged(seed: int) -> None:
+def test_sync_flush_loses_no_acknowledged_message(seed: int) -> None:
     world = World(seed)
     world.consumer("early", {"Topic": "*"})
     sent = send_through_power_cuts(world)
@@ -39,7 +39,7 @@ def test_sync_flush_loses_nothing_that_was_acknowledged(seed: int) -> None:
 
 
 @pytest.mark.trial(short=2, long=500)
-def test_async_flush_loses_what_was_not_flushed_and_nothing_else(seed: int) -> None:
+def test_async_flush_loses_only_unflushed_messages(seed: int) -> None:
     world = World(seed, store=ASYNC)
     sent = send_through_power_cuts(world)
     world.consumer("late", {"Topic": "*"})

@@ -46,7 +46,7 @@ def test_every_request_gets_its_reply_at_once(seed: int) -> None:
 
 
 @pytest.mark.trial(short=2, long=500)
-def test_a_reply_that_was_taken_has_arrived_whatever_befalls(seed: int) -> None:
+def test_an_accepted_reply_arrives_despite_crashes(seed: int) -> None:
     """Askers lose connections and die; of a reply that nobody takes its sender hears an error."""
     world, replies = World(seed), Replies()
     random = world.random

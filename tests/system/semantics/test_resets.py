@@ -23,7 +23,7 @@ def reset(world: World, timestamp_ms: int) -> dict[MessageQueue, int]:
 
 
 @pytest.mark.trial(short=2, long=500)
-def test_a_reset_by_time_brings_everything_since_again(seed: int) -> None:
+def test_a_reset_by_time_redelivers_every_later_message(seed: int) -> None:
     """Members come, go and die around it; the broker may lose its power right after it."""
     world = World(seed)
     random = world.random

@@ -74,13 +74,13 @@ def test_sixteen_retries_take_almost_five_hours_of_virtual_time(seed: int) -> No
 
 
 @pytest.mark.trial(short=3, long=500)
-def test_each_retry_comes_when_its_level_says(seed: int) -> None:
+def test_each_retry_arrives_at_its_delay_level(seed: int) -> None:
     """The machine sleeps through most of the delays."""
     die_hard(seed, asleep=True)
 
 
 @pytest.mark.trial(short=2, long=500)
-def test_whatever_befalls_the_broker_each_is_processed_or_lies_with_the_dead(seed: int) -> None:
+def test_despite_crashes_each_message_is_processed_or_a_dead_letter(seed: int) -> None:
     world = World(seed)
     random = world.random
     world.made.make_topic()

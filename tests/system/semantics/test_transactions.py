@@ -36,7 +36,7 @@ def settled(world: World) -> None:
 
 
 @pytest.mark.trial(short=2, long=500)
-def test_what_is_committed_is_seen_once_and_what_is_rolled_back_never(seed: int) -> None:
+def test_committed_messages_are_consumed_once_and_rolled_back_ones_never(seed: int) -> None:
     """Nothing dies: so each commit is seen exactly once, and only the open ones are asked about."""
     world, verdicts = World(seed, config=OFTEN), Verdicts()
     world.made.make_topic()
@@ -58,7 +58,7 @@ def test_what_is_committed_is_seen_once_and_what_is_rolled_back_never(seed: int)
 
 
 @pytest.mark.trial(short=2, long=500)
-def test_no_outcome_is_lost_or_turned_whatever_befalls(seed: int) -> None:
+def test_no_transaction_outcome_is_lost_or_reversed_by_crashes(seed: int) -> None:
     """Each commit is delivered once. Producers die too: the others of their group are asked."""
     world, verdicts = World(seed, config=OFTEN), Verdicts()
     random = world.random
@@ -91,7 +91,7 @@ def test_no_outcome_is_lost_or_turned_whatever_befalls(seed: int) -> None:
 
 
 @pytest.mark.trial(short=3, long=500)
-def test_what_nobody_knows_is_given_up_and_seen_by_no_consumer(seed: int) -> None:
+def test_transactions_of_unknown_state_are_discarded_and_not_consumed(seed: int) -> None:
     times = 3
     world, verdicts = World(seed, config=replace(OFTEN, transaction_check_max=times)), Verdicts()
     world.made.make_topic()

@@ -37,29 +37,29 @@ def test_every_command_explains_itself_and_has_json(name: str) -> None:
     assert COMMANDS[name].help
 
 
-def test_a_command_is_found_whatever_its_capitals_and_by_its_other_name() -> None:
+def test_a_command_is_found_in_any_case_and_by_its_alias() -> None:
     for name in ("topiclist", "TOPICLIST", "deleteAccessConfig"):
         assert CliRunner().invoke(admin, [name, "--help"]).exit_code == 0, name
 
 
-def test_a_name_that_nearly_exists_gets_a_suggestion() -> None:
+def test_a_misspelled_name_gets_a_suggestion() -> None:
     done = CliRunner().invoke(admin, ["topicLst"])
     assert done.exit_code == 2
     assert "Did you mean topicList" in done.output
 
 
-def test_options_are_found_under_the_original_s_long_names_too() -> None:
+def test_options_have_the_originals_long_names() -> None:
     given = next(each for each in COMMANDS["updateTopic"].params if each.name == "broker")
     assert given.opts == ["-b", "--broker-addr", "--brokerAddr"]
 
 
-def test_a_command_for_brokers_wants_to_know_which() -> None:
+def test_a_broker_command_needs_a_broker_or_cluster() -> None:
     done = CliRunner().invoke(admin, ["brokerStatus", "-n", "127.0.0.1:1"])
     assert done.exit_code == 2
     assert "no target named: give a broker with -b or a cluster with -c." in done.output
 
 
-def test_no_answer_is_one_sentence_and_exit_code_1() -> None:
+def test_a_missing_answer_is_a_one_sentence_error_with_exit_code_1() -> None:
     done = CliRunner().invoke(admin, ["topicList", "-n", "127.0.0.1:1", "--json"])
     assert done.exit_code == 1
     assert done.stdout == ""
@@ -76,16 +76,16 @@ def test_no_answer_is_one_sentence_and_exit_code_1() -> None:
         ("2026-01-31#12:00:00:250", int(NOON.timestamp() * 1000)),
     ],
 )
-def test_times_are_taken_in_the_original_s_forms_and_iso(text: str, expected: int) -> None:
+def test_times_are_accepted_in_the_originals_forms_and_iso(text: str, expected: int) -> None:
     assert parse_time(text) == expected
 
 
-def test_another_time_is_refused() -> None:
+def test_other_time_formats_are_refused() -> None:
     with pytest.raises(click.BadParameter, match="yesterday"):
         parse_time("yesterday")
 
 
-def test_a_table_is_aligned_and_its_times_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_is_aligned_with_readable_times(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
         {"topic": "A", "last_stored_ms": Time(0), "lag": 12},
         {"topic": "Orders", "last_stored_ms": Time(NOON.timestamp() * 1000), "lag": 3},
@@ -101,7 +101,7 @@ def test_a_table_is_aligned_and_its_times_can_be_read(capsys: pytest.CaptureFixt
     assert lines == [{**rows[0], "last_stored_ms": None}, rows[1]]
 
 
-def test_an_empty_table_says_so_on_stderr_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_table_is_noted_only_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     Output(as_json=False).table([], "There are no topics.")
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "troupemq: There are no topics.\n")
@@ -125,13 +125,13 @@ def test_settings_are_read_without_comments() -> None:
         ("#key", "c"),
     ],
 )
-def test_a_setting_is_sent_and_shown_whatever_its_characters(key: str, value: str) -> None:
+def test_a_setting_with_any_characters_is_sent_and_shown(key: str, value: str) -> None:
     sent = setting(key, value)
     assert sent.isascii(), "the original reads Latin-1"
     assert parse_properties(sent.decode()) == properties_of(sent) == {key: value}
 
 
-def test_a_value_that_the_original_wrote_as_it_is_is_shown_so() -> None:
+def test_an_unescaped_value_of_the_original_is_shown_unchanged() -> None:
     assert properties_of(b"a=\\u1\nb=1\n") == {"a": "\\u1", "b": "1"}
 
 
@@ -149,14 +149,14 @@ def test_traces_of_old_and_new_clients_are_read() -> None:
     ("begun", "expected"),
     [("topicr", ["topicRoute"]), ("TOPICL", ["topicList"]), ("--h", ["--help"]), ("x", [])],
 )
-def test_commands_are_completed_whatever_their_capitals(begun: str, expected: list[str]) -> None:
+def test_commands_are_completed_in_any_case(begun: str, expected: list[str]) -> None:
     found = admin.shell_complete(click.Context(admin, **admin.context_settings), begun)
     assert [each.value for each in found] == expected
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_get_what_completes_commands(shell: str) -> None:
+def test_shell_completion_scripts_are_printed(shell: str) -> None:
     done = CliRunner().invoke(cli, ["completion", shell], prog_name="troupemq")
     assert done.exit_code == 0
     assert "_TROUPEMQ_COMPLETE" in done.output

@@ -119,7 +119,7 @@ def test_a_broker_named_by_its_address_needs_no_name_server(broker: FakeServer) 
     assert CliRunner().invoke(admin, line).exit_code == 0
 
 
-def test_update_topic_says_what_becomes_unreadable(broker: FakeServer, run: Run) -> None:
+def test_updatetopic_warns_about_unreadable_messages(broker: FakeServer, run: Run) -> None:
     ends = {MessageQueue("T", "b", number): TopicOffset(10, 13, 0) for number in range(4)}
     body = TopicStatsTable(ends).encode()
     code = RequestCode.GET_TOPIC_STATS_INFO
@@ -207,7 +207,7 @@ def test_numbers_beyond_their_field_are_refused_before_any_request(
         ("updateKvConfig -s N -k $ref -v x", "no entry can be called $ref"),
     ],
 )
-def test_values_that_servers_could_not_reload_are_refused_before_sending(
+def test_values_that_servers_could_not_reload_are_not_sent(
     broker: FakeServer, namesrv: FakeServer, run: Run, line: str, said: str
 ) -> None:
     sent: list[RemotingCommand] = []
@@ -223,9 +223,7 @@ def test_values_that_servers_could_not_reload_are_refused_before_sending(
     assert sent == []
 
 
-def test_a_group_that_was_never_there_has_no_offset_that_is_kept(
-    broker: FakeServer, run: Run
-) -> None:
+def test_an_unknown_group_has_no_stored_offset(broker: FakeServer, run: Run) -> None:
     ends = TopicStatsTable({MessageQueue("T", "b", 0): TopicOffset(5, 9, 0)})
     broker.on(RequestCode.GET_TOPIC_STATS_INFO, lambda command: command.answer(body=ends.encode()))
     body = GroupList(["G", "old"]).encode()
@@ -245,9 +243,7 @@ def test_a_group_that_was_never_there_has_no_offset_that_is_kept(
     assert json.loads(done.stdout)["group_offset_kept"] is None
 
 
-def test_a_group_whose_offsets_were_set_before_it_consumed_has_progress(
-    broker: FakeServer, run: Run
-) -> None:
+def test_a_group_with_preset_offsets_has_progress(broker: FakeServer, run: Run) -> None:
     """A new group has no retry topic, by which its brokers are found."""
     stats = ConsumeStatsBody({MessageQueue("T", "b", 0): OffsetWrapper(9, 4, 0)})
 
@@ -271,7 +267,7 @@ ASKED_RIGHT = (RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTE
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - SENDING))
-def test_rubbish_from_servers_is_a_sentence_and_no_traceback(
+def test_invalid_answers_are_a_one_sentence_error(
     name: str,
     namesrv: FakeServer,
     broker: FakeServer,
@@ -318,7 +314,7 @@ CONTENTS = {
 }
 
 
-def test_import_sets_what_export_has_written_orders_first(
+def test_import_applies_an_export_with_ordered_topics_first(
     namesrv: FakeServer, broker: FakeServer, run: Run, tmp_path: Path
 ) -> None:
     tables = {
@@ -348,7 +344,7 @@ def test_import_sets_what_export_has_written_orders_first(
     assert json.loads(run("export", "-b", broker.address, "--json").stdout) == CONTENTS
 
 
-def test_a_broker_that_is_not_in_the_file_gets_what_all_there_have_alike() -> None:
+def test_a_broker_missing_in_the_file_gets_the_common_settings() -> None:
     other = replace(ORDERED, perm=4)
     two = [
         {"cluster": "C", "broker": name, "topics": [each.to_json()], "groups": []}
@@ -381,7 +377,7 @@ def test_a_broker_that_is_not_in_the_file_gets_what_all_there_have_alike() -> No
         json.dumps(CONTENTS).replace('"perm": 6', '"perm": 60'),
     ],
 )
-def test_a_file_that_export_has_not_written_is_refused_with_a_sentence(text: str) -> None:
+def test_a_file_not_written_by_export_is_a_one_sentence_error(text: str) -> None:
     with pytest.raises(ClientError, match="not what `troupemq admin export` writes"):
         parse_export(text.encode())
 
@@ -400,7 +396,7 @@ def test_foreign_texts_are_escaped_and_keep_columns(
     ]
 
 
-def test_a_terminal_that_cannot_show_a_character_gets_its_number(
+def test_characters_a_terminal_cannot_show_are_escaped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stdout = TextIOWrapper(BytesIO(), "ascii")
@@ -414,7 +410,7 @@ def test_a_terminal_that_cannot_show_a_character_gets_its_number(
     assert json.loads(lines[1]) == {"a": "größer"}
 
 
-def test_ctrl_c_is_an_end_in_order_only_for_what_goes_on_until_then(
+def test_ctrl_c_ends_only_endless_commands_with_success(
     namesrv: FakeServer, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:

@@ -97,7 +97,7 @@ def job(*arguments: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.slow
-def test_a_job_runs_at_the_broker_with_what_it_knows(broker: str, root: Path) -> None:
+def test_a_job_at_a_broker_gets_the_brokers_settings(broker: str, root: Path) -> None:
     code, out, err = job("run", "archive", "-b", broker, "--topic", "Orders", "--json")
     assert code == 0
     arguments = json.loads(out)["arguments"]
@@ -124,9 +124,9 @@ def test_an_entry_of_the_schedule_is_run_at_once_and_shown(broker: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_lines_of_the_manual_ask_a_broker(broker: str) -> None:
-    """Run the commands of docs/operations.md in order, with this broker and one of its runs."""
-    (block,) = (each for each in blocks("operations.md") if "job schedule" in each)
+def test_the_commands_of_the_manual_reach_a_broker(broker: str) -> None:
+    """Run the commands of docs/jobs.md in order, with this broker and one of its runs."""
+    (block,) = (each for each in blocks("jobs.md") if "job schedule" in each)
     run, printed = "", []
     for program, command, *words in commands(block):
         assert (program, command) == ("troupemq", "job")
@@ -143,7 +143,7 @@ def test_the_lines_of_the_manual_ask_a_broker(broker: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_fails_is_one_sentence_and_its_log_can_be_read(broker: str) -> None:
+def test_a_failed_run_is_a_one_sentence_error_with_a_readable_log(broker: str) -> None:
     code, _, err = job("run", "archive", "-b", broker, "-a", "fails=true")
     assert code == 1
     assert err.splitlines()[-1] == "troupemq: The job archive failed: as told"
@@ -156,7 +156,7 @@ def test_a_run_that_fails_is_one_sentence_and_its_log_can_be_read(broker: str) -
 
 
 @pytest.mark.slow
-def test_a_run_tells_how_far_it_is_and_can_be_cancelled(broker: str) -> None:
+def test_a_run_reports_progress_and_can_be_cancelled(broker: str) -> None:
     deadline_s = monotonic() + WAIT_S
     code, out, _ = job("run", "archive", "-b", broker, "-a", "waits=1", "--no-wait", "--json")
     assert code == 0
@@ -189,7 +189,7 @@ def test_a_run_tells_how_far_it_is_and_can_be_cancelled(broker: str) -> None:
         (["status", "archive-1"], "run archive-1 not found"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_exit_code_1(
+def test_an_invalid_request_is_a_one_sentence_error_with_exit_code_1(
     broker: str, command: list[str], sentence: str
 ) -> None:
     code, out, err = job(*command, "-b", broker)
@@ -197,12 +197,12 @@ def test_a_mistake_is_one_sentence_and_exit_code_1(
     assert sentence in err
 
 
-def test_a_broker_that_is_not_there_is_one_sentence() -> None:
+def test_an_unreachable_broker_is_a_one_sentence_error() -> None:
     code, _, err = job("schedule", "-b", "127.0.0.1:1")
     assert (code, err.count("\n")) == (1, 1)
 
 
-def test_a_schedule_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
+def test_an_unreadable_schedule_refuses_the_start(tmp_path: Path) -> None:
     path = tmp_path / "jobs.conf"
     path.write_text("[a]\njob = mow\ncron = 0 1 * * *\n")
     config, store, _ = parse_broker_config("", {"storePathRootDir": str(tmp_path / "store")})
@@ -212,7 +212,7 @@ def test_a_schedule_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-def test_a_master_is_for_jobs_without_a_broker_only() -> None:
+def test_a_spark_master_option_is_only_for_jobs_without_a_broker() -> None:
     told = CliRunner().invoke(
         cli, ["job", "run", "traffic", "--master", "local", "-b", "127.0.0.1:1"]
     )

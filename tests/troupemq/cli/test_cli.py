@@ -26,13 +26,13 @@ def all_commands() -> list[list[str]]:
 
 @pytest.mark.parametrize("words", all_commands(), ids=" ".join)
 @pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_help_is_everywhere(words: list[str], flag: str) -> None:
+def test_every_command_has_help(words: list[str], flag: str) -> None:
     result = CliRunner().invoke(cli, [*words, flag], prog_name="troupemq")
     assert result.exit_code == 0, result.output
     assert result.output.startswith(f"Usage: {' '.join(['troupemq', *words])} ")
 
 
-def test_every_option_says_what_it_does() -> None:
+def test_every_option_has_help() -> None:
     for words in all_commands()[1:]:
         command: click.Command = cli
         for word in words:
@@ -61,7 +61,7 @@ def test_a_command_of_clients_imports_neither_the_broker_nor_spark() -> None:
     assert not imported & {"actors.broker", "troupemq.servers", "spark.runner", "pyarrow"}
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     result = CliRunner().invoke(cli, ["--version"])
     assert result.exit_code == 0, result.output
     assert version() in result.output
@@ -73,13 +73,13 @@ def test_jobs_are_listed() -> None:
     assert "archive" in result.output.split()
 
 
-def test_an_unknown_job_is_a_usage_error_that_names_those_there_are() -> None:
+def test_an_unknown_job_is_a_usage_error_with_the_list_of_jobs() -> None:
     result = CliRunner().invoke(cli, ["job", "run", "nonsense"])
     assert result.exit_code == 2
     assert "archive" in result.output
 
 
-def test_a_job_without_a_java_says_so_with_its_own_exit_code(
+def test_a_job_without_java_has_its_own_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs("pyspark")

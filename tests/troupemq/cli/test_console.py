@@ -27,7 +27,7 @@ def console(*words: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("prefix", ["mq", "/m q", "/../x", "//evil"])
-def test_a_prefix_is_a_path(prefix: str, tmp_path: Path) -> None:
+def test_a_prefix_must_be_a_path(prefix: str, tmp_path: Path) -> None:
     code, said = console("--prefix", prefix, "--data", str(tmp_path), "--port", "0")
     assert code == 2 and "invalid prefix" in said
 
@@ -41,20 +41,20 @@ def test_a_prefix_is_a_path(prefix: str, tmp_path: Path) -> None:
         (["--https-cert", "a.pem", "--https-key", "a.key"], "a.key cannot be read", 10),
     ],
 )
-def test_invalid_options_are_one_sentence(
+def test_invalid_options_are_a_one_sentence_error(
     words: list[str], sentence: str, expected: int, tmp_path: Path
 ) -> None:
     code, said = console(*words, "--data", str(tmp_path), "--port", "0")
     assert code == expected and sentence in said and "Traceback" not in said
 
 
-def test_accounts_that_are_damaged_are_one_sentence(tmp_path: Path) -> None:
+def test_damaged_accounts_are_a_one_sentence_error(tmp_path: Path) -> None:
     (tmp_path / "accounts.json").write_text("{")
     code, said = console("--data", str(tmp_path), "--port", "0")
     assert code == 1 and "is not a valid accounts file" in said
 
 
-def test_the_keys_of_servers_say_where_it_listens() -> None:
+def test_settings_of_servers_place_the_console() -> None:
     text = "consolePort=8088\nconsoleHosts=a,b\n"
     assert parse_namesrv_config(text)[0].console_port == 8088
     with pytest.raises(ConfigError, match="namesrvAddr"):
@@ -76,7 +76,7 @@ def test_the_first_of_several_masters_has_the_console() -> None:
     assert derived(broker, store, 1)["consolePort"] == "0"
 
 
-def test_the_account_among_its_data_counts_where_nothing_else_names_one(
+def test_the_account_in_the_consoles_folder_is_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (ACL_FILE, ACCESS_KEY, SECRET_KEY, SECURITY_TOKEN):

@@ -34,7 +34,7 @@ def ask(*arguments: str) -> Result:
     return CliRunner().invoke(cli, ["doctor", *arguments], catch_exceptions=False)
 
 
-def test_it_gives_a_line_for_each_thing_and_json_on_demand(tmp_path: Path) -> None:
+def test_doctor_prints_a_line_for_each_check_and_json_on_request(tmp_path: Path) -> None:
     options = ("-s", f"storePathRootDir={tmp_path}/store", "-s", "listenPort=0")
     plain, machine = ask(*options), ask(*options, "--json")
     assert plain.exit_code == machine.exit_code
@@ -48,7 +48,7 @@ def test_it_gives_a_line_for_each_thing_and_json_on_demand(tmp_path: Path) -> No
     assert len(lines) == len(found) + sum(each["verdict"] != "ok" for each in found)
 
 
-def test_the_data_folder_of_run_is_looked_at(
+def test_doctor_checks_the_data_folder_of_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     no_ports(monkeypatch)
@@ -64,7 +64,7 @@ def test_the_data_folder_of_run_is_looked_at(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_options_a_broker_and_run_are_looked_at(
+def test_without_options_doctor_checks_a_broker_and_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -74,7 +74,7 @@ def test_without_options_a_broker_and_run_are_looked_at(
     assert len(told) == 2 and told[1] == f"broker-a, store in {tmp_path}/data/store"
 
 
-def test_settings_that_cannot_work_are_the_refusal_of_the_start(tmp_path: Path) -> None:
+def test_impossible_settings_give_the_starts_refusal(tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     path.write_text("brokerRole=KING\n")
     result = ask("-c", str(path))
@@ -95,7 +95,7 @@ def test_settings_that_cannot_work_are_the_refusal_of_the_start(tmp_path: Path) 
         ("storePathRootDir=", "storePathRootDir is empty"),
     ],
 )
-def test_every_kind_of_broken_setting_is_a_refusal_with_code_10(
+def test_every_kind_of_invalid_setting_is_a_refusal_with_code_10(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setting: str, words: str
 ) -> None:
     """Settings of TLS and metrics were tracebacks, and a start without accounts was `ready`."""
@@ -131,7 +131,7 @@ def test_unreadable_certificates_accounts_and_schedules_are_found_before_a_start
     assert result.output.splitlines()[-1].startswith("3 problems, ")
 
 
-def test_a_misspelled_setting_is_refused_and_in_a_file_advice(tmp_path: Path) -> None:
+def test_a_misspelled_setting_is_refused_and_in_a_file_a_warning(tmp_path: Path) -> None:
     """`-s flushDiskTyp=SYNC_FLUSH` was `ok settings`, and the broker flushed asynchronously."""
     here = ("-s", f"storePathRootDir={tmp_path}/store", "-s", "listenPort=0")
     result = ask(*here, "-s", "flushDiskTyp=SYNC_FLUSH")
@@ -147,7 +147,7 @@ def test_a_misspelled_setting_is_refused_and_in_a_file_advice(tmp_path: Path) ->
     assert "without effect here: sendMessageThreadPoolNums" in line
 
 
-def test_a_settings_file_that_may_not_be_read_is_a_matter_of_permissions(
+def test_an_unreadable_settings_file_is_a_permission_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "broker.conf"

@@ -21,13 +21,13 @@ from troupemq.cli.groups import CommandGroup
         ("store chek", "check"),
     ],
 )
-def test_a_misspelled_command_is_a_question(line: str, meant: str) -> None:
+def test_a_misspelled_command_gets_a_suggestion(line: str, meant: str) -> None:
     result = CliRunner().invoke(cli, line.split())
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].endswith(f" Did you mean {meant}?")
 
 
-def test_a_misspelled_option_is_a_question() -> None:
+def test_a_misspelled_option_gets_a_suggestion() -> None:
     result = CliRunner().invoke(cli, ["send", "--topc", "T"])
     assert result.exit_code == 2 and "--topic" in result.stderr
 
@@ -37,13 +37,13 @@ def test_a_command_unlike_all_others_has_no_suggestion() -> None:
     assert (result.exit_code, result.stderr[-2:]) == (2, ".\n")
 
 
-def test_a_job_that_is_misspelled_is_a_question() -> None:
+def test_a_misspelled_job_gets_a_suggestion() -> None:
     result = CliRunner().invoke(cli, ["job", "run", "arhive"])
     assert (result.exit_code, "did you mean archive?" in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("words", [[], ["admin"], ["job"], ["store"]], ids=" ".join)
-def test_lists_of_commands_are_not_cut_off(words: list[str]) -> None:
+def test_lists_of_commands_are_not_truncated(words: list[str]) -> None:
     """Ten of the twenty-five sentences ended in "..." on 80 columns."""
     group = commands_of(cli)[words[0]] if words else cli
     assert isinstance(group, CommandGroup)

@@ -33,7 +33,7 @@ def ask(*arguments: str) -> Result:
     return CliRunner().invoke(cli, ["health", *arguments], catch_exceptions=False)
 
 
-def test_a_server_that_starts_lives_and_is_not_ready(server: PageServer, health: Health) -> None:
+def test_a_starting_server_is_alive_and_not_ready(server: PageServer, health: Health) -> None:
     port = str(server.port)
     assert (ask("live", "-p", port).exit_code, ask("live", "-p", port).output) == (0, "")
     unready = ask("-p", port)
@@ -51,12 +51,12 @@ def test_an_unreachable_server_fails_with_one_sentence(server: PageServer) -> No
     assert away.exit_code == 1 and away.stderr.count("\n") == 1
 
 
-def test_a_name_that_the_server_does_not_know_is_said_with_the_setting(server: PageServer) -> None:
+def test_an_unknown_host_name_is_reported_with_the_setting(server: PageServer) -> None:
     refused = ask("-p", str(server.port), "--host", "127.1")
     assert refused.exit_code == 1 and "add it to monitoringHosts" in refused.stderr
 
 
-def test_health_without_a_port_is_a_wrong_option() -> None:
+def test_health_without_a_port_is_a_usage_error() -> None:
     assert ask().exit_code == 2
     assert ask("-a", "nowhere").exit_code == 2
 
@@ -68,7 +68,7 @@ def test_health_without_a_port_is_a_wrong_option() -> None:
         (ResponseCode.QUERY_NOT_FOUND, "a name server or broker,"),
     ],
 )
-def test_the_own_port_of_a_server_is_no_health_port(code: ResponseCode, server: str) -> None:
+def test_a_servers_main_port_is_not_a_health_port(code: ResponseCode, server: str) -> None:
     """The command used to say that a healthy broker "does not answer"."""
     with FakeServer() as own:
         own.handlers[RequestCode.GET_KV_CONFIG] = lambda asked: asked.answer(code, remark="no")
@@ -98,7 +98,7 @@ def test_a_non_http_answer_is_reported_without_its_bytes() -> None:
 
 
 @pytest.mark.parametrize("body", [b'{"ok":true,"checks":[1]}', b'{"ok":true,"checks":[{"ok":0}]}'])
-def test_odd_checks_of_a_stranger_s_port_are_one_sentence(body: bytes) -> None:
+def test_unusual_answers_of_a_foreign_port_are_a_one_sentence_error(body: bytes) -> None:
     """Such answers used to end in a traceback."""
     with create_server((HOST, 0)) as listening, ThreadPoolExecutor() as pool:
 
@@ -116,7 +116,7 @@ def test_odd_checks_of_a_stranger_s_port_are_one_sentence(body: bytes) -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_any_answer_over_its_own_port_is_a_sign_of_life() -> None:
+def test_any_answer_at_the_main_port_proves_liveness() -> None:
     with FakeServer() as server:
         server.handlers[RequestCode.GET_KV_CONFIG] = lambda asked: asked.answer(
             ResponseCode.QUERY_NOT_FOUND, remark="no such key"

@@ -65,7 +65,7 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a41_what_strangers_write_is_shown_escaped(command: str, namesrv: str) -> None:
+def test_a41_texts_from_clients_are_shown_escaped(command: str, namesrv: str) -> None:
     done = CliRunner().invoke(cli, ["admin", command, "-n", namesrv, *COMMANDS[command]])
     said = done.output
     assert done.exit_code == 0, said
@@ -74,7 +74,7 @@ def test_a41_what_strangers_write_is_shown_escaped(command: str, namesrv: str) -
     assert not [line for line in said.splitlines() if line.startswith("forged")]
 
 
-def test_running_info_with_odd_names_of_queues_is_shown_as_it_is() -> None:
+def test_running_info_with_unusual_queue_names_is_shown_unchanged() -> None:
     """A page that shows a member ended with an error for good."""
     found = loads_object("{mqTable:{{queueId:'x'}:{}}}")
     assert understood(plain_names, found) == {"mqTable": {"(('queueId', 'x'),)": {}}}

@@ -52,7 +52,7 @@ def test_several_masters_under_one_process_are_listed_as_one_host(
     assert [f"{row[1]} {row[5]} {row[13]}" for row in cells] == brokers
 
 
-def test_programs_get_each_of_several_masters() -> None:
+def test_each_of_several_masters_is_in_the_json() -> None:
     rows = [json.loads(line) for line in listed({"a": "a", "a-1": "a", "b": ""}, "--json")]
     assert [(row["broker"], row.get("one_of")) for row in rows] == [
         ("a", "a"),

@@ -29,7 +29,9 @@ def run(store: Path) -> Result:
     return CliRunner().invoke(cli, ["job", "run", "traffic", "--store", str(store)])
 
 
-def test_ctrl_c_says_that_nothing_was_written(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_reports_that_nothing_was_written(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The command used to end silently, with exit code 0."""
     over = Event()
 
@@ -45,7 +47,7 @@ def test_ctrl_c_says_that_nothing_was_written(store: Path, monkeypatch: pytest.M
     assert result.stderr.endswith("troupemq: The job traffic was cancelled; nothing was written.\n")
 
 
-def test_without_spark_no_log_is_named_and_no_folder_made(
+def test_without_spark_no_log_is_named_and_no_folder_created(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs_python, "is_installed", lambda _: False)
@@ -58,7 +60,7 @@ def test_without_spark_no_log_is_named_and_no_folder_made(
     assert os.listdir(store.parent) == ["store"]
 
 
-def test_beside_what_is_no_store_no_folder_is_made(tmp_path: Path) -> None:
+def test_without_a_store_no_folder_is_created(tmp_path: Path) -> None:
     result = run(tmp_path / "data" / "store")
     assert result.exit_code == 1
     assert result.stderr == (

@@ -44,7 +44,7 @@ def invoke(broker: FakeBroker, *arguments: str, stdin: str = "") -> tuple[int, s
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_send_says_where_the_message_is(broker: FakeBroker) -> None:
+def test_send_prints_the_messages_id_queue_and_offset(broker: FakeBroker) -> None:
     code, out, _ = invoke(
         broker, "send", "-b", "héllo", "--tags", "a", "-k", "k1", "-k", "k2", "-p", "x=y=z"
     )
@@ -55,7 +55,7 @@ def test_send_says_where_the_message_is(broker: FakeBroker) -> None:
     assert (properties["TAGS"], properties["KEYS"], properties["x"]) == ("a", "k1 k2", "y=z")
 
 
-def test_send_takes_each_line_of_stdin_as_a_message(broker: FakeBroker) -> None:
+def test_send_reads_each_line_of_stdin_as_a_message(broker: FakeBroker) -> None:
     code, out, _ = invoke(broker, "send", "--json", "--count", "2", stdin="one\ntwo\n")
     assert code == 0
     results = [json.loads(line) for line in out.splitlines()]
@@ -70,7 +70,7 @@ def test_send_takes_each_line_of_stdin_as_a_message(broker: FakeBroker) -> None:
     ]
 
 
-def test_a_pipe_without_a_line_says_that_nothing_was_sent(broker: FakeBroker) -> None:
+def test_an_empty_pipe_reports_that_nothing_was_sent(broker: FakeBroker) -> None:
     """`send -t Orders` without -b ended without a word."""
     code, out, err = invoke(broker, "send")
     assert (code, out) == (0, "") and "nothing was sent: stdin is empty" in err
@@ -95,7 +95,7 @@ def test_a_time_or_rate_is_a_finite_number(arguments: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("number", [ENOSPC, EPIPE])
-def test_an_output_that_takes_no_more_ends_consume_and_the_message_comes_again(
+def test_a_closed_output_ends_consume_and_the_message_is_redelivered(
     monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """`consume | head -1` went on for ever, and took each message towards the dead letters."""
@@ -112,7 +112,7 @@ def test_an_output_that_takes_no_more_ends_consume_and_the_message_comes_again(
     assert isinstance(printer([view()]), RetryLater)
 
 
-def test_a_full_disk_behind_stdout_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_behind_stdout_is_a_one_sentence_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """`job list > /dev/full` was a traceback."""
 
     def full(*_: object) -> None:
@@ -126,7 +126,7 @@ def test_a_full_disk_behind_stdout_is_one_sentence(monkeypatch: pytest.MonkeyPat
     )
 
 
-def test_an_empty_line_ends_it_with_a_sentence_and_what_came_before_is_sent_and_said(
+def test_an_empty_line_is_an_error_after_earlier_lines_were_sent(
     broker: FakeBroker,
 ) -> None:
     code, out, err = invoke(broker, "send", stdin="one\r\ntwo\n\nfour\n")
@@ -139,12 +139,12 @@ def test_an_empty_line_ends_it_with_a_sentence_and_what_came_before_is_sent_and_
     )
 
 
-def test_bytes_that_are_no_text_are_sent_as_they_are(broker: FakeBroker) -> None:
+def test_bytes_that_are_not_text_are_sent_unchanged(broker: FakeBroker) -> None:
     assert invoke(broker, "send", "-b", "\udcff")[0] == 0  # so Python hands over a byte 255
     assert broker.server.next(SEND).body == b"\xff"
 
 
-def test_a_refused_send_is_one_sentence_and_exit_code_1(broker: FakeBroker) -> None:
+def test_a_refused_send_is_a_one_sentence_error_with_exit_code_1(broker: FakeBroker) -> None:
     broker.server.on(
         RequestCode.SEND_MESSAGE_V2,
         lambda command: command.answer(ResponseCode.MESSAGE_ILLEGAL, remark="too long"),
@@ -170,7 +170,7 @@ def test_consume_prints_and_counts(broker: FakeBroker) -> None:
     assert broker.members["g"] == []
 
 
-def test_consume_takes_no_more_than_it_was_asked_for(broker: FakeBroker) -> None:
+def test_consume_stops_at_the_requested_count(broker: FakeBroker) -> None:
     for number in range(20):
         broker.add(0, b"%02d" % number)
     lines: list[str] = []
@@ -184,13 +184,13 @@ def test_consume_takes_no_more_than_it_was_asked_for(broker: FakeBroker) -> None
 NASTY = b"\x1b]0;owned\x07\rx\ny\xc2\x9b2J"
 
 
-def test_a_pipe_gets_a_body_as_it_is(broker: FakeBroker) -> None:
+def test_a_pipe_gets_the_body_unchanged(broker: FakeBroker) -> None:
     broker.add(0, NASTY, TAGS="a\x1bb")
     _, out, _ = invoke(broker, "consume", "-g", "g", "--count", "1")
     assert out.endswith(f"+0 [a\\x1bb] {NASTY.decode()}\n"), "what is around it is escaped"
 
 
-def test_a_terminal_gets_nothing_that_moves_its_cursor(
+def test_a_terminal_gets_no_control_characters(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.add(0, NASTY, TAGS="a\x1bb")
@@ -208,13 +208,13 @@ def test_a_broker_error_is_one_line_on_stderr(broker: FakeBroker) -> None:
     assert code == 1 and err.count("\n") == 1 and "no\\x1b[2J sent \\u202eok" in err
 
 
-def test_a_body_that_is_no_text_is_shown_in_base64(broker: FakeBroker) -> None:
+def test_a_binary_body_is_shown_in_base64(broker: FakeBroker) -> None:
     broker.add_raw(0, b"\xff\x00")
     _, out, _ = invoke(broker, "consume", "-g", "g", "--count", "1", "--json")
     assert json.loads(out)["body_base64"] == "/wA="
 
 
-def test_consume_gives_up_when_too_little_comes(broker: FakeBroker) -> None:
+def test_consume_times_out_when_too_few_messages_arrive(broker: FakeBroker) -> None:
     code, out, err = invoke(broker, "consume", "-g", "g", "--count", "2", "--wait-s", "0.1")
     assert (code, out) == (1, "")
     assert err == (
@@ -222,14 +222,14 @@ def test_consume_gives_up_when_too_little_comes(broker: FakeBroker) -> None:
     )
 
 
-def test_an_unreachable_name_server_is_one_sentence(broker: FakeBroker) -> None:
+def test_an_unreachable_name_server_is_a_one_sentence_error(broker: FakeBroker) -> None:
     broker.namesrv.close()
     code, _, err = invoke(broker, "consume", "--count", "1")
     assert code == 1
     assert err.startswith("troupemq: no name server answers: ") and err.count("\n") == 1
 
 
-def test_a_delay_level_is_the_brokers(broker: FakeBroker) -> None:
+def test_a_delay_level_is_sent_to_the_broker(broker: FakeBroker) -> None:
     code, _, _ = invoke(broker, "send", "-b", "x", "--delay-level", "3")
     assert code == 0
     header = SendMessageHeader.of_command(broker.server.next(RequestCode.SEND_MESSAGE_V2))
@@ -250,13 +250,13 @@ def test_consume_filters_by_sql92(broker: FakeBroker) -> None:
     assert (subscription.expression_type, subscription.sub_string) == ("SQL92", "amount > 3")
 
 
-def test_tags_and_sql92_are_not_for_one_subscription(broker: FakeBroker) -> None:
+def test_tags_and_sql92_exclude_each_other(broker: FakeBroker) -> None:
     code, _, err = invoke(broker, "consume", "--tags", "a", "--sql", "amount > 3", "--count", "1")
     assert code == 1 and "not by both" in err
 
 
 @pytest.mark.parametrize("option, kept_by_broker", [("--orderly", True), ("--broadcast", False)])
-def test_consume_in_order_and_in_broadcast(
+def test_consume_works_in_order_and_in_broadcast(
     broker: FakeBroker,
     option: str,
     kept_by_broker: bool,

@@ -45,7 +45,7 @@ def said(broker: FakeBroker, *options: str, topic: str = TOPIC) -> str:
     return result.stderr
 
 
-def test_a_missing_topic_is_said_at_once(broker: FakeBroker) -> None:
+def test_a_missing_topic_is_reported_at_once(broker: FakeBroker) -> None:
     """This and the cases below used to be silent."""
     assert said(broker, topic="Nowhere") == (
         "troupemq: topic Nowhere not found, waiting for it: create it with"
@@ -54,7 +54,7 @@ def test_a_missing_topic_is_said_at_once(broker: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize("tags", ["new | paid", "new|paid", "new, paid", "new paid"])
-def test_tags_that_are_not_joined_by_two_bars_are_a_question(broker: FakeBroker, tags: str) -> None:
+def test_tags_without_two_bars_get_a_suggestion(broker: FakeBroker, tags: str) -> None:
     first, _ = said(broker, "--tags", tags).splitlines()
     assert first == f"troupemq: the tag is {tags!r}: did you mean 'new || paid'?"
 
@@ -69,7 +69,7 @@ def test_an_unused_tag_is_reported_with_the_tags_in_use(broker: FakeBroker) -> N
     )
 
 
-def test_a_group_that_has_consumed_all_is_told_so(broker: FakeBroker) -> None:
+def test_a_group_without_lag_is_reported_as_such(broker: FakeBroker) -> None:
     broker.add(0, b"one", TAGS="new")
     broker.committed.update({("g", 0): 1, ("g", 1): 0})
     all_read = (
@@ -80,11 +80,11 @@ def test_a_group_that_has_consumed_all_is_told_so(broker: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize("tags", ["*", "new", "new || paid", "new||paid", " new "])
-def test_usual_tags_are_no_question(tags: str) -> None:
+def test_ordinary_tags_get_no_suggestion(tags: str) -> None:
     assert tags_hint(tags) is None
 
 
-def test_messages_that_another_member_has_are_said_to_wait(broker: FakeBroker) -> None:
+def test_messages_in_flight_at_another_member_are_reported(broker: FakeBroker) -> None:
     broker.add(0, b"one")
     broker.add(0, b"two")
     with Admin(broker.namesrv.address) as session:

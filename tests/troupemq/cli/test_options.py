@@ -45,7 +45,7 @@ def called(tmp_path: Path, *words: str, file: str = "", **environment: str) -> T
     return found[0]
 
 
-def test_a_file_that_says_no_is_without_whatever_it_names(tmp_path: Path) -> None:
+def test_a_file_with_tls_off_disables_tls(tmp_path: Path) -> None:
     no = f"{FILE}tls.enable=false\n"
     assert called(tmp_path, "--tls-config", "FILE", file=FILE) == Tls(
         "file-ca.pem", checks_server=False
@@ -54,7 +54,7 @@ def test_a_file_that_says_no_is_without_whatever_it_names(tmp_path: Path) -> Non
     assert called(tmp_path, "--tls-config", "FILE", file=no, TROUPEMQ_TLS="true") is None
 
 
-def test_the_command_line_goes_over_the_environment(tmp_path: Path) -> None:
+def test_the_command_line_overrides_the_environment(tmp_path: Path) -> None:
     said = {TRUST: "environments.pem", AUTH_SERVER: "true", ENABLE: "false"}
     assert called(tmp_path, **said) is None
     assert called(tmp_path, "--tls", **said) == Tls("environments.pem")
@@ -64,7 +64,7 @@ def test_the_command_line_goes_over_the_environment(tmp_path: Path) -> None:
     )
 
 
-def test_options_go_over_the_file_in_any_order(tmp_path: Path) -> None:
+def test_options_override_the_file_in_any_order(tmp_path: Path) -> None:
     no = f"{FILE}tls.enable=false\n"
     pairs = (("--tls-ca", "ca.pem"), ("--tls-config", "FILE"), ("--tls",))
     for order in permutations(pairs):

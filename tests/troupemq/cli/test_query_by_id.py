@@ -60,7 +60,7 @@ def sent_by(run: Run) -> dict[str, Any]:
     return sent
 
 
-def test_both_ids_that_send_prints_find_the_message(run: Run) -> None:
+def test_each_printed_id_finds_the_message(run: Run) -> None:
     sent = sent_by(run)
     both = sent["message_id"], sent["offset_message_id"]
     for each in (*both, f" {both[0]} "):
@@ -72,7 +72,7 @@ def test_both_ids_that_send_prints_find_the_message(run: Run) -> None:
     assert [each["body"] for each in objects(done)] == ["one book"] * 2
 
 
-def test_an_unknown_id_is_one_sentence(run: Run) -> None:
+def test_an_unknown_id_is_a_one_sentence_error(run: Run) -> None:
     sent = sent_by(run)
     for each, text in (
         (UNIQUE_ID, f"no message with the id {UNIQUE_ID} is in any topic: it was not stored, or"),
@@ -88,7 +88,7 @@ def test_an_unknown_id_is_one_sentence(run: Run) -> None:
     assert done.exit_code == 1 and "no name server knows the topic Missing" in done.stderr
 
 
-def test_a_broker_that_is_gone_is_told_only_when_no_other_has_the_message() -> None:
+def test_an_unreachable_broker_is_reported_only_if_the_message_is_not_found() -> None:
     with FakeServer() as names, FakeServer() as broker, FakeServer() as gone:
         serve_routes(names, {"a": gone, "b": broker}, {"T": 1, "U": 1, "%RETRY%G": 1})
         body = TopicList(["%RETRY%G", "Nowhere", "T", "U"]).encode()

@@ -113,7 +113,7 @@ CASES: dict[str, tuple[tuple[str, ...], str]] = {
         for name in CASES  # a job asks the Java that it finds for its version
     ],
 )
-def test_it_is_one_sentence_with_the_path_and_what_to_do(name: str, tmp_path: Path) -> None:
+def test_an_error_is_one_sentence_with_path_and_remedy(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x=\\uZZ\n")
     if "a job's result" in name:
         (tmp_path / "commitlog").mkdir()  # a store, if an empty one

@@ -71,9 +71,7 @@ def listening() -> list[str]:
 
 
 @pytest.mark.heavy
-def test_run_listens_on_loopback_and_nowhere_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_listens_only_on_loopback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The console does so by itself: tests/troupemq/test_console_child.py."""
     found: list[str] = []
 
@@ -91,9 +89,7 @@ def test_run_listens_on_loopback_and_nowhere_else(
 
 
 @pytest.mark.heavy
-def test_a_console_is_there_without_being_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_starts_a_console_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The console prints its address and how to log in: tests/troupemq/test_console_child.py."""
     begun: list[tuple[int, Path]] = []
 
@@ -112,7 +108,7 @@ def test_a_console_is_there_without_being_asked_for(
 
 
 @pytest.mark.heavy
-def test_a_second_start_finds_what_the_first_one_stored(
+def test_a_second_start_finds_the_first_ones_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Tour, "_archive", archived_nothing)
@@ -125,7 +121,7 @@ def test_a_second_start_finds_what_the_first_one_stored(
 
 
 @pytest.mark.heavy
-def test_without_spark_the_tour_says_what_it_leaves_out(
+def test_without_spark_the_tour_names_what_it_omits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tour, "has_spark", bool)
@@ -135,7 +131,7 @@ def test_without_spark_the_tour_says_what_it_leaves_out(
     assert "messages consumed     1,000" in out and "rows archived" not in out
 
 
-def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
+def test_a_port_in_use_is_a_one_sentence_error(tmp_path: Path) -> None:
     taken = open_listener("127.0.0.1", 0, "test")
     port = taken.getsockname()[1]
     code, _, err = run("--namesrv-port", str(port), "--data", str(tmp_path))
@@ -144,14 +140,14 @@ def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
     assert err.startswith(f"troupemq: Port {port} ") and err.count("\n") == 1
 
 
-def test_a_data_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+def test_an_unwritable_data_directory_is_a_one_sentence_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     code, _, err = run("--data", str(tmp_path / "file" / "data"), *FREE_PORTS)
     assert code == 14
     assert err.startswith("troupemq: ") and err.count("\n") == 1
 
 
-def test_a_store_that_another_broker_has_is_one_sentence(tmp_path: Path) -> None:
+def test_a_store_in_use_is_a_one_sentence_error(tmp_path: Path) -> None:
     root = str(tmp_path / "store")
     disk = RealDisk()
     disk.make_dirs(root)
@@ -231,9 +227,7 @@ def test_a_name_server_and_a_broker_find_each_other(
     assert len(seen) == 1
 
 
-def test_a_start_is_a_few_lines_that_an_operator_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_logs_a_few_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check a first start and a restart; starting actors must not be logged."""
     log = tmp_path / "logs" / "troupemq.log"
     lines: list[str] = []
@@ -264,7 +258,7 @@ def test_a_start_is_a_few_lines_that_an_operator_needs(
         assert not [line for line in lines if "actor" in line or not line.startswith("info")]
 
 
-def test_a_broker_with_too_little_disk_says_so_in_one_sentence(
+def test_too_little_disk_space_is_a_one_sentence_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "store"
@@ -285,7 +279,7 @@ def test_a_broker_with_too_little_disk_says_so_in_one_sentence(
         (["--masters", "99"], "masters is 99: it must be 1 to 64"),
     ],
 )
-def test_a_setting_that_cannot_work_is_one_sentence(arguments: list[str], sentence: str) -> None:
+def test_an_impossible_setting_is_a_one_sentence_error(arguments: list[str], sentence: str) -> None:
     result = CliRunner().invoke(cli, ["broker", *arguments])
     assert result.exit_code == 10
     assert sentence in result.stderr
@@ -316,7 +310,7 @@ def test_several_masters_are_planned_and_this_process_becomes_their_supervisor(
     ]
 
 
-def test_one_of_several_is_a_broker_that_says_so(
+def test_one_of_several_masters_names_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[dict[str, str]] = []

@@ -25,7 +25,7 @@ def test_a_server_does_not_start_with_a_misspelled_setting(
     assert result.stderr == f"troupemq: unknown setting {written}: did you mean {meant}?\n"
 
 
-def test_a_name_server_takes_settings_of_the_command_line(
+def test_a_name_server_accepts_settings_on_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[int] = []
@@ -42,7 +42,7 @@ def test_a_name_server_takes_settings_of_the_command_line(
     assert found[0] != 9876
 
 
-def test_run_refuses_a_full_disk_before_it_makes_a_file(
+def test_run_refuses_a_full_disk_before_creating_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Log, schedule and the name server's tables used to exist by then."""

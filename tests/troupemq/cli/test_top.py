@@ -27,7 +27,7 @@ def namesrv() -> Iterator[FakeServer]:
         yield namesrv
 
 
-def test_one_picture_is_printed_for_scripts(namesrv: FakeServer) -> None:
+def test_top_prints_one_table_for_scripts(namesrv: FakeServer) -> None:
     result = CliRunner().invoke(cli, ["top", "--once", "-n", namesrv.address])
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
@@ -44,7 +44,7 @@ def test_names_of_servers_are_escaped(namesrv: FakeServer) -> None:
     assert "[red]" in result.output
 
 
-def test_top_refreshes_until_it_is_interrupted(
+def test_top_refreshes_until_ctrl_c(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rates, lag, actors and disk, in a terminal."""
@@ -78,13 +78,13 @@ def test_top_refreshes_until_it_is_interrupted(
             assert text in picture, text
 
 
-def test_without_a_name_server_one_sentence_says_so() -> None:
+def test_without_a_name_server_top_is_a_one_sentence_error() -> None:
     result = CliRunner().invoke(cli, ["top", "--once", "-n", "127.0.0.1:1"])
     assert result.exit_code == 1
     assert "127.0.0.1:1" in result.output and "Traceback" not in result.output
 
 
-def test_without_the_library_one_sentence_says_what_to_install(
+def test_without_the_library_one_sentence_names_the_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(extras.LIBRARIES, "top", ("no_such_library",))
@@ -93,7 +93,7 @@ def test_without_the_library_one_sentence_says_what_to_install(
     assert result.output == f"troupemq: top needs the library rich: {install_command('top')}\n"
 
 
-def test_numbers_are_as_people_say_them() -> None:
+def test_numbers_are_human_readable() -> None:
     assert [_size(each) for each in (0, 1023, 1536, 5 << 30)] == [
         *("0 B", "1023 B", "1.5 KiB"),
         "5.0 GiB",

@@ -22,7 +22,7 @@ RIGHT = Figures(
 )
 
 
-def test_what_was_sent_and_counted_is_right() -> None:
+def test_equal_counts_are_correct() -> None:
     check(RIGHT, TAGS)
 
 
@@ -38,12 +38,12 @@ def test_what_was_sent_and_counted_is_right() -> None:
         ({"done_at_kill": ()}, "tasks done at the kill"),
     ],
 )
-def test_anything_else_is_named(wrong: dict[str, Any], what: str) -> None:
+def test_differing_counts_are_named(wrong: dict[str, Any], what: str) -> None:
     with pytest.raises(DemoFailed, match=f"failed: wrong {what}"):
         check(replace(RIGHT, **wrong), TAGS)
 
 
-def test_tags_must_be_the_same() -> None:
+def test_tag_counts_must_be_equal() -> None:
     with pytest.raises(DemoFailed, match="failed: wrong tags"):
         check(RIGHT, {"new": 3})
 

@@ -55,12 +55,12 @@ def test_free_ports_are_different_ones() -> None:
     assert len(set(free_ports(5))) == 5
 
 
-def test_a_page_that_does_not_answer_says_nothing() -> None:
+def test_a_page_that_does_not_answer_is_ignored() -> None:
     (port,) = free_ports(1)
     assert answer(f"http://127.0.0.1:{port}/json/") is None
 
 
-def test_nothing_starts_after_a_stop(tmp_path: Path) -> None:
+def test_no_process_starts_after_a_stop(tmp_path: Path) -> None:
     needs("pyspark")
     cluster = SparkCluster(tmp_path, "java", "secret", {"PYTHONPATH": "x"})
     cluster.stop()

@@ -85,7 +85,7 @@ def test_a_start_is_alive_and_not_ready(system: ActorSystem) -> None:
     assert "it is starting" in wrong(health.ready())["serving"]
 
 
-def test_a_loop_that_is_held_is_not_alive_and_is_again_afterwards(system: ActorSystem) -> None:
+def test_a_blocked_loop_is_not_alive_until_it_continues(system: ActorSystem) -> None:
     begun, let_go, health = Event(), Event(), Health()
     health.watch(system)
     system.start(ChildSpec("stuck", lambda _: Stuck(begun, let_go)))
@@ -127,7 +127,7 @@ def test_a_broker_is_ready_once_a_name_server_knows_it(
     wait_until(lambda: "registered" in wrong(servers.health.ready()), "forgotten")
 
 
-def test_a_slave_says_why_it_does_not_follow(
+def test_a_slave_reports_why_it_does_not_replicate(
     start: StartServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ha_slave, "AGAIN_MS", 100)
@@ -156,7 +156,7 @@ def test_a_full_disk_and_a_failed_flush_are_not_ready(
     assert "Input/output error" in found["flush"]
 
 
-def test_a_name_server_lets_brokers_register_first() -> None:
+def test_a_name_server_is_ready_after_brokers_could_register() -> None:
     now = 100.0
     look = namesrv_checks(lambda: now)
     assert not is_well(look())
@@ -164,7 +164,7 @@ def test_a_name_server_lets_brokers_register_first() -> None:
     assert is_well(look())
 
 
-def test_health_and_metrics_may_have_one_port(start: StartServers) -> None:
+def test_health_and_metrics_can_share_a_port(start: StartServers) -> None:
     port = str(free_port())
     ports = {"healthPort": port, "metricsPromExporterPort": port}
     servers = start(metricsExporterType="PROM", **ports)

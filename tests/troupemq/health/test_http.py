@@ -40,7 +40,9 @@ def get(server: PageServer, target: str, method: str = "GET") -> tuple[int, Any]
         connection.close()
 
 
-def test_well_is_200_and_unwell_503_with_the_reason(server: PageServer, health: Health) -> None:
+def test_healthy_is_200_and_unhealthy_503_with_the_reason(
+    server: PageServer, health: Health
+) -> None:
     assert get(server, "/health/live")[0] == 200
     status, body = get(server, "/health/ready?verbose")
     assert status == 503 and body["checks"][0]["check"] == "serving"
@@ -59,12 +61,12 @@ def test_well_is_200_and_unwell_503_with_the_reason(server: PageServer, health: 
     assert get(server, "/health/live", "HEAD") == (200, None)
 
 
-def test_nothing_else_is_served(server: PageServer) -> None:
+def test_other_paths_are_not_served(server: PageServer) -> None:
     assert get(server, "/")[0] == get(server, "/health/live/x")[0] == 404
     assert get(server, "/metrics")[0] == 404
     assert get(server, "/health/live", "POST")[0] == 405
 
 
-def test_a_port_that_is_taken_is_named_by_its_setting(server: PageServer) -> None:
+def test_a_port_in_use_is_reported_with_its_setting(server: PageServer) -> None:
     with pytest.raises(PortTaken, match="healthPort"):
         health_server(HOST, server.port, Health())

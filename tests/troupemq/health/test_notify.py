@@ -62,7 +62,7 @@ def manager(
     manager.close()
 
 
-def test_ready_is_told_only_when_it_serves_and_the_stop_in_its_order(manager: Manager) -> None:
+def test_systemd_is_notified_of_ready_and_stopping_in_order(manager: Manager) -> None:
     told: list[str] = []
 
     def start(_: OnGiveUp) -> Serving:
@@ -124,7 +124,7 @@ def test_a_stuck_loop_does_not_feed_the_watchdog(manager: Manager) -> None:
     "more",
     [{}, {"WATCHDOG_USEC": "x"}, {"WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}],
 )
-def test_there_is_no_watchdog_unless_it_is_meant_for_this_process(more: dict[str, str]) -> None:
+def test_a_watchdog_for_another_process_is_ignored(more: dict[str, str]) -> None:
     assert Notifier({"NOTIFY_SOCKET": "@nobody", **more}).watchdog_s == 0
 
 

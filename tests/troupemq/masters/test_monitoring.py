@@ -39,7 +39,7 @@ python_y{{}} 2
 """
 
 
-def test_each_family_stands_once_and_each_line_has_its_node() -> None:
+def test_metrics_families_are_merged_and_each_line_names_its_node() -> None:
     pages = {name: PAGE.format(name=name, number=n) for n, name in enumerate(("b-a", "b-b"))}
     text = "".join(merged(pages))
     names = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")]
@@ -136,7 +136,7 @@ def test_a_master_that_is_down_or_hangs_is_marked_without_delay(
     assert get(port, "/metrics/exporter")[0] == 200, "which the first one does not have"
 
 
-def test_health_is_that_of_all_each_under_its_name(cluster: Cluster) -> None:
+def test_health_lists_every_master_by_name(cluster: Cluster) -> None:
     well, ill = HealthCheck("disk", True), HealthCheck("disk", False, "it is full")
     cluster.master("b", {"/health/live": says(well), "/health/ready": says(well)})
     cluster.master("b-1", {"/health/live": says(well), "/health/ready": says(ill)})
@@ -153,7 +153,7 @@ def test_health_is_that_of_all_each_under_its_name(cluster: Cluster) -> None:
     assert list(found) == ["b-2: serving"] and "it is starting" in found["b-2: serving"]
 
 
-def test_health_does_not_wait_for_one_that_hangs(
+def test_health_does_not_wait_for_a_hanging_master(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monitoring, "HEALTH_S", 0.2)
@@ -167,7 +167,7 @@ def test_health_does_not_wait_for_one_that_hangs(
     ]
 
 
-def test_an_invalid_plan_is_one_sentence(tmp_path: Path) -> None:
+def test_an_invalid_plan_is_a_one_sentence_error(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     with pytest.raises(StoreError, match=r"cannot read .*plan.json: No such file"):
         masters_of(str(plan))
@@ -176,7 +176,7 @@ def test_an_invalid_plan_is_one_sentence(tmp_path: Path) -> None:
         masters_of(str(plan))
 
 
-def test_a_ready_file_of_a_dead_process_says_nothing(tmp_path: Path) -> None:
+def test_a_ready_file_of_a_dead_process_is_ignored(tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
     ready.write_text(json.dumps({"pid": (1 << 22) + 1, "metrics": 1}))
     assert MonitoredMaster("b", str(ready)).ports() == {}

@@ -49,7 +49,7 @@ def own(*settings: str, number: int) -> dict[str, str]:
     return derived(*loaded(*settings), number)
 
 
-def test_the_health_port_goes_with_the_others_and_meets_none_of_them() -> None:
+def test_the_health_port_is_shifted_without_a_collision() -> None:
     assert [own("healthPort=10915", number=number)["healthPort"] for number in range(3)] == [
         "10915",
         "10925",
@@ -58,7 +58,7 @@ def test_the_health_port_goes_with_the_others_and_meets_none_of_them() -> None:
     assert "healthPort" not in own(number=1)
 
 
-def test_the_first_stays_what_it_was_and_the_others_are_numbered() -> None:
+def test_the_first_master_keeps_its_settings_and_others_are_numbered() -> None:
     found = [own("storePathRootDir=/s", number=number) for number in range(3)]
     assert [each["brokerName"] for each in found] == NAMES
     assert [each["listenPort"] for each in found] == ["10911", "10921", "10931"]
@@ -66,20 +66,20 @@ def test_the_first_stays_what_it_was_and_the_others_are_numbered() -> None:
     assert all(each.keys() == {"brokerName", "listenPort", "storePathRootDir"} for each in found)
 
 
-def test_each_serves_its_metrics_at_a_port_of_its_own() -> None:
+def test_each_master_has_its_own_metrics_port() -> None:
     on = "metricsExporterType=PROM"
     found = [own(on, number=number)["metricsPromExporterPort"] for number in range(3)]
     assert found == ["5557", "5567", "5577"]
     assert "metricsPromExporterPort" not in own(on, "metricsPromExporterPort=0", number=1)
 
 
-def test_every_other_folder_that_is_set_is_numbered_likewise() -> None:
+def test_every_configured_folder_is_numbered() -> None:
     found = own("storePathCommitLog=/log", "retentionArchivePath=/archive", number=2)
     assert found["storePathCommitLog"] == "/log-masters/2"
     assert found["retentionArchivePath"] == "/archive-masters/2"
 
 
-def test_a_slave_follows_the_master_of_its_number() -> None:
+def test_a_slave_replicates_the_master_of_its_number() -> None:
     slave = "brokerRole=SLAVE", "brokerId=1", "haMasterAddress=master:10912"
     assert own(*slave, number=0)["haMasterAddress"] == "master:10912"
     assert own(*slave, number=2)["haMasterAddress"] == "master:10932"
@@ -89,7 +89,7 @@ def test_free_ports_stay_free_ports() -> None:
     assert own("listenPort=0", number=2)["listenPort"] == "0"
 
 
-def test_each_is_an_ordinary_broker_with_its_own_settings_over_those_of_the_file(
+def test_each_master_overrides_settings_of_the_file(
     tmp_path: Path,
 ) -> None:
     plan = planned(tmp_path, overrides={"namesrvAddr": "n:1"}, log_json=True)
@@ -103,7 +103,7 @@ def test_each_is_an_ordinary_broker_with_its_own_settings_over_those_of_the_file
         assert {"namesrvAddr=n:1", "masters=3", f"listenPort={10911 + 10 * number}"} < settings
 
 
-def test_a_spare_becomes_the_broker_whose_command_it_is_told(
+def test_a_spare_becomes_the_broker_of_the_command_it_gets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = planned(tmp_path)
@@ -119,7 +119,7 @@ def test_a_spare_becomes_the_broker_whose_command_it_is_told(
     assert ended.value.code == 0
 
 
-def test_only_the_first_runs_jobs_by_itself(tmp_path: Path) -> None:
+def test_only_the_first_master_runs_the_schedule(tmp_path: Path) -> None:
     for jobs, wanted in ((Path("j.conf"), "j.conf"), (None, None)):
         first, *others = (list(each.command) for each in planned(tmp_path, jobs=jobs).instances)
         assert (first[first.index("--jobs") + 1] if "--jobs" in first else None) == wanted
@@ -144,7 +144,7 @@ def test_only_the_first_runs_jobs_by_itself(tmp_path: Path) -> None:
         (("masters=0",), "masters is 0: it must be 1 to 64."),
     ],
 )
-def test_ports_that_cannot_be_are_one_sentence(
+def test_impossible_ports_are_a_one_sentence_error(
     tmp_path: Path, settings: tuple[str, ...], sentence: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
@@ -152,7 +152,7 @@ def test_ports_that_cannot_be_are_one_sentence(
     assert str(refused.value).startswith(sentence)
 
 
-def test_a_port_for_monitoring_is_a_process_beside_them(tmp_path: Path) -> None:
+def test_a_monitoring_port_is_served_by_a_separate_process(tmp_path: Path) -> None:
     assert planned(tmp_path).monitoring is None
     plan = planned(tmp_path, "monitoringPort=10908", overrides={"namesrvAddr": "n:1"})
     assert len(plan.instances) == 3 and plan.monitoring is not None
@@ -162,7 +162,7 @@ def test_a_port_for_monitoring_is_a_process_beside_them(tmp_path: Path) -> None:
     assert "namesrvAddr=n:1" in command and "--one-of" not in command
 
 
-def test_metrics_of_monitored_masters_are_for_the_process_beside_them_alone() -> None:
+def test_metrics_of_monitored_masters_are_open_only_to_the_monitor() -> None:
     settings = "metricsExporterType=PROM", "monitoringPort=10908"
     found = own(*settings, "metricsPromExporterHost=192.0.2.1", number=1)
     assert found["metricsPromExporterHost"] == "127.0.0.1"

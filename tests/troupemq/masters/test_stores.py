@@ -17,7 +17,7 @@ def stores(tmp_path: Path, *used: str) -> StoreConfig:
     return StoreConfig(str(tmp_path / "store"), str(tmp_path / "log"))
 
 
-def test_the_first_has_the_folder_of_the_settings_and_the_others_have_theirs_beside_it() -> None:
+def test_other_masters_have_folders_beside_the_firsts() -> None:
     found = [folder_of("/data/store/", number) for number in range(3)]
     assert found == ["/data/store/", "/data/store-masters/1", "/data/store-masters/2"]
 
@@ -33,13 +33,13 @@ def test_the_first_has_the_folder_of_the_settings_and_the_others_have_theirs_bes
         (("store", "log-masters/2"), 3),
     ],
 )
-def test_the_highest_number_says_how_many_masters_there_are(
+def test_the_highest_folder_number_gives_the_number_of_masters(
     tmp_path: Path, used: tuple[str, ...], count: int
 ) -> None:
     assert masters_with_stores(stores(tmp_path, *used)) == count
 
 
-def test_an_empty_folder_is_no_store(tmp_path: Path) -> None:
+def test_an_empty_folder_does_not_count_as_a_store(tmp_path: Path) -> None:
     (tmp_path / "store-masters" / "1").mkdir(parents=True)
     assert masters_with_stores(stores(tmp_path)) == 1
 

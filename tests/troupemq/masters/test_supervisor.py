@@ -139,7 +139,7 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-def test_a_line_says_whose_it_is_and_json_stays_json() -> None:
+def test_each_log_line_names_its_master_and_json_stays_json() -> None:
     assert labelled(b"12:00 info    stopping", "b-1") == b"12:00 info    stopping broker=b-1"
     assert json.loads(labelled(b'{"event": "x"}', "b-1")) == {"event": "x", "broker": "b-1"}
 
@@ -149,7 +149,7 @@ def test_repeated_deaths_lengthen_the_pause() -> None:
 
 
 @pytest.mark.slow
-def test_the_ready_file_tells_all_of_them_and_goes_at_the_end(start: Start) -> None:
+def test_the_ready_file_lists_all_masters_and_is_removed_at_the_end(start: Start) -> None:
     running = start()
     found = running.serves()
     assert (found["pid"], found["broker"]) == (running.process.pid, 10911)
@@ -161,7 +161,7 @@ def test_the_ready_file_tells_all_of_them_and_goes_at_the_end(start: Start) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_one_signal_stops_all_in_order(start: Start, number: signal.Signals) -> None:
+def test_one_signal_stops_all_masters_in_order(start: Start, number: signal.Signals) -> None:
     running = start()
     pids = running.pids()
     running.process.send_signal(number)
@@ -180,7 +180,7 @@ def test_ctrl_c_reaches_the_supervisor_alone(start: Start) -> None:
 
 
 @pytest.mark.slow
-def test_one_that_does_not_stop_in_order_is_exit_code_1(start: Start) -> None:
+def test_an_unclean_stop_of_a_master_is_exit_code_1(start: Start) -> None:
     running = start(STOPS_BADLY)
     running.serves()
     running.process.terminate()
@@ -258,7 +258,7 @@ def test_without_a_spare_a_dead_broker_gets_a_new_process(start: Start) -> None:
 
 
 @pytest.mark.slow
-def test_a_start_that_cannot_be_stops_all_with_its_sentence(start: Start) -> None:
+def test_an_impossible_start_stops_all_with_one_sentence(start: Start) -> None:
     running = start(broker_b="fails")
     assert running.ends() == 1
     assert "troupemq: broker-b has no disk. broker=broker-b" in running.lines()
@@ -266,14 +266,14 @@ def test_a_start_that_cannot_be_stops_all_with_its_sentence(start: Start) -> Non
 
 
 @pytest.mark.slow
-def test_a_program_that_is_not_there_stops_all(start: Start) -> None:
+def test_a_missing_program_stops_all(start: Start) -> None:
     running = start(broker_b="missing")
     assert running.ends() == 1
     assert "troupemq: Cannot start broker-b: No such file or directory." in running.lines()
 
 
 @pytest.mark.slow
-def test_a_restart_that_cannot_be_is_tried_again_while_the_others_serve(start: Start) -> None:
+def test_a_failed_restart_is_retried_while_the_others_serve(start: Start) -> None:
     running = start(broker_b="fails later")
     first, second = running.pids()
     os.kill(second, signal.SIGKILL)
@@ -311,7 +311,7 @@ def test_every_line_of_the_log_is_json_and_names_its_broker(start: Start) -> Non
 
 
 @pytest.mark.slow
-def test_a_line_without_an_end_and_a_child_that_keeps_the_log_open_hold_nothing_up(
+def test_unfinished_lines_and_open_log_pipes_block_nothing(
     start: Start,
 ) -> None:
     """A job of a broker may live on for a while, with the pipe of its log."""
@@ -345,7 +345,7 @@ WATCHED = STOPS_IN_ORDER.replace(
 
 
 @pytest.mark.slow
-def test_a_manager_is_told_in_order_and_a_stuck_broker_is_started_again_alone(
+def test_systemd_is_notified_and_only_a_stuck_broker_is_restarted(
     start: Start, tmp_path: Path
 ) -> None:
     name = f"troupemq-supervisor-test-{os.getpid()}"

@@ -22,7 +22,8 @@ from remoting.tls_options import Tls, tls_of_environment
 from storage.access.account import account_of_environment
 from storage.errors import StoreError
 from troupemq.client.arguments import check_instance
-from troupemq.client.connection.connection import Answer, split_address
+from troupemq.client.connection.connection import split_address
+from troupemq.client.connection.pending import Answer
 from troupemq.client.connection.remoting import Remoting
 from troupemq.client.connection.route import Routes, named_by, namesrv_addresses
 from troupemq.client.connection.task_thread import TaskThread
@@ -73,7 +74,7 @@ def next_message_id(ip: str) -> str:
         return ids.next()
 
 
-def _unregister(header: UnregisterClientHeader) -> RemotingCommand:
+def unregister_command(header: UnregisterClientHeader) -> RemotingCommand:
     return RemotingCommand(RequestCode.UNREGISTER_CLIENT, header.encode())
 
 
@@ -109,8 +110,87 @@ def _context_of(tls: Tls | None) -> SSLContext | None:
         raise ArgumentIllegal(f"TLS: {error}") from None
 
 
-class Client:
-    """One client as brokers see it: a client id, its groups and its connections."""
+class ClientCore:
+    """One client as brokers see it: its id, its groups and its requests, without connections."""
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None,
+        instance_name: str | None,
+        credentials: Credentials | None,
+        tls: Tls | None,
+    ) -> None:
+        """Raise ArgumentIllegal for invalid arguments, such as unusable files of `tls`."""
+        _check_account(credentials)
+        if tls is not None:
+            check_instance(tls, Tls, "tls is a Tls(...), Tls() for this machine's certificates")
+        if instance_name is not None:
+            check_instance(instance_name, str, "instance_name is a string")
+        addresses = namesrv_addresses(namesrv)
+        self.namesrvs = frozenset(addresses)
+        self.addresses = addresses
+        self.named_by = named_by(namesrv)
+        self.credentials = credentials or credentials_of_environment()
+        self.tls_context = _context_of(tls or tls_of_environment())
+        self.instance_name = instance_name or f"{os.getpid()}#{next(_instances)}"
+        self.ip = ""
+        self.serves: dict[int, RequestHandler] = {}
+        """Handlers by request code; other requests are answered as not supported."""
+
+        self.asked_by = ""
+        """Address of the broker that sent the current request; valid while its handler runs."""
+
+        self.topics: Callable[[], Sequence[str]] = tuple
+        """Return topics to look up in each refresh, besides those with a known route."""
+
+        self.consumer_data: Callable[[], list[ConsumerData]] = list
+        self.producer_groups: list[str] = []
+
+    @property
+    def id(self) -> str:
+        return f"{self.ip}@{self.instance_name}"
+
+    def heartbeat_command(self) -> RemotingCommand:
+        data = HeartbeatData(
+            self.id,
+            [ProducerData(group) for group in self.producer_groups],
+            self.consumer_data(),
+        )
+        return RemotingCommand(RequestCode.HEART_BEAT, body=data.encode())
+
+    def goodbyes(self) -> list[UnregisterClientHeader]:
+        """Return the requests that a stopping client sends to each broker."""
+        return [
+            *(UnregisterClientHeader(self.id, group) for group in self.producer_groups),
+            *(
+                UnregisterClientHeader(self.id, consumer_group=data.group_name)
+                for data in self.consumer_data()
+            ),
+        ]
+
+    def greeting(self, address: str) -> RemotingCommand | None:
+        """Return a heartbeat as first request, without which a broker answers no pulls, or None."""
+        if address in self.namesrvs or not (self.producer_groups or self.consumer_data()):
+            return None
+        return self.heartbeat_command()
+
+    def on_request(self, address: str, command: RemotingCommand) -> RemotingCommand | Answer | None:
+        """Return the answer to a broker's request, or a future of it."""
+        self.asked_by = address
+        handler = self.serves.get(command.code)
+        if handler is not None:
+            try:
+                return handler(command)
+            except RemoteError as error:
+                log.warning("invalid request rejected", address=address, code=command.code)
+                return command.answer(error.code, remark=error.remark)
+        log.info("unsupported request rejected", address=address, code=command.code)
+        remark = f" request type {command.code} not supported"
+        return command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+
+
+class Client(ClientCore):
+    """A client whose connections, routes and heartbeats have threads."""
 
     def __init__(
         self,
@@ -126,35 +206,13 @@ class Client:
         * `ip`: address of this machine. [default: on the route to the first name server]
         * `credentials`, `tls`: [default: from the environment]
         """
-        _check_account(credentials)
-        if tls is not None:
-            check_instance(tls, Tls, "tls is a Tls(...), Tls() for this machine's certificates")
-        for name, value in (("instance_name", instance_name), ("client_ip", ip)):
-            if value is not None:
-                check_instance(value, str, f"{name} is a string")
-        addresses = namesrv_addresses(namesrv)
-        self.ip = ip or local_ip(addresses[0])
-        self.id = f"{self.ip}@{instance_name or f'{os.getpid()}#{next(_instances)}'}"
-        self.remoting = Remoting(
-            self._on_request,
-            self._greeting,
-            credentials or credentials_of_environment(),
-            _context_of(tls or tls_of_environment()),
-        )
-        self.routes = Routes(self.remoting, addresses, named_by(namesrv))
+        if ip is not None:
+            check_instance(ip, str, "client_ip is a string")
+        super().__init__(namesrv, instance_name, credentials, tls)
+        self.ip = ip or local_ip(self.addresses[0])
+        self.remoting = Remoting(self.on_request, self.greeting, self.credentials, self.tls_context)
+        self.routes = Routes(self.remoting, self.addresses, self.named_by)
         self.housekeeping = TaskThread("troupemq-housekeeping")
-        self.serves: dict[int, RequestHandler] = {}
-        """Handlers by request code; other requests are answered as not supported."""
-
-        self.asked_by = ""
-        """Address of the broker that sent the current request; valid while its handler runs."""
-
-        self.topics: Callable[[], Sequence[str]] = tuple
-        """Return topics to look up in each refresh, besides those with a known route."""
-
-        self.consumer_data: Callable[[], list[ConsumerData]] = list
-        self.producer_groups: list[str] = []
-        self.namesrvs = frozenset(addresses)
         self._to_refresh: set[str] = set()
         self._lock = Lock()
 
@@ -168,16 +226,11 @@ class Client:
         """Unregister from all connected brokers and close the connections."""
         self.housekeeping.stop(timeout_s)
         timeout_ms = min(HEARTBEAT_TIMEOUT_MS, timeout_s * 1000)
-        goodbyes = [UnregisterClientHeader(self.id, group) for group in self.producer_groups]
-        goodbyes += [
-            UnregisterClientHeader(self.id, consumer_group=data.group_name)
-            for data in self.consumer_data()
-        ]
         answers = [
-            (address, self.remoting.call_async(address, _unregister(header), timeout_ms))
+            (address, self.remoting.call_async(address, unregister_command(header), timeout_ms))
             for address in self.routes.all_addresses(masters_only=False)
             if self.remoting.is_connected(address)
-            for header in goodbyes
+            for header in self.goodbyes()
         ]
         for address, answer in answers:
             try:
@@ -195,7 +248,7 @@ class Client:
     def heartbeat_to(self, address: str) -> None:
         """Send a heartbeat to one broker; a failure is logged. Blocks."""
         try:
-            self.remoting.ask(address, self._heartbeat(), HEARTBEAT_TIMEOUT_MS)
+            self.remoting.ask(address, self.heartbeat_command(), HEARTBEAT_TIMEOUT_MS)
         except ClientClosed:
             return
         except ClientError as error:
@@ -216,32 +269,3 @@ class Client:
         with self._lock:
             self._to_refresh.discard(topic)
         self.routes.refresh((topic,), and_known=False)
-
-    def _heartbeat(self) -> RemotingCommand:
-        data = HeartbeatData(
-            self.id,
-            [ProducerData(group) for group in self.producer_groups],
-            self.consumer_data(),
-        )
-        return RemotingCommand(RequestCode.HEART_BEAT, body=data.encode())
-
-    def _greeting(self, address: str) -> RemotingCommand | None:
-        """Return a heartbeat as first request, without which a broker answers no pulls, or None."""
-        if address in self.namesrvs or not (self.producer_groups or self.consumer_data()):
-            return None
-        return self._heartbeat()
-
-    def _on_request(
-        self, address: str, command: RemotingCommand
-    ) -> RemotingCommand | Answer | None:
-        self.asked_by = address
-        handler = self.serves.get(command.code)
-        if handler is not None:
-            try:
-                return handler(command)
-            except RemoteError as error:
-                log.warning("invalid request rejected", address=address, code=command.code)
-                return command.answer(error.code, remark=error.remark)
-        log.info("unsupported request rejected", address=address, code=command.code)
-        remark = f" request type {command.code} not supported"
-        return command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)

@@ -6,11 +6,9 @@ A request is sent on its caller's thread as far as the socket accepts it. The I/
 
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from errno import EINPROGRESS
 from itertools import islice
-from math import ceil
 from os import strerror
 from selectors import EVENT_READ, EVENT_WRITE
 from socket import (
@@ -27,8 +25,7 @@ from socket import (
 )
 from ssl import SSLContext, SSLError, SSLWantReadError, SSLWantWriteError
 from threading import Lock, Thread
-from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from protocol.command import RemotingCommand
 from protocol.errors import FrameError
@@ -38,7 +35,8 @@ from remoting.address import split_address as host_and_port
 from remoting.tls import reason_of_tls
 from remoting.tls_options import WANTS_TLS
 from remoting.tls_socket import TlsSocket
-from troupemq.client.errors import ClientBusy, ClientError, ConnectionFailed, RequestTimeout
+from troupemq.client.connection.pending import Later, PendingAnswers, Waiting, broken_by
+from troupemq.client.errors import ClientBusy, ClientError, ConnectionFailed
 
 RECEIVE_BYTES = 256 << 10
 
@@ -53,20 +51,6 @@ Beyond it the I/O thread sends many in one call: concurrent calls slow each othe
 
 PARTS_OF_A_SEND_MAX = 256
 
-EXPIRY_STEP_MS = 10
-"""Requests that time out within one step share a timer."""
-
-
-class Waiting(Protocol):
-    """Receiver of an answer, such as a Future; exactly one of its methods is called, once."""
-
-    def set_result(self, answer: RemotingCommand, /) -> object: ...
-
-    def set_exception(self, error: ClientError, /) -> object: ...
-
-
-Answer = Future[RemotingCommand]
-
 
 class ServerConnection:
     """A connection to `address` that opens in the background; it accepts requests at once."""
@@ -76,7 +60,7 @@ class ServerConnection:
         address: str,
         on_command: Callable[["ServerConnection", RemotingCommand], None],
         on_changed: Callable[["ServerConnection"], None],
-        later: Callable[[float, Callable[[], None]], None],
+        later: Later,
         tls: SSLContext | None = None,
     ) -> None:
         """Start to connect. Raises ConnectionFailed.
@@ -93,11 +77,10 @@ class ServerConnection:
         self._on_command = on_command
         self._on_changed = on_changed
         self._later = later
-        self._expiring: dict[int, list[int]] = {}  # step → opaque
         self._frames = CommandStream()
         self._lock = Lock()
-        self._pending: dict[int, Waiting] = {}
-        """Receivers by opaque; removed without the lock: waiting for it tripled answer times."""
+        self._pending = PendingAnswers(address)
+        """Added to with the lock, removed without: waiting for it tripled answer times."""
 
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
@@ -162,16 +145,14 @@ class ServerConnection:
                     " wait for some answers first"
                 )
             if waiting is not None:
-                self._pending[opaque] = waiting
-                new_step = self._expire_with_others(opaque, timeout_ms)
+                new_step = self._pending.add(opaque, waiting, timeout_ms)
             is_first = not self._unsent
             rest = self._send_directly(frame) if is_first else memoryview(frame)
             if rest:
                 self._unsent.append(rest)
                 self._unsent_bytes += len(rest)
         if new_step is not None:
-            due_ms = new_step * EXPIRY_STEP_MS - monotonic() * 1000
-            self._later(due_ms, lambda: self._expire(new_step))
+            self._later(self._pending.due_ms(new_step), lambda: self._expire(new_step))
         if rest and is_first:  # otherwise an earlier call is still pending
             self._on_changed(self)
 
@@ -186,25 +167,10 @@ class ServerConnection:
                 rest = rest[sock.send(rest) :]
         return rest
 
-    def _expire_with_others(self, opaque: int, timeout_ms: float) -> int | None:
-        """Add the request to its expiry step; return the step if it is new."""
-        step = ceil((monotonic() * 1000 + timeout_ms) / EXPIRY_STEP_MS)
-        expiring = self._expiring.get(step)
-        if expiring is not None:
-            expiring.append(opaque)
-            return None
-        self._expiring[step] = [opaque]
-        return step
-
     def _expire(self, step: int) -> None:
-        """Fail the unanswered requests of a step with RequestTimeout."""
         with self._lock:
-            expiring = self._expiring.pop(step)
-        for opaque in expiring:
-            waiting = self._pending.pop(opaque, None)
-            if waiting is not None:
-                state = "did not answer in time" if self.is_open else "could not be reached in time"
-                waiting.set_exception(RequestTimeout(f"{self.address} {state}"))
+            due = self._pending.due(step)
+        self._pending.expire(due, is_open=self.is_open)
 
     # --- the I/O thread
 
@@ -264,8 +230,8 @@ class ServerConnection:
             for command in self._frames.receive(data):
                 if not command.is_response:
                     self._on_command(self, command)
-                elif (waiting := self._pending.pop(command.opaque, None)) is not None:
-                    waiting.set_result(command)
+                else:
+                    self._pending.answered(command)
         except FrameError as error:
             raise ConnectionFailed(f"{self.address} sent a broken frame: {error}") from None
 
@@ -296,13 +262,11 @@ class ServerConnection:
     def fail(self, reason: ClientError) -> None:
         """Close the socket and fail all open requests."""
         with self._lock:
-            self.broken_by = str(reason).removeprefix(f"{self.address}: ")
+            self.broken_by = broken_by(reason, self.address)
             self._unsent.clear()
         if self._has_socket:
             self.socket.close()
-        while self._pending:
-            _, waiting = self._pending.popitem()
-            waiting.set_exception(type(reason)(*reason.args))  # a copy each: notes are added
+        self._pending.fail(reason)
 
     def _lost(self, error: OSError) -> ConnectionFailed:
         text = reason_of_tls(error)

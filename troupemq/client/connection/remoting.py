@@ -19,7 +19,8 @@ from protocol.codes import ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.frame import encode
 from protocol.signature import Credentials
-from troupemq.client.connection.connection import Answer, ServerConnection, Waiting
+from troupemq.client.connection.connection import ServerConnection
+from troupemq.client.connection.pending import Answer, Waiting
 from troupemq.client.errors import BrokerError, ClientClosed, ClientError, ConnectionFailed
 from troupemq.client.log import client_logger
 
@@ -43,7 +44,26 @@ def check_success(answer: RemotingCommand, address: str) -> RemotingCommand:
     return answer
 
 
-class Remoting:
+class Framing:
+    """Frames of a client's requests: numbered, and signed with its account."""
+
+    def __init__(self, credentials: Credentials | None) -> None:
+        self._credentials = credentials
+        self._opaque = count(1)
+        self.check_address: Callable[[str], None] = lambda address: None
+        """Check before each request is signed; raises ClientError to keep it from that server."""
+
+    def framed(self, command: RemotingCommand, address: str = "") -> bytes:
+        """Return the frame of a request to `address`, numbered and signed. Raises ClientError."""
+        if address:
+            self.check_address(address)
+        command.opaque = next(self._opaque) & OPAQUE_MASK
+        if self._credentials is not None:
+            self._credentials.sign(command, time_ns() // 1_000_000)
+        return encode(command)
+
+
+class Remoting(Framing):
     """All connections of a client; its I/O thread starts with the first call."""
 
     def __init__(
@@ -54,16 +74,12 @@ class Remoting:
         tls: SSLContext | None = None,
     ) -> None:
         """Open nothing yet. With `credentials` every request is signed."""
+        super().__init__(credentials)
         self._on_request = on_request
-        self._credentials = credentials
         self._tls = tls
         self._greeting = greeting
-        self.check_address: Callable[[str], None] = lambda address: None
-        """Check before each request is signed; raises ClientError to keep it from that server."""
-
         self._connections: dict[str, ServerConnection] = {}
         self._lock = Lock()
-        self._opaque = count(1)
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self._changed: deque[ServerConnection] = deque()
@@ -98,26 +114,17 @@ class Remoting:
         self, waiting: Waiting, address: str, command: RemotingCommand, timeout_ms: float
     ) -> None:
         """Send a request; call `waiting` on the I/O thread, or at once for an immediate error."""
-        command.opaque = next(self._opaque) & OPAQUE_MASK
         try:
-            self.check_address(address)
-            frame = self._signed(command)
+            frame = self.framed(command, address)
             self._connection(address).submit(frame, command.opaque, waiting, timeout_ms)
         except ClientError as error:
             waiting.set_exception(error)
 
     def oneway(self, address: str, command: RemotingCommand) -> None:
         """Send a request without an answer. Raises ClientError if nothing was sent."""
-        self.check_address(address)
-        command.opaque = next(self._opaque) & OPAQUE_MASK
         command.flag |= ONEWAY_FLAG
-        self._connection(address).submit(self._signed(command), command.opaque, None)
-
-    def _signed(self, command: RemotingCommand) -> bytes:
-        """Return the frame, with a new signature for each sending."""
-        if self._credentials is not None:
-            self._credentials.sign(command, time_ns() // 1_000_000)
-        return encode(command)
+        frame = self.framed(command, address)
+        self._connection(address).submit(frame, command.opaque, None)
 
     def runs_on_this_thread(self) -> bool:
         """Return whether the caller is on the I/O thread, which must not wait for an answer."""
@@ -195,8 +202,7 @@ class Remoting:
 
     def _greet(self, connection: ServerConnection, greeting: RemotingCommand) -> None:
         """Send the greeting one way: if it fails, the next heartbeat makes up for it."""
-        greeting.opaque = next(self._opaque) & OPAQUE_MASK
-        connection.submit(self._signed(greeting), greeting.opaque, None)
+        connection.submit(self.framed(greeting), greeting.opaque, None)
 
     def _look_again(self, connection: ServerConnection) -> None:
         self._changed.append(connection)

@@ -16,6 +16,7 @@ from protocol.bodies import (
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.namesrv import GetRouteInfoHeader
+from troupemq.client.connection.calls import Call, Flow, Value, drive
 from troupemq.client.connection.connection import split_address
 from troupemq.client.connection.remoting import Remoting
 from troupemq.client.errors import (
@@ -141,29 +142,34 @@ def _is_of_broker(refusal: BrokerError, asked: int) -> bool:
     return asked in NAMESRV_CODES and refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
-class Routes:
-    """Routes of all topics that this client uses. For any thread; look-ups block."""
+def writable(topic: str, route: Route) -> Route:
+    """Return the route. Raises RouteNotFound if no queue of it takes messages."""
+    if not route.publish_queues:
+        raise RouteNotFound(f"no broker takes messages for {topic}")
+    return route
 
-    def __init__(
-        self, remoting: Remoting, namesrvs: Sequence[str], named_by: str = "as asked for"
-    ) -> None:
+
+class RouteCache:
+    """Routes of all topics that a client uses, and the flows that look them up."""
+
+    def __init__(self, namesrvs: Sequence[str], named_by: str = "as asked for") -> None:
         """Keep the name servers; `named_by` says in errors where their addresses come from."""
-        self._remoting = remoting
         self.namesrvs = tuple(namesrvs)
         self._named_by = named_by
         self._current = 0
         self._routes: dict[str, Route] = {}
         self._addresses: dict[str, Mapping[int, str]] = {}
-        self._lock = Lock()
 
-    def ask_namesrv(self, command: RemotingCommand) -> RemotingCommand:
+    # --- flows
+
+    def asking_namesrv(self, command: RemotingCommand) -> Flow[RemotingCommand]:
         """Return a success from the last good name server, else the next. Raises ClientError."""
         error: ClientError | None = None
         failures: dict[str, str] = {}
         for turn in range(len(self.namesrvs)):
             index = (self._current + turn) % len(self.namesrvs)
             try:
-                answer = self._remoting.ask(self.namesrvs[index], command, LOOK_UP_TIMEOUT_MS)
+                answer = yield Call(self.namesrvs[index], command, LOOK_UP_TIMEOUT_MS)
             except BrokerError as refusal:
                 if not _is_of_broker(refusal, command.code):
                     raise
@@ -182,60 +188,33 @@ class Routes:
             raise error
         raise type(error)(self.no_answer(failures)) from None
 
-    def no_answer(self, failures: Mapping[str, str] | str) -> str:
-        """Return an error text: the name servers, their failures, their source, and advice."""
-        if isinstance(failures, str):
-            failures = {address: failures for address in self.namesrvs}
-        said = "; ".join(f"{each}: {why}" for each, why in failures.items())
-        return f"no name server answers: {said} ({self._named_by}; {START_ONE})"
-
-    def publish_route(self, topic: str) -> Route:
-        """Return the route for sends; for a missing topic, that of the default topic.
-
-        Raises RouteNotFound, or another ClientError if no name server answers.
-        """
-        route = self._routes.get(topic)
-        if route is None or not route.publish_queues:
-            route = self.look_up(topic, or_default=True)
-        if not route.publish_queues:
-            raise RouteNotFound(f"no broker takes messages for {topic}")
+    def looking_up(self, topic: str, *, or_default: bool = False) -> Flow[Route]:
+        """Ask a name server. Raises RouteNotFound and other ClientErrors, keeping the old route."""
+        try:
+            route = route_of(topic, (yield from self._fetching(topic)))
+        except RouteNotFound as error:
+            if not or_default:
+                raise
+            data = yield from self._fetching_default(error)
+            route = route_of(topic, data, DEFAULT_TOPIC_QUEUE_COUNT)
+        if self._routes.get(topic) != route:
+            log.debug("route changed", topic=topic, queues=len(route.publish_queues))
+        self._routes[topic] = route
+        self._addresses = {**self._addresses, **route.addresses}
         return route
 
-    def known(self, topic: str) -> Route | None:
-        """Return the cached route of `topic`, or None."""
-        return self._routes.get(topic)
-
-    def get(self, topic: str) -> Route:
-        """Return the cached route of `topic`, else look it up. Raises as `look_up`."""
-        return self._routes.get(topic) or self.look_up(topic)
-
-    def look_up(self, topic: str, *, or_default: bool = False) -> Route:
-        """Ask a name server. Raises RouteNotFound and other ClientErrors, keeping the old route."""
-        with self._lock:
-            try:
-                route = route_of(topic, self._fetch(topic))
-            except RouteNotFound as error:
-                if not or_default:
-                    raise
-                route = route_of(topic, self._default(error), DEFAULT_TOPIC_QUEUE_COUNT)
-            if self._routes.get(topic) != route:
-                log.debug("route changed", topic=topic, queues=len(route.publish_queues))
-            self._routes[topic] = route
-            self._addresses = {**self._addresses, **route.addresses}
-            return route
-
-    def _default(self, unknown: RouteNotFound) -> TopicRouteData:
+    def _fetching_default(self, unknown: RouteNotFound) -> Flow[TopicRouteData]:
         """Return the default topic's route; without one no broker would create the topic."""
         try:
-            return self._fetch(DEFAULT_TOPIC)
+            return (yield from self._fetching(DEFAULT_TOPIC))
         except RouteNotFound:
             raise RouteNotFound(f"{unknown}, and no broker would create it") from None
 
-    def _fetch(self, topic: str) -> TopicRouteData:
+    def _fetching(self, topic: str) -> Flow[TopicRouteData]:
         header = GetRouteInfoHeader(topic)
         command = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, header.encode())
         try:
-            answer = self.ask_namesrv(command)
+            answer = yield from self.asking_namesrv(command)
         except BrokerError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 raise RouteNotFound(f"the name server does not know the topic {topic}") from None
@@ -244,20 +223,38 @@ class Routes:
             raise RouteNotFound(f"the name server sent an empty route of {topic}")
         return understood(TopicRouteData.decode, answer.body)
 
-    def refresh(self, topics: Iterable[str], *, and_known: bool = True) -> None:
-        """Look up these topics and all known ones; keep the old route where that fails."""
-        for topic in {*topics, *(self._routes if and_known else ())}:
-            old = self._routes.get(topic)
-            try:
-                self.look_up(topic, or_default=old is not None and old.stands_in)
-            except RouteNotFound:
-                log.debug("topic route not found", topic=topic)
-            except ClientError as error:
-                log.warning("route refresh failed", topic=topic, error=str(error))
-                return  # no name server answers: the next topic would fail as well
-        with self._lock:  # forget brokers without a topic: they get no more heartbeats
-            named = {name for route in self._routes.values() for name in route.addresses}
-            self._addresses = {name: self._addresses[name] for name in named}
+    def listing_brokers(self) -> Flow[list[BrokerData]]:
+        """Return all brokers that a name server lists. Raises ClientError."""
+        command = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
+        answer = yield from self.asking_namesrv(command)
+        return [*understood(ClusterInfo.decode, answer.body).broker_addr_table.values()]
+
+    # --- what is known
+
+    def to_refresh(
+        self, topics: Iterable[str], *, and_known: bool = True
+    ) -> list[tuple[str, bool]]:
+        """Return these topics and all known ones, each with whether the default topic may do."""
+        return [
+            (topic, topic in self._routes and self._routes[topic].stands_in)
+            for topic in {*topics, *(self._routes if and_known else ())}
+        ]
+
+    def forget_unused_brokers(self) -> None:
+        """Forget brokers without a topic: they get no more heartbeats."""
+        named = {name for route in self._routes.values() for name in route.addresses}
+        self._addresses = {name: self._addresses[name] for name in named}
+
+    def no_answer(self, failures: Mapping[str, str] | str) -> str:
+        """Return an error text: the name servers, their failures, their source, and advice."""
+        if isinstance(failures, str):
+            failures = {address: failures for address in self.namesrvs}
+        said = "; ".join(f"{each}: {why}" for each, why in failures.items())
+        return f"no name server answers: {said} ({self._named_by}; {START_ONE})"
+
+    def known(self, topic: str) -> Route | None:
+        """Return the cached route of `topic`, or None."""
+        return self._routes.get(topic)
 
     def name_of(self, address: str) -> str:
         """Return the name of the broker at `address`, or the address if it is unknown."""
@@ -293,10 +290,60 @@ class Routes:
             }
         )
 
+
+class Routes(RouteCache):
+    """A route table for any thread; look-ups block."""
+
+    def __init__(
+        self, remoting: Remoting, namesrvs: Sequence[str], named_by: str = "as asked for"
+    ) -> None:
+        super().__init__(namesrvs, named_by)
+        self._remoting = remoting
+        self._lock = Lock()
+
+    def _driven(self, flow: Flow[Value]) -> Value:
+        ask = self._remoting.ask
+        return drive(flow, lambda call: ask(call.address, call.command, call.timeout_ms))
+
+    def ask_namesrv(self, command: RemotingCommand) -> RemotingCommand:
+        """Return a success from the last good name server, else the next. Raises ClientError."""
+        return self._driven(self.asking_namesrv(command))
+
+    def publish_route(self, topic: str) -> Route:
+        """Return the route for sends; for a missing topic, that of the default topic.
+
+        Raises RouteNotFound, or another ClientError if no name server answers.
+        """
+        route = self._routes.get(topic)
+        if route is None or not route.publish_queues:
+            route = self.look_up(topic, or_default=True)
+        return writable(topic, route)
+
+    def get(self, topic: str) -> Route:
+        """Return the cached route of `topic`, else look it up. Raises as `look_up`."""
+        return self._routes.get(topic) or self.look_up(topic)
+
+    def look_up(self, topic: str, *, or_default: bool = False) -> Route:
+        """Ask a name server. Raises RouteNotFound and other ClientErrors, keeping the old route."""
+        with self._lock:
+            return self._driven(self.looking_up(topic, or_default=or_default))
+
+    def refresh(self, topics: Iterable[str], *, and_known: bool = True) -> None:
+        """Look up these topics and all known ones; keep the old route where that fails."""
+        for topic, or_default in self.to_refresh(topics, and_known=and_known):
+            try:
+                self.look_up(topic, or_default=or_default)
+            except RouteNotFound:
+                log.debug("topic route not found", topic=topic)
+            except ClientError as error:
+                log.warning("route refresh failed", topic=topic, error=str(error))
+                return  # no name server answers: the next topic would fail as well
+        with self._lock:
+            self.forget_unused_brokers()
+
     def listed_brokers(self) -> list[BrokerData]:
         """Return all brokers that a name server lists. Raises ClientError."""
-        answer = self.ask_namesrv(RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO))
-        return [*understood(ClusterInfo.decode, answer.body).broker_addr_table.values()]
+        return self._driven(self.listing_brokers())
 
     def masters_of_cluster(self, cluster: str | None) -> dict[str, str]:
         """Return name → address of a cluster's masters, or of all. Raises ClientError."""

@@ -18,7 +18,7 @@ from protocol.headers.offset import (
 )
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.connection.client import Client, now_ms
-from troupemq.client.connection.connection import Answer
+from troupemq.client.connection.pending import Answer
 from troupemq.client.connection.remoting import check_success
 from troupemq.client.errors import ArgumentIllegal, BrokerError, ClientError, understood
 from troupemq.client.log import client_logger

@@ -31,7 +31,7 @@ from protocol.headers.client import (
 )
 from protocol.message import RecordError, decode_records
 from troupemq.client.connection.client import Client, RequestHandler
-from troupemq.client.connection.connection import Answer
+from troupemq.client.connection.pending import Answer
 from troupemq.client.consuming.consume import Consuming
 from troupemq.client.consuming.listener import Outcome
 from troupemq.client.consuming.rebalance import Rebalancing

@@ -16,7 +16,7 @@ from troupemq.client.arguments import (
 from troupemq.client.callbacks import ResultFuture, runs_event_loop
 from troupemq.client.connection.client import next_message_id
 from troupemq.client.connection.lifecycle import ClientMember, seconds_to
-from troupemq.client.errors import ClientBusy, ClientError, MessageIllegal
+from troupemq.client.errors import ClientBusy, ClientError
 from troupemq.client.message import (
     Message,
     MessageQueue,
@@ -27,27 +27,22 @@ from troupemq.client.message import (
 )
 from troupemq.client.producing.batches import batch_parcel, check_messages, split_batch
 from troupemq.client.producing.lanes import Lanes
+from troupemq.client.producing.making import LONG_BODY_BYTES, SendMaker
 from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.queue_choice import (
     QueueChoice,
     RoundRobin,
     always,
     check_choice,
-    may_choose,
 )
 from troupemq.client.producing.request_reply import Requests, request_of
 from troupemq.client.producing.sending import (
     EncodedMessage,
     Sender,
-    Sending,
     chosen,
-    parcel_of,
 )
 from troupemq.client.producing.trace import Tracing
 from troupemq.client.spans import spans_of
-
-LONG_BODY_BYTES = 64 << 10
-"""Body size from which compression, 2 ms or more, leaves an asynchronous caller's thread."""
 
 
 class InFlight:
@@ -107,7 +102,7 @@ class InFlight:
 
 
 @partial(names_checked, settings=ProducerSettings)
-class Producer(ClientMember):
+class Producer(SendMaker, ClientMember):
     """Sends messages; for any thread. Call `start` and `stop`, or use it in a `with` block.
 
         with Producer("orders", namesrv="127.0.0.1:9876") as producer:
@@ -361,29 +356,10 @@ class Producer(ClientMember):
         compresses: bool,
         may_wait: Callable[[], bool],
     ) -> Future[SendResult]:
-        settings = self.settings
-        check_timeout(timeout_ms)
-        if timeout_ms is None:
-            timeout_ms = settings.send_timeout_ms
-        if queue is not None:
-            choose = always(queue)
-        elif choose is not None and not may_choose(choose):
-            check_choice(choose)
         result: Future[SendResult] = ResultFuture()
         result.set_running_or_notify_cancel()
-        sending = Sending(
-            self._carrier,
-            parcel,
-            message,
-            choose or self._choose,
-            1 + settings.retries if choose is None else 1,
-            monotonic() + timeout_ms / 1000,
-            settings.try_timeout_ms,
-            settings.retried_codes,
-            settings.retry_another_broker_when_not_ok,
-            result,
-            timeout_ms,
-            compresses,
+        sending = self._sending(
+            self._carrier, parcel, message, timeout_ms, queue, choose, result, compresses=compresses
         )
         size = parcel.size_bytes
         try:
@@ -408,24 +384,5 @@ class Producer(ClientMember):
             return lambda: wanted and not self._client.remoting.runs_on_this_thread()
         return lambda: not (self._client.remoting.runs_on_this_thread() or runs_event_loop())
 
-    def _check_message(self, message: Message) -> None:
-        check_instance(message, Message, "what is sent is a Message")
-        check_sendable(message.topic)
-        self._check_size(message.body)
-
-    def _parcel(self, message: Message) -> EncodedMessage:
-        self._check_message(message)
-        return parcel_of(message, self._next_id())
-
-    def _compressed_parcel(self, message: Message) -> EncodedMessage:
-        parcel = self._parcel(message)
-        is_long = len(parcel.body) >= self.settings.compress_over_bytes
-        return parcel.compressed() if is_long else parcel
-
     def _next_id(self) -> str:
         return next_message_id(self._client.ip)
-
-    def _check_size(self, body: bytes) -> None:
-        limit = self.settings.max_message_bytes
-        if len(body) > limit:
-            raise MessageIllegal(f"the message body size over max value, MAX: {limit}")

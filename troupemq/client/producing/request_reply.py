@@ -9,13 +9,15 @@ Source: client/producer/RequestFutureHolder.java, client/utils/MessageUtil.java,
 client/impl/ClientRemotingProcessor.java.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from threading import Lock
 from time import monotonic
 from types import MappingProxyType
+from typing import Protocol
 from uuid import uuid4
 
 from protocol.codes import RequestCode
@@ -34,7 +36,8 @@ from protocol.properties import (
 from protocol.topic_names import REPLY_TOPIC_SUFFIX
 from troupemq.client.arguments import check_instance
 from troupemq.client.callbacks import ResultFuture
-from troupemq.client.connection.client import Client, now_ms
+from troupemq.client.connection.client import Client, RequestHandler, now_ms
+from troupemq.client.connection.route import RouteCache
 from troupemq.client.connection.task_thread import Task
 from troupemq.client.errors import (
     ClientClosed,
@@ -85,78 +88,67 @@ def create_reply_message(request: MessageView, body: bytes) -> Message:
 
 @dataclass(slots=True, eq=False)
 class _Expected:
-    reply: Future[MessageView]
+    reply: "ReplyTo"
     is_sent: bool = False
 
 
-class Requests:
-    """Open requests of one producer; for any thread."""
+class ReplyTo(Protocol):
+    """Future of a reply, of a thread or of an event loop."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def set_result(self, reply: MessageView, /) -> object: ...
+
+    def set_exception(self, error: ClientError, /) -> object: ...
+
+
+class ReplyClient(Protocol):
+    """The parts of a client that replies need; none of them blocks."""
+
+    serves: dict[int, RequestHandler]
+    asked_by: str
+
+    @property
+    def routes(self) -> RouteCache: ...
+
+    @property
+    def remoting(self) -> "ReplyRemoting": ...
+
+
+class ReplyRemoting(Protocol):
+    def is_connected(self, address: str) -> bool: ...
+
+    def later(self, delay_ms: float, task: Callable[[], None]) -> None: ...
+
+
+class ReplyTable:
+    """Open requests of one producer; for any thread. Nothing blocks."""
+
+    def __init__(self, client: ReplyClient) -> None:
+        self._known_to = client
         self._expected: dict[str, _Expected] = {}
         self._tried_s: dict[str, float] = {}
         self._asked_clusters: set[str] = set()
         self._lock = Lock()
         client.serves[RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT] = self._reply_came
 
-    def ask(
-        self,
-        request: Message,
-        timeout_ms: float,
-        send: Callable[[], Future[SendResult]],
-        run: Callable[[Task], None],
-    ) -> Future[MessageView]:
-        """Send a request with `send` and return a future; `run` runs blocking steps elsewhere."""
-        reply = self._expect(request, timeout_ms)
+    # --- the brokers that may push a reply
 
-        def begin() -> None:
-            try:
-                sent = send()
-            except ClientError as error:
-                self._failed(request, error)
-            else:
-                sent.add_done_callback(lambda done: self._sent(request, done))
-
-        def meet_and_begin() -> None:
-            try:
-                self._meet_brokers(request.topic)
-            except ClientError as error:
-                self._failed(request, error)
-            else:
-                context.run(begin)
-
-        if self._has_met_brokers(request.topic):
-            begin()
-        else:
-            context = copy_context()  # keeps the caller's span on the other thread
-            run(meet_and_begin)
-        return reply
-
-    def _has_met_brokers(self, topic: str) -> bool:
-        """Return whether `_meet_brokers` would do nothing."""
-        route = self._client.routes.known(topic)
-        if route is None or not route.publish_queues or route.clusters - self._asked_clusters:
-            return False
-        addresses = self._client.routes.all_addresses(masters_only=True)
-        is_connected = self._client.remoting.is_connected
-        return all(is_connected(each) or not self._is_due(each) for each in addresses)
-
-    def _meet_brokers(self, topic: str) -> None:
-        """Send a heartbeat to each broker that may push the reply. Blocks; raises ClientError."""
-        routes = self._client.routes
-        clusters = routes.publish_route(topic).clusters
+    def topics_to_ask(self, clusters: AbstractSet[str]) -> list[str]:
+        """Return the reply topics of clusters that were never asked for; their routes are next."""
         with self._lock:
             new = clusters - self._asked_clusters
             self._asked_clusters |= clusters
-        for cluster in new:
-            try:
-                routes.look_up(cluster + REPLY_TOPIC_SUFFIX)
-            except RouteNotFound:
-                log.debug("reply topic not found", cluster=cluster)
-        for address in routes.all_addresses(masters_only=True):
-            if not self._client.remoting.is_connected(address) and self._may_try(address):
-                self._client.heartbeat_to(address)
+        return [cluster + REPLY_TOPIC_SUFFIX for cluster in sorted(new)]
+
+    def not_asked(self, topic: str, error: ClientError) -> None:
+        """Pass over a missing reply topic. Raises any other error."""
+        if not isinstance(error, RouteNotFound):
+            raise error
+        log.debug("reply topic not found", topic=topic)
+
+    def unknown_brokers(self, addresses: Sequence[str]) -> list[str]:
+        """Return the brokers to send a heartbeat to, and note that they get one."""
+        is_connected = self._known_to.remoting.is_connected
+        return [each for each in addresses if not is_connected(each) and self._may_try(each)]
 
     def _is_due(self, address: str) -> bool:
         return monotonic() - self._tried_s.get(address, -MEET_AGAIN_S) >= MEET_AGAIN_S
@@ -168,30 +160,32 @@ class Requests:
                 self._tried_s[address] = monotonic()
             return may
 
-    def _expect(self, request: Message, timeout_ms: float) -> Future[MessageView]:
-        """Register a request until its timeout; return a future of its reply."""
-        correlation_id = request.system_properties[CORRELATION_ID]
-        reply: Future[MessageView] = ResultFuture()
-        reply.set_running_or_notify_cancel()
-        self._expected[correlation_id] = _Expected(reply)
-        self._client.remoting.later(timeout_ms, lambda: self._expire(correlation_id, timeout_ms))
-        return reply
+    # --- requests
 
-    def _failed(self, request: Message, error: ClientError) -> None:
+    def expect(self, request: Message, timeout_ms: float, reply: ReplyTo) -> None:
+        """Register a request until its timeout."""
+        correlation_id = request.system_properties[CORRELATION_ID]
+        self._expected[correlation_id] = _Expected(reply)
+        self._known_to.remoting.later(timeout_ms, lambda: self._expire(correlation_id, timeout_ms))
+
+    def forget(self, request: Message) -> None:
+        """Drop a request that nothing waits for any more."""
+        self._expected.pop(request.system_properties[CORRELATION_ID], None)
+
+    def failed(self, request: Message, error: ClientError) -> None:
         expected = self._expected.pop(request.system_properties[CORRELATION_ID], None)
         if expected is not None:
             expected.reply.set_exception(error)
 
-    def _sent(self, request: Message, done: Future[SendResult]) -> None:
+    def sent(self, request: Message, done: "DoneSend") -> None:
         """Record that a request was stored, or fail it with the error of its send."""
-        correlation_id = request.system_properties[CORRELATION_ID]
+        if done.cancelled():
+            return
         error = done.exception()
-        if error is None:
-            expected = self._expected.get(correlation_id)
-            if expected is not None:
-                expected.is_sent = True
-        elif (expected := self._expected.pop(correlation_id, None)) is not None:
-            expected.reply.set_exception(error)
+        if isinstance(error, ClientError):
+            self.failed(request, error)
+        elif expected := self._expected.get(request.system_properties[CORRELATION_ID]):
+            expected.is_sent = True
 
     def _expire(self, correlation_id: str, timeout_ms: float) -> None:
         expected = self._expected.pop(correlation_id, None)
@@ -216,7 +210,7 @@ class Requests:
         if expected is None:
             log.warning("unexpected reply ignored", host=header.born_host, topic=header.topic)
         else:
-            broker_name = self._client.routes.name_of(self._client.asked_by)
+            broker_name = self._known_to.routes.name_of(self._known_to.asked_by)
             queue = MessageQueue(header.topic, broker_name, header.queue_id)
             body = bytes(command.body or b"")
             expected.reply.set_result(_view_of(header, properties, body, queue))
@@ -245,3 +239,74 @@ def _view_of(
         stored_bytes=len(body),
         sys_flag=header.sys_flag,
     )
+
+
+class DoneSend(Protocol):
+    """Future of a send that is done."""
+
+    def cancelled(self) -> bool: ...
+
+    def exception(self) -> BaseException | None: ...
+
+
+class Requests(ReplyTable):
+    """Open requests of a threaded producer; for any thread."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
+        self._client = client
+
+    def ask(
+        self,
+        request: Message,
+        timeout_ms: float,
+        send: Callable[[], Future[SendResult]],
+        run: Callable[[Task], None],
+    ) -> Future[MessageView]:
+        """Send a request with `send` and return a future; `run` runs blocking steps elsewhere."""
+        reply: Future[MessageView] = ResultFuture()
+        reply.set_running_or_notify_cancel()
+        self.expect(request, timeout_ms, reply)
+
+        def begin() -> None:
+            try:
+                sent = send()
+            except ClientError as error:
+                self.failed(request, error)
+            else:
+                sent.add_done_callback(lambda done: self.sent(request, done))
+
+        def meet_and_begin() -> None:
+            try:
+                self._meet_brokers(request.topic)
+            except ClientError as error:
+                self.failed(request, error)
+            else:
+                context.run(begin)
+
+        if self._has_met_brokers(request.topic):
+            begin()
+        else:
+            context = copy_context()  # keeps the caller's span on the other thread
+            run(meet_and_begin)
+        return reply
+
+    def _has_met_brokers(self, topic: str) -> bool:
+        """Return whether `_meet_brokers` would do nothing."""
+        route = self._client.routes.known(topic)
+        if route is None or not route.publish_queues or route.clusters - self._asked_clusters:
+            return False
+        addresses = self._client.routes.all_addresses(masters_only=True)
+        is_connected = self._client.remoting.is_connected
+        return all(is_connected(each) or not self._is_due(each) for each in addresses)
+
+    def _meet_brokers(self, topic: str) -> None:
+        """Send a heartbeat to each broker that may push the reply. Blocks; raises ClientError."""
+        routes = self._client.routes
+        for name in self.topics_to_ask(routes.publish_route(topic).clusters):
+            try:
+                routes.look_up(name)
+            except ClientError as error:
+                self.not_asked(name, error)
+        for address in self.unknown_brokers(routes.all_addresses(masters_only=True)):
+            self._client.heartbeat_to(address)

@@ -1,9 +1,9 @@
 """One in-flight send: its retries, its deadline and its result."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import Any, Protocol
 
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -17,8 +17,13 @@ from protocol.headers.send import (
 from protocol.properties import MSG_TYPE, TRAN_MSG
 from protocol.sysflag import TRANSACTION_PREPARED
 from troupemq.client.callbacks import unknown_result
-from troupemq.client.connection.client import Client, now_ms
-from troupemq.client.connection.route import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUE_COUNT
+from troupemq.client.connection.client import now_ms
+from troupemq.client.connection.pending import Waiting
+from troupemq.client.connection.route import (
+    DEFAULT_TOPIC,
+    DEFAULT_TOPIC_QUEUE_COUNT,
+    RouteCache,
+)
 from troupemq.client.errors import (
     BrokerError,
     ClientError,
@@ -72,6 +77,16 @@ SECONDS_PERHAPS_MS = 60
 
 REPLY = "reply"
 """MSG_TYPE of a reply."""
+
+
+class SendResultFuture(Protocol):
+    """Receiver of a send's result: a future of a thread or of an event loop."""
+
+    def set_result(self, result: SendResult, /) -> None: ...
+
+    def set_exception(self, error: ClientError, /) -> None: ...
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> None: ...
 
 
 @dataclass(slots=True)
@@ -131,10 +146,32 @@ def parcel_of(message: Message, message_id: str) -> EncodedMessage:
     return parcel
 
 
+class SendingClient(Protocol):
+    """The parts of a client that a send uses; none of them blocks."""
+
+    @property
+    def routes(self) -> RouteCache: ...
+
+    @property
+    def remoting(self) -> "SendingRemoting": ...
+
+    def refresh_soon(self, topic: str) -> None: ...
+
+
+class SendingRemoting(Protocol):
+    def call_for(
+        self, waiting: Waiting, address: str, command: RemotingCommand, timeout_ms: float
+    ) -> None: ...
+
+    def oneway(self, address: str, command: RemotingCommand) -> None: ...
+
+    def later(self, delay_ms: float, task: Callable[[], None]) -> None: ...
+
+
 class Sender:
     """Sends the requests of one producer to its brokers."""
 
-    def __init__(self, client: Client, producer_group: str) -> None:
+    def __init__(self, client: SendingClient, producer_group: str) -> None:
         self._client = client
         self._group = producer_group
 
@@ -206,7 +243,7 @@ class Sending:
     try_timeout_ms: float | None
     retried_codes: frozenset[int]
     not_ok_is_tried_again: bool
-    result: Future[SendResult]
+    result: SendResultFuture
     timeout_ms: float
     """Timeout of all tries, as the caller passed it."""
 

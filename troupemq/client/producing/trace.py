@@ -14,11 +14,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from threading import Lock
 from time import monotonic
+from typing import Any, Protocol
 
 from protocol.codes import RequestCode
 from protocol.properties import KEY_SEPARATOR
 from protocol.topic_names import TRACE_TOPIC
-from troupemq.client.connection.client import Client, now_ms
+from troupemq.client.connection.client import now_ms
+from troupemq.client.connection.route import RouteCache
+from troupemq.client.connection.task_thread import Tasks
 from troupemq.client.errors import ClientError
 from troupemq.client.log import client_logger
 from troupemq.client.message import DEFAULT_REGION, Message, MessageView, SendResult, SendStatus
@@ -35,11 +38,27 @@ NORMAL_MESSAGE, HALF_MESSAGE, COMMIT_MESSAGE, DELAYED_MESSAGE = range(4)
 _FIELD_END, _RECORD_END = "\x01", "\x02"
 
 
+class TraceSent(Protocol):
+    """Future of a message of traces."""
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> object: ...
+
+
+class TracedClient(Protocol):
+    """The parts of a client that traces need."""
+
+    @property
+    def routes(self) -> RouteCache: ...
+
+    @property
+    def housekeeping(self) -> Tasks: ...
+
+
 class Tracing:
     """Collects and sends the traces of one producer; a loss is only logged. For any thread."""
 
     def __init__(
-        self, client: Client, producer_group: str, send: Callable[[Message], Future[SendResult]]
+        self, client: "TracedClient", producer_group: str, send: Callable[[Message], "TraceSent"]
     ) -> None:
         self._client = client
         self._group = producer_group
@@ -63,7 +82,7 @@ class Tracing:
             sending.result.add_done_callback(lambda done: self._sent(sending, begun_ms, done))
 
     def _sent(self, sending: Sending, begun_ms: int, done: Future[SendResult]) -> None:
-        if done.exception() is not None or not done.result().trace_on:
+        if done.cancelled() or done.exception() is not None or not done.result().trace_on:
             return
         result, message = done.result(), sending.message
         is_batch = sending.parcel.code == RequestCode.SEND_BATCH_MESSAGE
@@ -143,7 +162,7 @@ class Tracing:
 
 
 def _told(done: Future[SendResult]) -> None:
-    error = done.exception()
+    error = None if done.cancelled() else done.exception()
     if error is not None:
         log.warning("traces lost", error=str(error))
 

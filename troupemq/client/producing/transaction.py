@@ -169,29 +169,15 @@ class TransactionProducer(Producer):
         is not OK, it is rolled back without calling `execute`. `check_after_s` is the time before
         the first check-back. [default: the broker's transactionTimeOut]
         """
-        check_instance(message, Message, "what is sent is a Message")
         check_callback(execute, "execute", "message", "transaction_id")
-        if message.delay_level:
-            raise MessageIllegal("a message of a transaction cannot be delayed")
-        system = {**message.system_properties, TRAN_MSG: "true", PGROUP: self.group}
-        if check_after_s is not None:
-            check_integer(check_after_s, 0, MS_MAX, "check_after_s")
-            system[CHECK_IMMUNITY_TIME_IN_SECONDS] = str(check_after_s)
-        half = self.send(replace(message, system_properties=system), timeout_ms, queue=queue)
+        prepared = half_of(message, self.group, check_after_s)
+        half = self.send(prepared, timeout_ms, queue=queue)
         state, error = TransactionState.ROLLBACK, None
         if half.status is SendStatus.OK:
             state, error = self._call(
                 "execute", lambda: execute(message, half.message_id), half.message_id
             )
-        _, offset = parse_message_id(half.offset_message_id)
-        header = EndTransactionHeader(
-            producer_group=self.group,
-            tran_state_table_offset=half.queue_offset,
-            commit_log_offset=offset,
-            commit_or_rollback=_VERDICTS[state],
-            msg_id=half.message_id,
-            broker_name=half.queue.broker_name,
-        )
+        header = end_of(self.group, half, state)
         remark = f"executeLocalTransactionBranch exception: {error!r}" if error else None
         told = self._tell(header, state, remark)
         if self._tracing is not None:
@@ -203,21 +189,9 @@ class TransactionProducer(Producer):
         self, what: str, decide: Callable[[], TransactionState | None], message_id: str
     ) -> tuple[TransactionState, Exception | None]:
         try:
-            state = decide()
-            if state is None:
-                return TransactionState.UNKNOWN, None
-            if not isinstance(state, TransactionState):
-                raise unknown_result(state, what, "it returns a TransactionState, or None: UNKNOWN")
-            return state, None
+            return decided(decide(), what), None
         except Exception as error:  # an application error: its progress is unknown
-            log.error(
-                "transaction undecided",
-                group=self.group,
-                message_id=message_id,
-                error=f"{type(error).__name__}: {error}",
-                next_try="at the broker's next check-back",
-                exc_info=not isinstance(error, ResultUnknown),
-            )
+            log_undecided(self.group, message_id, error)
             return TransactionState.UNKNOWN, error
 
     def _tell(
@@ -261,10 +235,8 @@ class TransactionProducer(Producer):
         if not self.is_running:
             return  # the broker checks back with another producer
         try:
-            view = _half_message(body, self._client.routes.name_of(address))
-            if view.properties.get(PGROUP) != self.group:
-                group = view.properties.get(PGROUP)
-                log.warning("check-back of another group ignored", group=group)
+            view = checked_half(body, self._client.routes.name_of(address), self.group)
+            if view is None:
                 return
             self._decide(header, view, address)
         except ClientError as error:
@@ -273,16 +245,7 @@ class TransactionProducer(Producer):
 
     def _decide(self, header: CheckTransactionStateHeader, view: MessageView, address: str) -> None:
         state, error = self._call("check", lambda: self._check_state(view), view.message_id)
-        answer = EndTransactionHeader(
-            producer_group=self.group,
-            tran_state_table_offset=header.tran_state_table_offset,
-            commit_log_offset=header.commit_log_offset,
-            commit_or_rollback=_VERDICTS[state],
-            msg_id=view.message_id,
-            from_transaction_check=True,
-            transaction_id=header.transaction_id,
-            broker_name=header.broker_name,
-        )
+        answer = answer_of(self.group, header, view, state)
         remark = f"checkLocalTransactionState Exception: {error!r}" if error else None
         command = RemotingCommand(RequestCode.END_TRANSACTION, answer.encode(), remark=remark)
         self._client.remoting.oneway(address, command)
@@ -290,10 +253,78 @@ class TransactionProducer(Producer):
             self._tracing.transaction_ended(view, view.message_id, address, state.value, True)
 
 
-def _half_message(body: bytes, broker_name: str) -> MessageView:
-    """Return the half message in the body of a check-back. Raises BadAnswer."""
+# --- without threads and event loops
+
+
+def half_of(message: Message, group: str, check_after_s: int | None) -> Message:
+    """Return the half message of a transaction. Raises ArgumentIllegal, MessageIllegal."""
+    check_instance(message, Message, "what is sent is a Message")
+    if message.delay_level:
+        raise MessageIllegal("a message of a transaction cannot be delayed")
+    system = {**message.system_properties, TRAN_MSG: "true", PGROUP: group}
+    if check_after_s is not None:
+        check_integer(check_after_s, 0, MS_MAX, "check_after_s")
+        system[CHECK_IMMUNITY_TIME_IN_SECONDS] = str(check_after_s)
+    return replace(message, system_properties=system)
+
+
+def decided(state: object, what: str) -> TransactionState:
+    """Return the state that `what` has returned; None is UNKNOWN. Raises ResultUnknown."""
+    if state is None:
+        return TransactionState.UNKNOWN
+    if not isinstance(state, TransactionState):
+        raise unknown_result(state, what, "it returns a TransactionState, or None: UNKNOWN")
+    return state
+
+
+def log_undecided(group: str, message_id: str, error: Exception) -> None:
+    log.error(
+        "transaction undecided",
+        group=group,
+        message_id=message_id,
+        error=f"{type(error).__name__}: {error}",
+        next_try="at the broker's next check-back",
+        exc_info=not isinstance(error, ResultUnknown),
+    )
+
+
+def end_of(group: str, half: SendResult, state: TransactionState) -> EndTransactionHeader:
+    """Return the end of a transaction, after the call of `execute`."""
+    _, offset = parse_message_id(half.offset_message_id)
+    return EndTransactionHeader(
+        producer_group=group,
+        tran_state_table_offset=half.queue_offset,
+        commit_log_offset=offset,
+        commit_or_rollback=_VERDICTS[state],
+        msg_id=half.message_id,
+        broker_name=half.queue.broker_name,
+    )
+
+
+def answer_of(
+    group: str, asked: CheckTransactionStateHeader, view: MessageView, state: TransactionState
+) -> EndTransactionHeader:
+    """Return the answer to a check-back."""
+    return EndTransactionHeader(
+        producer_group=group,
+        tran_state_table_offset=asked.tran_state_table_offset,
+        commit_log_offset=asked.commit_log_offset,
+        commit_or_rollback=_VERDICTS[state],
+        msg_id=view.message_id,
+        from_transaction_check=True,
+        transaction_id=asked.transaction_id,
+        broker_name=asked.broker_name,
+    )
+
+
+def checked_half(body: bytes, broker_name: str, group: str) -> MessageView | None:
+    """Return the half message of a check-back; None for one of another group. Raises BadAnswer."""
     try:
         (record,) = decode_records(body)
     except (RecordError, ValueError) as error:
         raise BadAnswer(f"check-back without a valid message: {error}") from None
-    return view_of(record, MessageQueue(record.topic, broker_name, record.queue_id))
+    view = view_of(record, MessageQueue(record.topic, broker_name, record.queue_id))
+    if view.properties.get(PGROUP) != group:
+        log.warning("check-back of another group ignored", group=view.properties.get(PGROUP))
+        return None
+    return view

@@ -1,0 +1,291 @@
+"""The producer for event loops, against a broker in this process."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from socket import create_server
+from typing import Any
+
+import pytest
+
+from troupemq import (
+    BrokerError,
+    ClientBusy,
+    ClientClosed,
+    Message,
+    MessageIllegal,
+    ProducerSettings,
+    PushConsumer,
+    RequestTimeout,
+    RouteNotFound,
+    create_reply_message,
+)
+from troupemq import Producer as ThreadedProducer
+from troupemq.aio import Producer
+from troupemq.testing import LocalBroker, running_broker
+
+TRIES_ONCE = ProducerSettings(retries=0)
+STALL_S_MAX = 0.5
+"""Far below the 3 s for which a look-up waits, and far above the pauses of a busy machine."""
+
+Use = Callable[[Producer], Awaitable[Any]]
+
+
+@pytest.fixture
+def broker() -> Iterator[LocalBroker]:
+    with running_broker(topics={"Orders": 4}) as made:
+        yield made
+
+
+def run(broker: LocalBroker, use: Use, **options: Any) -> Any:
+    """Run `use` with a producer, and return its result."""
+
+    async def main() -> Any:
+        async with Producer("shop", broker.namesrv, **options) as producer:
+            return await use(producer)
+
+    return asyncio.run(main(), debug=True)
+
+
+def test_awaited_send_is_stored(broker: LocalBroker) -> None:
+    result = run(broker, lambda producer: producer.send(Message("Orders", b"new", tags="a")))
+    (found,) = broker.expect("Orders", body=b"new", tags="a")
+    assert (result.message_id, result.queue) == (found.message_id, found.queue)
+
+
+def test_concurrent_sends_are_all_stored_in_the_order_of_their_calls(broker: LocalBroker) -> None:
+    async def use(producer: Producer) -> None:
+        queue = (await producer.queues("Orders"))[0]
+        sends = (producer.send(Message("Orders", b"%d" % n), queue=queue) for n in range(500))
+        await asyncio.gather(*sends)
+
+    run(broker, use)
+    assert [int(each.body) for each in broker.messages("Orders")] == [*range(500)]
+
+
+def test_sends_before_the_route_is_known_keep_their_order(broker: LocalBroker) -> None:
+    async def use(producer: Producer) -> None:
+        sends = [
+            producer.send(Message("Orders", b"x" * (70_000 if n % 7 == 0 else 1), keys=str(n)),
+                          choose=lambda queues, _: queues[0])
+            for n in range(30)
+        ]  # fmt: skip
+        await asyncio.gather(*sends)
+
+    run(broker, use)
+    assert [int(*each.keys) for each in broker.messages("Orders")] == [*range(30)]
+
+
+def test_batch_and_batches_are_stored_as_wholes(broker: LocalBroker) -> None:
+    async def use(producer: Producer) -> int:
+        await producer.send_batch([Message("Orders", b"a"), Message("Orders", b"b")])
+        many = [Message("Orders", bytes(1000)) for _ in range(9)]
+        return len(await producer.send_batches(many))
+
+    assert run(broker, use, settings=ProducerSettings(max_message_bytes=4000)) == 3
+    assert len(broker.messages("Orders")) == 11
+
+
+def test_one_way_send_is_stored(broker: LocalBroker) -> None:
+    message_id = run(broker, lambda producer: producer.send_oneway(Message("Orders", b"new")))
+    (found,) = broker.expect("Orders")
+    assert found.message_id == message_id
+
+
+def test_request_gets_the_reply_of_its_consumer(broker: LocalBroker) -> None:
+    with ThreadedProducer("prices", broker.namesrv) as replies:
+
+        def reply(messages: Any) -> None:
+            for each in messages:
+                replies.send(create_reply_message(each, each.body * 2))
+
+        broker.consume("Prices", reply)
+        answer = run(broker, lambda producer: producer.request(Message("Prices", b"17"), 5000))
+        assert answer.body == b"1717"
+        with pytest.raises(RequestTimeout, match="no reply in 30 ms"):
+            run(broker, lambda producer: producer.request(Message("Orders", b"17"), 30))
+
+
+def test_refusals_and_invalid_messages_raise_the_errors_of_the_threaded_client(
+    broker: LocalBroker,
+) -> None:
+    broker.fail("send", "SYSTEM_BUSY", times=1)
+    with pytest.raises(BrokerError, match="refused by a test"):
+        run(broker, lambda producer: producer.send(Message("Orders", b"new")))
+    with pytest.raises(MessageIllegal):
+        run(broker, lambda producer: producer.send(Message("Orders", bytes(5 << 20))))
+    with (
+        pytest.raises(RouteNotFound),
+        running_broker(settings={"autoCreateTopicEnable": "false"}) as strict,
+    ):
+        run(strict, lambda producer: producer.send(Message("Unknown", b"new")))
+
+
+def test_producer_tries_again_after_a_failure(broker: LocalBroker) -> None:
+    fault = broker.fail("send", times=2)
+    run(broker, lambda producer: producer.send(Message("Orders", b"new")))
+    assert fault.hits == 2
+
+
+def test_timeout_covers_all_tries_and_asyncio_timeout_works(broker: LocalBroker) -> None:
+    broker.lose("send")
+
+    async def use(producer: Producer) -> None:
+        await producer.queues("Orders")
+        with pytest.raises(RequestTimeout):
+            await producer.send(Message("Orders", b"lost"), 40)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.04):
+                await producer.send(Message("Orders", b"lost"))
+
+    run(broker, use)
+
+
+def test_cancelled_send_frees_its_slot_and_drops_its_answer(broker: LocalBroker) -> None:
+    slow = broker.slow(50, "send")
+
+    async def use(producer: Producer) -> None:
+        await producer.queues("Orders")
+        first = asyncio.create_task(producer.send(Message("Orders", b"cancelled")))
+        second = asyncio.create_task(producer.send(Message("Orders", b"waits for a slot")))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        first.cancel()
+        slow.is_ended = True
+        await second
+        await producer.send(Message("Orders", b"after"))
+        assert first.cancelled()
+
+    run(broker, use, settings=ProducerSettings(in_flight_max=1))
+    broker.expect("Orders", times=3)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_cancelled_sends_lose_no_other_answer(broker: LocalBroker, seed: int) -> None:
+    chance = random.Random(seed)
+
+    async def send(producer: Producer, number: int) -> int | None:
+        task = asyncio.create_task(producer.send(Message("Orders", b"%d" % number)))
+        if chance.random() < 0.5:
+            for _ in range(chance.randrange(4)):
+                await asyncio.sleep(0)
+            task.cancel()
+        try:
+            result = await task
+        except asyncio.CancelledError:
+            return None
+        return number if result.message_id else -1
+
+    async def use(producer: Producer) -> list[int | None]:
+        found = await asyncio.gather(*(send(producer, n) for n in range(300)))
+        await producer.send(Message("Orders", b"last"))
+        assert (producer._slots.count, producer._slots.bytes) == (0, 0)
+        return found
+
+    answered = {n for n in run(broker, use, settings=ProducerSettings(in_flight_max=40)) if n}
+    stored = [int(each.body) for each in broker.messages("Orders") if each.body != b"last"]
+    assert answered <= {*stored}, f"seed {seed}"
+    assert len(stored) == len({*stored}), f"seed {seed}"
+
+
+def test_limit_of_sends_in_flight_fails_a_send_only_at_its_timeout(broker: LocalBroker) -> None:
+    broker.lose("send", times=1)
+
+    async def use(producer: Producer) -> None:
+        await producer.queues("Orders")
+        holder = asyncio.create_task(producer.send(Message("Orders", b"lost"), 300))
+        await asyncio.sleep(0)
+        with pytest.raises(ClientBusy, match="in flight already"):
+            await producer.send(Message("Orders", b"late"), 50)
+        with pytest.raises(RequestTimeout):
+            await holder
+
+    run(broker, use, settings=ProducerSettings(in_flight_max=1, retries=0))
+
+
+def test_silent_name_server_stalls_no_other_coroutine() -> None:
+    async def main(port: int) -> float:
+        longest, loop = 0.0, asyncio.get_running_loop()
+
+        async def tick() -> None:
+            nonlocal longest
+            while True:
+                before = loop.time()
+                await asyncio.sleep(0.002)
+                longest = max(longest, loop.time() - before - 0.002)
+
+        ticking = asyncio.create_task(tick())
+        async with Producer("shop", f"127.0.0.1:{port}") as producer:
+            with pytest.raises(RequestTimeout, match="no route of the topic Orders"):
+                await producer.send(Message("Orders", b"new"), 100)
+        ticking.cancel()
+        return longest
+
+    with create_server(("127.0.0.1", 0)) as silent:
+        assert asyncio.run(main(silent.getsockname()[1])) < STALL_S_MAX
+
+
+def test_stop_waits_for_sends_in_flight_and_fails_the_rest(broker: LocalBroker) -> None:
+    async def main() -> list[Any]:
+        producer = Producer("shop", broker.namesrv, settings=TRIES_ONCE)
+        await producer.start()
+        await producer.queues("Orders")
+        slow = broker.slow(30, "send", times=1)
+        kept = asyncio.create_task(producer.send(Message("Orders", b"kept")))
+        await asyncio.sleep(0)
+        await producer.stop()
+        assert slow.hits == 1
+        with pytest.raises(ClientClosed, match="was stopped"):
+            await producer.send(Message("Orders", b"late"))
+        return [await kept, len(asyncio.all_tasks())]
+
+    result, tasks = asyncio.run(main())
+    assert result.message_id
+    assert tasks == 1
+    broker.expect("Orders", body=b"kept")
+
+
+def test_cancelled_stop_closes_at_once(broker: LocalBroker) -> None:
+    broker.lose("send")
+
+    async def main() -> None:
+        producer = Producer("shop", broker.namesrv, settings=TRIES_ONCE)
+        await producer.start()
+        await producer.queues("Orders")
+        send = asyncio.create_task(producer.send(Message("Orders", b"lost")))
+        await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await producer.stop()
+        with pytest.raises(ClientClosed):
+            await send
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(main())
+
+
+def test_client_of_another_loop_is_refused(broker: LocalBroker) -> None:
+    producer = Producer("shop", broker.namesrv)
+    asyncio.run(producer.start())
+    with pytest.raises(ClientClosed, match="another event loop"):
+        asyncio.run(producer.send(Message("Orders", b"new")))
+
+
+def test_connections_come_back_after_a_cut_and_a_restart(broker: LocalBroker) -> None:
+    async def use(producer: Producer) -> None:
+        await producer.send(Message("Orders", b"1"))
+        await asyncio.to_thread(broker.cut)
+        await producer.send(Message("Orders", b"2"))
+        await asyncio.to_thread(broker.restart)
+        await producer.send(Message("Orders", b"3"))
+
+    run(broker, use)
+    assert [each.body for each in broker.messages("Orders")] == [b"1", b"2", b"3"]
+
+
+def test_threaded_consumer_receives_what_a_coroutine_sends(broker: LocalBroker) -> None:
+    consumer = broker.consume("Orders", group="billing")
+    run(broker, lambda producer: producer.send(Message("Orders", b"new")))
+    broker.join("billing")
+    assert [each.body for each in consumer.received] == [b"new"]
+    assert isinstance(consumer, PushConsumer)

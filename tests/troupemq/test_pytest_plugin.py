@@ -1,0 +1,64 @@
+"""The fixtures that pytest finds in an installed TroupeMQ, and the page that shows them."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytest_plugins = ("pytester",)
+
+HERE = ("-p", "no:troupemq", "-p", "troupemq.pytest_plugin", "-p", "no:cacheprovider")
+"""Options that load the fixtures from here, whether or not TroupeMQ is installed."""
+
+
+def test_order_service_of_the_page_is_tested_as_it_says(pytester: pytest.Pytester) -> None:
+    page = (ROOT / "docs/testing.md").read_text()
+    for name, text in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", page, re.DOTALL):
+        pytester.path.joinpath(name).write_text(text)
+    pytester.syspathinsert()
+    pytester.runpytest_inprocess(*HERE).assert_outcomes(passed=7)
+
+
+def test_one_broker_serves_a_session_that_asks_for_it(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\ntroupemq_scope = session")
+    pytester.makepyfile(
+        """
+        from troupemq import Message
+        seen = set()
+
+        def check(broker, producer, topic, consumer):
+            producer.send(Message(topic, b"one"))
+            assert [each.body for each in broker.expect(topic)] == [b"one"]
+            consumer(topic)
+            seen.add((id(broker), topic))
+
+        def test_first(troupemq_broker, producer, troupemq_topic, consumer):
+            check(troupemq_broker, producer, troupemq_topic, consumer)
+
+        def test_second(troupemq_broker, producer, troupemq_topic, consumer):
+            check(troupemq_broker, producer, troupemq_topic, consumer)
+            assert len(seen) == 2 and len({broker for broker, _ in seen}) == 1
+        """
+    )
+    pytester.runpytest_inprocess(*HERE).assert_outcomes(passed=2)
+
+
+def test_unknown_scope_is_refused_with_a_sentence(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\ntroupemq_scope = module")
+    pytester.makepyfile("def test_it(troupemq_broker): ...")
+    result = pytester.runpytest_inprocess(*HERE)
+    result.stderr.fnmatch_lines(["*troupemq_scope is 'module': use function or session*"])
+
+
+@pytest.mark.slow
+def test_unused_fixtures_import_nothing() -> None:
+    program = "import sys, troupemq.pytest_plugin; print(*sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    ours = {"protocol", "storage", "actors", "remoting", "structlog", "pykka"}
+    assert ours.isdisjoint(each.partition(".")[0] for each in ran.stdout.split())
+    assert "troupemq.testing" not in ran.stdout

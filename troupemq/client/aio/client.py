@@ -1,0 +1,199 @@
+"""Connections, routes and heartbeats of one producer or consumer on an event loop."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from typing import Any, TypeVar
+
+from protocol.command import RemotingCommand
+from protocol.signature import Credentials
+from remoting.tls_options import Tls
+from troupemq.client.aio.remoting import AioRemoting
+from troupemq.client.connection.calls import Call
+from troupemq.client.connection.client import (
+    HEARTBEAT_INTERVAL_MS,
+    HEARTBEAT_TIMEOUT_MS,
+    REFRESH_DELAY_MS,
+    ROUTE_INTERVAL_MS,
+    ClientCore,
+    local_ip,
+    unregister_command,
+)
+from troupemq.client.connection.route import Route, RouteCache, writable
+from troupemq.client.errors import ClientClosed, ClientError, RouteNotFound
+from troupemq.client.log import client_logger
+
+log = client_logger(__name__)
+
+Value = TypeVar("Value")
+
+
+class AioRoutes(RouteCache):
+    """A route table of one event loop; look-ups of the same topic share one request."""
+
+    def __init__(self, remoting: AioRemoting, namesrvs: Sequence[str], named_by: str) -> None:
+        super().__init__(namesrvs, named_by)
+        self._remoting = remoting
+        self._running: dict[tuple[str, bool], asyncio.Task[Route]] = {}
+
+    async def _driven(self, flow: Generator[Call, Any, Value]) -> Value:
+        """Return the result of a flow, whose calls are awaited."""
+        try:
+            call = next(flow)
+            while True:
+                try:
+                    answer = await self._remoting.ask(call.address, call.command, call.timeout_ms)
+                except ClientError as error:
+                    call = flow.throw(error)
+                else:
+                    call = flow.send(answer)
+        except StopIteration as done:
+            value: Value = done.value
+            return value
+        finally:
+            flow.close()
+
+    async def ask_namesrv(self, command: RemotingCommand) -> RemotingCommand:
+        """Return a success from the last good name server, else the next. Raises ClientError."""
+        return await self._driven(self.asking_namesrv(command))
+
+    async def publish_route(self, topic: str) -> Route:
+        """Return the route for sends, as the threaded client does. Raises ClientError."""
+        route = self.known(topic)
+        if route is None or not route.publish_queues:
+            route = await self.look_up(topic, or_default=True)
+        return writable(topic, route)
+
+    async def get(self, topic: str) -> Route:
+        """Return the cached route of `topic`, else look it up. Raises as `look_up`."""
+        return self.known(topic) or await self.look_up(topic)
+
+    async def look_up(self, topic: str, *, or_default: bool = False) -> Route:
+        """Ask a name server. Raises RouteNotFound and other ClientErrors, keeping the old route.
+
+        A caller that is cancelled does not end the look-up of others.
+        """
+        key = topic, or_default
+        running = self._running.get(key)
+        if running is None:
+            running = self._remoting.spawn(
+                self._driven(self.looking_up(topic, or_default=or_default))
+            )
+            self._running[key] = running
+            running.add_done_callback(lambda _: self._running.pop(key, None))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            if running.cancelled():
+                raise ClientClosed("the client is stopped") from None
+            raise
+
+    async def refresh(self, topics: Iterable[str], *, and_known: bool = True) -> None:
+        """Look up these topics and all known ones; keep the old route where that fails."""
+        for topic, or_default in self.to_refresh(topics, and_known=and_known):
+            try:
+                await self.look_up(topic, or_default=or_default)
+            except RouteNotFound:
+                log.debug("topic route not found", topic=topic)
+            except ClientError as error:
+                log.warning("route refresh failed", topic=topic, error=str(error))
+                return  # no name server answers: the next topic would fail as well
+        self.forget_unused_brokers()
+
+
+class LoopTasks:
+    """Runner of short tasks on the event loop of a client."""
+
+    def __init__(self, remoting: AioRemoting) -> None:
+        self._remoting = remoting
+
+    def post(self, task: Callable[[], object]) -> None:
+        self.later(0, task)
+
+    def later(self, delay_ms: float, task: Callable[[], object]) -> None:
+        self._remoting.later(delay_ms, task)
+
+    def every(self, interval_ms: float, task: Callable[[], object], *, first_ms: float = 0) -> None:
+        def run() -> None:
+            task()
+            self.later(interval_ms, run)
+
+        self.later(first_ms, run)
+
+
+class AioClient(ClientCore):
+    """A client whose connections, routes and heartbeats live on one event loop."""
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        instance_name: str | None = None,
+        credentials: Credentials | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        """Take the arguments of the threaded client, with the same errors; do no I/O."""
+        super().__init__(namesrv, instance_name, credentials, tls)
+        self.remoting = AioRemoting(
+            self.on_request, self.greeting, self.credentials, self.tls_context
+        )
+        self.routes = AioRoutes(self.remoting, self.addresses, self.named_by)
+        self.housekeeping = LoopTasks(self.remoting)
+        self._to_refresh: set[str] = set()
+
+    async def start(self) -> None:
+        self.remoting.open()
+        # A host name of a name server may take seconds to resolve.
+        self.ip = await asyncio.to_thread(local_ip, self.addresses[0])
+        self._every(ROUTE_INTERVAL_MS, lambda: self.routes.refresh(self.topics()))
+        self._every(HEARTBEAT_INTERVAL_MS, self.heartbeat)
+
+    def _every(self, interval_ms: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def run() -> None:
+            while True:
+                await asyncio.sleep(interval_ms / 1000)
+                await work()
+
+        self.remoting.spawn(run())
+
+    async def stop(self, timeout_s: float) -> None:
+        """Unregister from all connected brokers and close the connections."""
+        timeout_ms = min(HEARTBEAT_TIMEOUT_MS, timeout_s * 1000)
+        try:
+            answers = [
+                (address, self.remoting.call(address, unregister_command(header), timeout_ms))
+                for address in self.routes.all_addresses(masters_only=False)
+                if self.remoting.is_connected(address)
+                for header in self.goodbyes()
+            ]
+            for address, answer in answers:
+                try:
+                    await answer
+                except ClientError as error:
+                    log.info("client unregistration failed", address=address, reason=str(error))
+            await self.remoting.flush(timeout_s)
+        finally:
+            await self.remoting.close()
+
+    async def heartbeat(self) -> None:
+        """Send a heartbeat with groups and subscriptions to every broker."""
+        consumers = self.consumer_data()
+        addresses = self.routes.all_addresses(masters_only=not consumers)
+        await asyncio.gather(*map(self.heartbeat_to, addresses))
+
+    async def heartbeat_to(self, address: str) -> None:
+        """Send a heartbeat to one broker; a failure is logged."""
+        try:
+            await self.remoting.ask(address, self.heartbeat_command(), HEARTBEAT_TIMEOUT_MS)
+        except ClientClosed:
+            return
+        except ClientError as error:
+            log.warning("heartbeat failed", address=address, error=str(error))
+
+    def refresh_soon(self, topic: str) -> None:
+        """Refresh the route of `topic` after REFRESH_DELAY_MS, once for all calls until then."""
+        if topic not in self._to_refresh:
+            self._to_refresh.add(topic)
+            self.remoting.later(REFRESH_DELAY_MS, lambda: self._refresh(topic))
+
+    def _refresh(self, topic: str) -> None:
+        self._to_refresh.discard(topic)
+        self.remoting.spawn(self.routes.refresh((topic,), and_known=False))

@@ -1,0 +1,160 @@
+"""One TCP connection of a client on an event loop: sends requests and delivers their answers.
+
+A request is written at once while few are open. Otherwise all requests of one round of the loop
+are written together.
+"""
+
+import asyncio
+from collections.abc import Callable
+from ssl import SSLError
+
+from protocol.command import RemotingCommand
+from protocol.errors import FrameError
+from protocol.frame import encode
+from protocol.stream import CommandStream
+from remoting.tls import reason_of_tls
+from remoting.tls_options import WANTS_TLS
+from troupemq.client.connection.connection import DIRECT_SENDS_MAX, UNSENT_BYTES_MAX
+from troupemq.client.connection.pending import PendingAnswers, Waiting, broken_by
+from troupemq.client.errors import ClientBusy, ClientError, ConnectionFailed
+
+
+class AioConnection(asyncio.Protocol):
+    """A connection to `address`; it accepts requests before it is open."""
+
+    def __init__(
+        self,
+        address: str,
+        on_command: Callable[["AioConnection", RemotingCommand], None],
+        on_end: Callable[["AioConnection", ClientError], None],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        has_tls: bool,
+    ) -> None:
+        """`on_command` takes the peer's requests; `on_end` is called once when it is broken."""
+        self.address = address
+        self.is_open = False
+        self.broken_by: str | None = None
+        self._on_command, self._on_end, self._loop = on_command, on_end, loop
+        self._has_tls, self._has_heard = has_tls, False
+        self._frames = CommandStream()
+        self._pending = PendingAnswers(address)
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
+        self._will_write = self._is_paused = False
+        self._transport: asyncio.WriteTransport | None = None
+
+    # --- requests
+
+    def submit(
+        self, frame: bytes, opaque: int, waiting: Waiting | None, timeout_ms: float = 0.0
+    ) -> None:
+        """Send or queue a request. Raises ConnectionFailed and ClientBusy if nothing was sent."""
+        if self.broken_by is not None:
+            raise ConnectionFailed(f"{self.address}: {self.broken_by}")
+        if self._unsent_bytes + len(frame) > UNSENT_BYTES_MAX:
+            raise ClientBusy(
+                f"{self.address}: {self._unsent_bytes} bytes are unsent already:"
+                " wait for some answers first"
+            )
+        if waiting is not None:
+            step = self._pending.add(opaque, waiting, timeout_ms)
+            if step is not None:
+                due_s = self._pending.due_ms(step) / 1000
+                self._timers[step] = self._loop.call_later(due_s, self._expire, step)
+        if self._may_write() and not self._unsent and len(self._pending) <= DIRECT_SENDS_MAX:
+            assert self._transport is not None
+            self._transport.write(frame)
+            return
+        self._unsent.append(frame)
+        self._unsent_bytes += len(frame)
+        if not self._will_write:
+            self._will_write = True
+            self._loop.call_soon(self._write)
+
+    def _may_write(self) -> bool:
+        return self._transport is not None and not self._is_paused
+
+    def _write(self) -> None:
+        self._will_write = False
+        if self._may_write() and self._unsent:
+            assert self._transport is not None
+            unsent, self._unsent, self._unsent_bytes = self._unsent, [], 0
+            self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that the kernel has not taken yet."""
+        buffered = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return 0 if self.broken_by is not None else self._unsent_bytes + buffered
+
+    def _expire(self, step: int) -> None:
+        self._timers.pop(step, None)
+        self._pending.expire(self._pending.due(step), is_open=self.is_open)
+
+    # --- the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if self.broken_by is not None:  # the client was stopped meanwhile
+            transport.close()
+            return
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport, self.is_open = transport, True
+        self._write()
+
+    def data_received(self, data: bytes) -> None:
+        self._has_heard = True
+        try:
+            for command in self._frames.receive(data):
+                if command.is_response:
+                    self._pending.answered(command)
+                else:
+                    self._on_command(self, command)
+        except FrameError as error:
+            self.end(ConnectionFailed(f"{self.address} sent a broken frame: {error}"))
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._write()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        hint = "" if self._has_heard or self._has_tls else f" before it answered{WANTS_TLS}"
+        if exc is None:
+            self.end(ConnectionFailed(f"{self.address} closed the connection{hint}"))
+        else:
+            self.end(failed(self.address, exc, "connection lost, ", hint))
+
+    def answer(self, response: RemotingCommand) -> None:
+        """Send the answer to a request of the server."""
+        try:
+            self.submit(encode(response), response.opaque, None)
+        except ClientError:
+            return  # the peer has disconnected, or does not read
+
+    def end(self, reason: ClientError) -> None:
+        """Close the connection and fail all open requests; do nothing if it is closed."""
+        if self.broken_by is not None:
+            return
+        self.broken_by = broken_by(reason, self.address)
+        self._unsent.clear()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        if self._transport is not None:
+            self._transport.abort()
+        self._on_end(self, reason)
+        self._pending.fail(reason)
+
+
+def failed(address: str, error: Exception, what: str = "", hint: str = "") -> ConnectionFailed:
+    """Return the error of a connection that did not open, or was lost."""
+    if isinstance(error, OSError):
+        text = reason_of_tls(error)
+        text = text if isinstance(error, SSLError) else text.lower()
+    else:
+        text = str(error)
+    return ConnectionFailed(f"{address}: {what}{text}{hint}")

@@ -1,0 +1,111 @@
+"""Base of producers and consumers on an event loop: a group, a client, one start and one stop."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+from protocol.signature import Credentials
+from remoting.tls_options import Tls
+from troupemq.client.aio.client import AioClient
+from troupemq.client.arguments import MS_MAX, check_range
+from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, State
+from troupemq.client.errors import ClientClosed
+from troupemq.client.message import check_own_group
+
+
+class AioMember(ABC):
+    """A producer or consumer; call `start` and `stop`, or use `async with`.
+
+    It belongs to the event loop that runs at its start. A failed start may be repeated; after a
+    stop, make a new one.
+    """
+
+    kind: ClassVar[str]
+    """Name of the class in errors, such as "the producer is not started"."""
+
+    stop_timeout_s: ClassVar[float]
+    """Default timeout of `stop`."""
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] | None,
+        instance_name: str | None,
+        credentials: Credentials | None,
+        tls: Tls | None,
+    ) -> None:
+        """Raise ArgumentIllegal for invalid arguments, ConnectionFailed for an invalid address."""
+        check_own_group(group, self.kind)
+        self.group = group
+        self._client = AioClient(namesrv, instance_name, credentials, tls)
+        self._state = State.NEW
+
+    async def start(self) -> None:
+        """Start; do nothing if it runs. Raises ClientError: ClientClosed after a stop."""
+        if self._state is State.RUNNING:
+            return
+        self._check(State.NEW)
+        await self._client.start()
+        await self._prepare()
+        self._state = State.RUNNING
+        self._begin()
+
+    async def stop(self, timeout_s: float | None = None) -> None:
+        """Finish in-flight work within `timeout_s`, then unregister from the brokers.
+
+        Does nothing if it is stopped. A cancelled stop closes the connections at once.
+        """
+        if timeout_s is not None:
+            check_range(timeout_s, 0, MS_MAX, "timeout_s")
+        before, self._state = self._state, State.STOPPED
+        if before is State.STOPPED:
+            return
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + (self.stop_timeout_s if timeout_s is None else timeout_s)
+        try:
+            if before is State.RUNNING:
+                await self._finish(deadline_s)
+                await self._client.stop(max(LAST_TIMEOUT_S, deadline_s - loop.time()))
+        finally:
+            await self._client.remoting.close()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        await self.stop()
+
+    @property
+    def client_id(self) -> str:
+        """Id of this client at the brokers, `ip@instance`; complete after the start."""
+        return self._client.id
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is started and not stopped."""
+        return self._state is State.RUNNING
+
+    def check_running(self) -> None:
+        """Raise ClientClosed unless it runs, on this event loop and in this process."""
+        self._check(State.RUNNING)
+        _ = self._client.remoting.loop
+
+    def _check(self, wanted: State) -> None:
+        if self._state is not wanted:
+            raise ClientClosed(f"the {self.kind} {self._state.value}")
+
+    async def _prepare(self) -> None:  # noqa: B027 (optional)
+        """Run the steps of a start that may fail, before it counts as running."""
+
+    def _begin(self) -> None:  # noqa: B027 (optional)
+        """Start own tasks, after the client has started."""
+
+    @abstractmethod
+    async def _finish(self, deadline_s: float) -> None:
+        """Reject new work and wait for in-flight work, until `deadline_s` of the loop."""

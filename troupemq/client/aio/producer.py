@@ -1,0 +1,424 @@
+"""Producer for an event loop: sends single messages, batches and requests."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from protocol.signature import Credentials
+from remoting.tls_options import Tls
+from troupemq.client.aio.lifecycle import AioMember
+from troupemq.client.aio.remoting import Pending
+from troupemq.client.arguments import check_instance, check_timeout, names_checked
+from troupemq.client.connection.client import next_message_id
+from troupemq.client.errors import ClientBusy, ClientClosed, ClientError, RequestTimeout
+from troupemq.client.message import (
+    Message,
+    MessageQueue,
+    MessageView,
+    SendResult,
+    check_sendable,
+    check_topic,
+)
+from troupemq.client.producing.batches import batch_parcel, check_messages, split_batch
+from troupemq.client.producing.making import LONG_BODY_BYTES, SendMaker
+from troupemq.client.producing.producer_settings import ProducerSettings
+from troupemq.client.producing.queue_choice import QueueChoice, RoundRobin, always, check_choice
+from troupemq.client.producing.request_reply import ReplyTable, request_of
+from troupemq.client.producing.sending import EncodedMessage, Sender, Sending, chosen
+from troupemq.client.producing.trace import Tracing
+from troupemq.client.spans import spans_of
+
+if TYPE_CHECKING:
+    from troupemq.client.span_making import ClientSpans
+
+
+class Slots:
+    """Quota of in-flight sends of one event loop. A single send may have any size."""
+
+    def __init__(self, count_max: int, bytes_max: int) -> None:
+        self._count_max, self._bytes_max = count_max, bytes_max
+        self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
+        self._empty: list[asyncio.Future[None]] = []
+        self.count = 0
+        self.bytes = 0
+
+    def try_enter(self, size_bytes: int) -> bool:
+        """Take a free slot, unless other sends wait for one; return whether it was taken."""
+        if self._waiting or not self._has_room(size_bytes):
+            return False
+        self.count += 1
+        self.bytes += size_bytes
+        return True
+
+    async def enter(self, size_bytes: int) -> None:
+        """Take a slot as soon as there is one, in the order of the calls."""
+        if self.try_enter(size_bytes):
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append((turn, size_bytes))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.leave(size_bytes)  # the slot was given at the same time
+            raise
+
+    def leave(self, size_bytes: int) -> None:
+        self.count -= 1
+        self.bytes -= size_bytes
+        waiting = self._waiting
+        while waiting and (waiting[0][0].done() or self._has_room(waiting[0][1])):
+            turn, size = waiting.popleft()
+            if not turn.done():
+                self.count += 1
+                self.bytes += size
+                turn.set_result(None)
+        if self.count == 0:
+            for empty in self._empty:
+                if not empty.done():
+                    empty.set_result(None)
+
+    def _has_room(self, size_bytes: int) -> bool:
+        if self.count == 0:
+            return True
+        return self.count < self._count_max and self.bytes + size_bytes <= self._bytes_max
+
+    async def wait_empty(self, timeout_s: float) -> None:
+        """Wait until no send is in flight, at most for `timeout_s`."""
+        if self.count:
+            empty = asyncio.get_running_loop().create_future()
+            self._empty.append(empty)
+            try:
+                await asyncio.wait((empty,), timeout=max(0.0, timeout_s))
+            finally:
+                self._empty.remove(empty)
+
+
+class _Lane:
+    """Sends of one topic that wait for a route, a compression or a slot, in order."""
+
+    def __init__(self) -> None:
+        self.turns = asyncio.Lock()
+        self.length = 0
+
+
+class SendFuture(Pending[SendResult]):
+    """Result of a send; calls `on_end` once when it is done or cancelled."""
+
+    on_end: Callable[[], object] | None = None
+
+    def _end(self) -> None:
+        on_end, self.on_end = self.on_end, None
+        if on_end is not None:
+            on_end()
+
+    def set_result(self, result: SendResult, /) -> None:
+        super().set_result(result)
+        self._end()
+
+    def set_exception(self, exception: type | BaseException, /) -> None:
+        super().set_exception(exception)
+        self._end()
+
+    def cancel(self, msg: object | None = None) -> bool:
+        cancelled = super().cancel(msg)
+        self._end()
+        return cancelled
+
+
+@partial(names_checked, settings=ProducerSettings)
+class Producer(SendMaker, AioMember):
+    """Sends messages from coroutines of one event loop. Use it in an `async with` block.
+
+        async with Producer("orders", namesrv="127.0.0.1:9876") as producer:
+            result = await producer.send(Message("Orders", b"...", tags="new", keys="4711"))
+
+    No call blocks the loop. Errors and settings are those of `troupemq.Producer`. At the limits of
+    sends in flight, `send` waits for a slot. Sends to one queue leave in the order of their calls;
+    a retry may reorder them.
+
+    A send that is cancelled frees its slot. Before its request is written nothing is sent; later
+    the message may be stored. `stop` waits for sends in flight.
+    """
+
+    kind = "producer"
+    stop_timeout_s = 5.0
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        settings: ProducerSettings | None = None,
+        choose: QueueChoice | None = None,
+        instance_name: str | None = None,
+        credentials: Credentials | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        """Take the arguments of `troupemq.Producer`, with the same errors; do no I/O."""
+        settings = settings or ProducerSettings()
+        check_instance(settings, ProducerSettings, "settings are ProducerSettings")
+        choose = choose or RoundRobin()
+        check_choice(choose)
+        super().__init__(group, namesrv, instance_name, credentials, tls)
+        self.settings = settings
+        self._choose: QueueChoice = choose
+        self._client.producer_groups.append(group)
+        self._carrier = Sender(self._client, group)
+        self._slots = Slots(settings.in_flight_max, settings.in_flight_bytes_max)
+        self._lanes: dict[str, _Lane] = {}
+        """Sends by topic that have not started: later ones of the topic wait behind them."""
+        self._replies = ReplyTable(self._client)
+        self._spans: ClientSpans | None = None
+        self._tracing: Tracing | None = None
+
+    async def _prepare(self) -> None:
+        self._spans = spans_of(self.client_id, self._client.routes.known_master)
+        if self.settings.trace:
+            self._tracing = Tracing(self._client, self.group, self._send_trace)
+
+    def _begin(self) -> None:
+        if self._tracing is not None:
+            self._tracing.start()
+
+    async def _finish(self, deadline_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        await self._slots.wait_empty(deadline_s - loop.time())
+        if self._tracing is not None:
+            self._tracing.send_rest()
+            await self._slots.wait_empty(deadline_s - loop.time())
+        self._replies.close()
+
+    def _next_id(self) -> str:
+        return next_message_id(self._client.ip)
+
+    # --- sending
+
+    async def send(
+        self,
+        message: Message,
+        timeout_ms: float | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        choose: QueueChoice | None = None,
+    ) -> SendResult:
+        """Send a message and return when it is stored. With `queue` or `choose`, do not retry."""
+        return await self._send_message(message, timeout_ms, queue, choose)
+
+    def _send_message(
+        self,
+        message: Message,
+        timeout_ms: float | None,
+        queue: MessageQueue | None,
+        choose: QueueChoice | None,
+    ) -> SendFuture:
+        self.check_running()
+
+        def send(carrying: Message) -> SendFuture:
+            parcel = self._parcel(carrying)
+            compresses = len(parcel.body) >= self.settings.compress_over_bytes
+            if compresses and len(parcel.body) < LONG_BODY_BYTES:
+                parcel, compresses = parcel.compressed(), False
+            return self._send(parcel, carrying, timeout_ms, queue, choose, compresses=compresses)
+
+        if self._spans is None:
+            return send(message)
+        return self._spans.around(message, send)
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        timeout_ms: float | None = None,
+        *,
+        queue: MessageQueue | None = None,
+    ) -> SendResult:
+        """Store all messages in consecutive offsets of one queue, or none of them."""
+        self.check_running()
+        messages = check_messages(messages)
+
+        def send(carrying: Sequence[Message]) -> SendFuture:
+            parcel = batch_parcel(carrying, self._next_id)
+            check_sendable(parcel.topic)
+            self._check_size(parcel.body)
+            return self._send(parcel, carrying[0], timeout_ms, queue, None, compresses=False)
+
+        if self._spans is None:
+            return await send(messages)
+        return await self._spans.around_batch(messages, send)
+
+    async def send_batches(
+        self,
+        messages: Sequence[Message],
+        timeout_ms: float | None = None,
+        *,
+        queue: MessageQueue | None = None,
+    ) -> list[SendResult]:
+        """Send any number of messages of one topic in as few batches as possible, one by one.
+
+        If a batch fails, the earlier ones are stored; a note on the error says how many messages
+        they hold.
+        """
+        messages = check_messages(messages)
+        results: list[SendResult] = []
+        stored = 0
+        for batch in split_batch(messages, self.settings.max_message_bytes):
+            try:
+                results.append(await self.send_batch(batch, timeout_ms, queue=queue))
+            except ClientError as error:
+                error.add_note(f"the first {stored} of {len(messages)} messages are stored")
+                raise
+            stored += len(batch)
+        return results
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        choose: QueueChoice | None = None,
+    ) -> str:
+        """Send a message without an answer and return its id; a loss is not reported."""
+        self.check_running()
+        check_instance(message, Message, "what is sent is a Message")
+        check_sendable(message.topic)
+        route = await self._client.routes.publish_route(message.topic)
+
+        def send(carrying: Message) -> str:
+            parcel = self._compressed_parcel(carrying)
+            chooses = always(queue) if queue is not None else choose or self._choose
+            self._carrier.post_oneway(chosen(chooses, route.publish_queues, carrying), parcel)
+            return parcel.message_id
+
+        return send(message) if self._spans is None else self._spans.around_oneway(message, send)
+
+    async def request(
+        self,
+        message: Message,
+        timeout_ms: float | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        choose: QueueChoice | None = None,
+    ) -> MessageView:
+        """Send a message and return its consumer's reply.
+
+        Raises ClientError: RequestTimeout also if the message was stored and no reply arrived.
+        """
+        self.check_running()
+        check_timeout(timeout_ms)
+        self._check_message(message)
+        timeout_ms = self.settings.send_timeout_ms if timeout_ms is None else timeout_ms
+        request = request_of(message, self.client_id, timeout_ms)
+        reply: Pending[MessageView] = Pending()
+        self._replies.expect(request, timeout_ms, reply)
+        try:
+            for address in await self._to_meet(message.topic):
+                await self._client.heartbeat_to(address)
+            sent = self._send_message(request, timeout_ms, queue, choose)
+            sent.add_done_callback(lambda done: self._replies.sent(request, done))
+            return await reply
+        finally:
+            self._replies.forget(request)
+
+    async def _to_meet(self, topic: str) -> list[str]:
+        """Return the brokers that may push a reply and do not know this client."""
+        routes = self._client.routes
+        route = await routes.publish_route(topic)
+        for name in self._replies.topics_to_ask(route.clusters):
+            try:
+                await routes.look_up(name)
+            except ClientError as error:
+                self._replies.not_asked(name, error)
+        return self._replies.unknown_brokers(routes.all_addresses(masters_only=True))
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the writable queues of `topic`. Raises RouteNotFound."""
+        self.check_running()
+        check_topic(topic)
+        return (await self._client.routes.publish_route(topic)).publish_queues
+
+    # --- within
+
+    def _send(
+        self,
+        parcel: EncodedMessage,
+        message: Message,
+        timeout_ms: float | None,
+        queue: MessageQueue | None,
+        choose: QueueChoice | None,
+        *,
+        compresses: bool,
+    ) -> SendFuture:
+        result = SendFuture(loop=self._client.remoting.loop)
+        sending = self._sending(
+            self._carrier, parcel, message, timeout_ms, queue, choose, result, compresses=compresses
+        )
+        if self._tracing is not None:
+            self._tracing.watch(sending)
+        topic, size = parcel.topic, parcel.size_bytes
+        if (
+            not compresses
+            and topic not in self._lanes
+            and self._carrier.queues_of(topic)
+            and self._slots.try_enter(size)
+        ):
+            self._start(sending, result, size)
+        else:
+            lane = self._lanes.setdefault(topic, _Lane())
+            lane.length += 1
+            task = self._client.remoting.spawn(self._start_later(sending, result, size, lane))
+            result.on_end = task.cancel
+        return result
+
+    def _start(self, sending: Sending, result: SendFuture, size: int) -> None:
+        def ended() -> None:
+            sending.tries_left = 0
+            self._slots.leave(size)
+
+        result.on_end = ended
+        sending.next_try()
+
+    async def _start_later(
+        self, sending: Sending, result: SendFuture, size: int, lane: "_Lane"
+    ) -> None:
+        """Start a send as soon as its route is known, its body compressed and a slot free."""
+        topic, left_s = sending.parcel.topic, sending.deadline_s - monotonic()
+        has_route = False
+        try:
+            async with asyncio.timeout(left_s), lane.turns:
+                await self._client.routes.publish_route(topic)
+                has_route = True
+                if sending.compresses:
+                    sending.parcel = await asyncio.to_thread(sending.parcel.compressed)
+                await self._slots.enter(size)
+                self._start(sending, result, size)
+        except TimeoutError:
+            result.set_exception(self._too_late(topic, has_route=has_route))
+        except ClientError as error:
+            result.set_exception(type(error)(*error.args))  # notes are added to each
+        except asyncio.CancelledError:
+            if not result.done():
+                result.set_exception(ClientClosed("the client is stopped"))
+            raise
+        finally:
+            lane.length -= 1
+            if not lane.length and self._lanes.get(topic) is lane:
+                del self._lanes[topic]
+
+    def _too_late(self, topic: str, *, has_route: bool) -> ClientError:
+        if not has_route and self._client.routes.known(topic) is None:
+            unanswered = self._client.routes.no_answer("no answer within the send's timeout")
+            return RequestTimeout(f"no route of the topic {topic}: {unanswered}")
+        if self._slots.count:
+            return ClientBusy(
+                f"{self._slots.count} sends of {self._slots.bytes} bytes are in flight already:"
+                " wait for some of them first"
+            )
+        return RequestTimeout(f"the timeout of a send to {topic} expired before its first try")
+
+    def _send_trace(self, message: Message) -> SendFuture:
+        """Send a message of traces, even while the producer stops."""
+        parcel = self._compressed_parcel(message)
+        return self._send(parcel, message, None, None, None, compresses=False)

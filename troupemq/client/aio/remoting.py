@@ -1,0 +1,222 @@
+"""Calls to brokers and name servers on one event loop: one connection per address."""
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from ssl import SSLContext
+from typing import Any, TypeVar
+
+from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.signature import Credentials
+from troupemq.client.aio.connection import AioConnection, failed
+from troupemq.client.connection.connection import split_address
+from troupemq.client.connection.pending import Waiting
+from troupemq.client.connection.remoting import (
+    CONNECT_TIMEOUT_MS,
+    Framing,
+    Greeting,
+    OnRequest,
+    check_success,
+)
+from troupemq.client.errors import ClientClosed, ClientError, ConnectionFailed
+from troupemq.client.log import client_logger
+
+log = client_logger(__name__)
+
+Value = TypeVar("Value")
+
+FLUSH_LOOK_S = 0.001
+
+
+class Pending(asyncio.Future[Value]):
+    """Future of an answer; an answer after its cancellation is dropped."""
+
+    def set_result(self, result: Value, /) -> None:
+        if not self.done():
+            super().set_result(result)
+
+    def set_exception(self, exception: type | BaseException, /) -> None:
+        if not self.done():
+            super().set_exception(exception)
+
+
+class AioRemoting(Framing):
+    """All connections of a client, between `open` and `close`, on the loop that opened it."""
+
+    def __init__(
+        self,
+        on_request: OnRequest,
+        greeting: Greeting = lambda address: None,
+        credentials: Credentials | None = None,
+        tls: SSLContext | None = None,
+    ) -> None:
+        """Open nothing yet. With `credentials` every request is signed."""
+        super().__init__(credentials)
+        self._on_request, self._greeting, self._tls = on_request, greeting, tls
+        self._connections: dict[str, AioConnection] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._process_id = 0
+
+    def open(self) -> None:
+        """Bind the client to the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._process_id = os.getpid()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of this client. Raises ClientClosed on another loop or in another process."""
+        if self._loop is None:
+            raise ClientClosed("the client is not started")
+        if os.getpid() != self._process_id:
+            raise ClientClosed("the client belongs to the process that was forked: make a new one")
+        if asyncio.get_running_loop() is not self._loop:
+            raise ClientClosed("the client belongs to another event loop: make one for each loop")
+        return self._loop
+
+    # --- calls
+
+    async def ask(
+        self, address: str, command: RemotingCommand, timeout_ms: float
+    ) -> RemotingCommand:
+        """Return a successful answer. Raises BrokerError for any other code."""
+        return check_success(await self.call(address, command, timeout_ms), address)
+
+    def call(
+        self, address: str, command: RemotingCommand, timeout_ms: float
+    ) -> "Pending[RemotingCommand]":
+        """Return a future of the answer with any code."""
+        answer: Pending[RemotingCommand] = Pending(loop=self.loop)
+        self.call_for(answer, address, command, timeout_ms)
+        return answer
+
+    def call_for(
+        self, waiting: Waiting, address: str, command: RemotingCommand, timeout_ms: float
+    ) -> None:
+        """Send a request; call `waiting` with its answer, or at once for an immediate error."""
+        try:
+            frame = self.framed(command, address)
+            self._connection(address).submit(frame, command.opaque, waiting, timeout_ms)
+        except ClientError as error:
+            waiting.set_exception(error)
+
+    def oneway(self, address: str, command: RemotingCommand) -> None:
+        """Send a request without an answer. Raises ClientError if nothing was sent."""
+        command.flag |= ONEWAY_FLAG
+        frame = self.framed(command, address)
+        self._connection(address).submit(frame, command.opaque, None)
+
+    def is_connected(self, address: str) -> bool:
+        """Return whether there is an open connection that is not known to be broken."""
+        connection = self._connections.get(address)
+        return connection is not None and connection.is_open and connection.broken_by is None
+
+    # --- tasks of this client
+
+    def later(self, delay_ms: float, task: Callable[[], object]) -> None:
+        """Run `task` after `delay_ms`, unless the client is closed before."""
+
+        def run() -> None:
+            self._timers.discard(timer)
+            task()
+
+        timer = self.loop.call_later(delay_ms / 1000, run)
+        self._timers.add(timer)
+
+    def spawn(self, work: Coroutine[Any, Any, Value]) -> asyncio.Task[Value]:
+        """Run a coroutine until the client closes; a failure is logged."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, ClientError):
+            log.error("task failed", exc_info=error)
+
+    async def flush(self, timeout_s: float) -> None:
+        """Wait until all requests are written, such as those without an answer."""
+        deadline_s = self.loop.time() + timeout_s
+        while any(each.unsent_bytes for each in self._connections.values()):
+            if self.loop.time() >= deadline_s:
+                return
+            await asyncio.sleep(FLUSH_LOOK_S)
+
+    async def close(self) -> None:
+        """Close all connections and end all tasks; open requests fail with ClientClosed."""
+        if self._closed or self._loop is None:
+            self._closed = True
+            return
+        self._closed = True
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        for connection in [*self._connections.values()]:
+            connection.end(ClientClosed("the client is stopped"))
+        own = asyncio.current_task()
+        tasks = [task for task in self._tasks if task is not own]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # --- connections
+
+    def _connection(self, address: str) -> AioConnection:
+        connection = self._connections.get(address)
+        if connection is not None and connection.broken_by is None:
+            return connection
+        if self._closed:
+            raise ClientClosed("the client is stopped")
+        split_address(address)
+        greeting = self._greeting(address)
+        loop = self.loop
+        connection = AioConnection(
+            address, self._command, self._end, loop, has_tls=self._tls is not None
+        )
+        if greeting is not None:  # one way: if it fails, the next heartbeat makes up for it
+            connection.submit(self.framed(greeting), greeting.opaque, None)
+        self._connections[address] = connection
+        self.spawn(self._connect(connection))
+        return connection
+
+    async def _connect(self, connection: AioConnection) -> None:
+        address = connection.address
+        host, port = split_address(address)
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+                await self.loop.create_connection(
+                    lambda: connection,
+                    host,
+                    port,
+                    ssl=self._tls,
+                    server_hostname=host if self._tls is not None else None,
+                )
+        except TimeoutError:
+            reason = f"{address}: no connection in {CONNECT_TIMEOUT_MS} ms"
+            connection.end(ConnectionFailed(reason))
+        except UnicodeError:  # longer than any host name
+            connection.end(ConnectionFailed(f"{address}: invalid host name"))
+        except (OSError, ValueError) as error:
+            connection.end(failed(address, error))
+        finally:
+            if not connection.is_open:
+                connection.end(ConnectionFailed(f"{address}: the connection was given up"))
+
+    def _end(self, connection: AioConnection, reason: ClientError) -> None:
+        if self._connections.get(connection.address) is connection:
+            del self._connections[connection.address]
+        log.debug("connection closed", address=connection.address, reason=str(reason))
+
+    def _command(self, connection: AioConnection, command: RemotingCommand) -> None:
+        response = self._on_request(connection.address, command)
+        if response is None or command.is_oneway:
+            return
+        if isinstance(response, RemotingCommand):
+            connection.answer(response)
+        else:
+            response.add_done_callback(lambda done: connection.answer(done.result()))

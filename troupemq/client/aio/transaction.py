@@ -1,0 +1,206 @@
+"""Producer for an event loop that also sends in transactions."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.transaction import CheckTransactionStateHeader, EndTransactionHeader
+from protocol.signature import Credentials
+from remoting.tls_options import Tls
+from troupemq.client.aio.producer import Producer
+from troupemq.client.arguments import check_integer, names_checked
+from troupemq.client.errors import ArgumentIllegal, ClientError
+from troupemq.client.log import client_logger
+from troupemq.client.message import Message, MessageQueue, MessageView, SendStatus
+from troupemq.client.producing.producer_settings import ProducerSettings
+from troupemq.client.producing.queue_choice import QueueChoice
+from troupemq.client.producing.transaction import (
+    CHECKS_WAITING_MAX,
+    TransactionResult,
+    TransactionState,
+    answer_of,
+    checked_half,
+    decided,
+    end_of,
+    half_of,
+    log_undecided,
+)
+
+log = client_logger(__name__)
+
+State = TransactionState | None
+Execute = Callable[[Message, str], Awaitable[State]]
+"""The local transaction, a coroutine function: takes the message and its transaction id."""
+
+Check = Callable[[MessageView], Awaitable[State]]
+"""Answer to a check-back, a coroutine function: takes the half message."""
+
+CHECKS_MAX = 16
+"""Default of the checks that run at once."""
+
+
+@partial(names_checked, settings=ProducerSettings)
+class TransactionProducer(Producer):
+    """A Producer that also sends in transactions.
+
+        async def pay(message, transaction_id):
+            await accounts.pay(message.keys[0], transaction_id)
+            return TransactionState.COMMIT
+
+        async with aio.TransactionProducer("payments", was_it_paid) as producer:
+            await producer.send_in_transaction(Message("Paid", b"one book", keys="17"), pay)
+
+    A transaction whose body is cancelled is UNKNOWN, as after an exception: a check-back decides.
+    `stop` waits for running checks.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        check: Check,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        settings: ProducerSettings | None = None,
+        choose: QueueChoice | None = None,
+        instance_name: str | None = None,
+        credentials: Credentials | None = None,
+        tls: Tls | None = None,
+        checks_max: int = CHECKS_MAX,
+    ) -> None:
+        """Take the arguments of Producer; at most `checks_max` calls of `check` run at once."""
+        _check_coroutine(check, "check")
+        check_integer(checks_max, 1, CHECKS_WAITING_MAX, "checks_max")
+        super().__init__(
+            group,
+            namesrv,
+            settings=settings,
+            choose=choose,
+            instance_name=instance_name,
+            credentials=credentials,
+            tls=tls,
+        )
+        self._check_state = check
+        self._turns = asyncio.Semaphore(checks_max)
+        self._checks: set[asyncio.Task[None]] = set()
+        self._client.serves[RequestCode.CHECK_TRANSACTION_STATE] = self._asked
+
+    async def _finish(self, deadline_s: float) -> None:
+        if self._checks:
+            left_s = deadline_s - asyncio.get_running_loop().time()
+            _, running = await asyncio.wait(self._checks, timeout=max(0.0, left_s))
+            if running:
+                log.warning("check still running at stop", group=self.group)
+        await super()._finish(deadline_s)
+
+    async def send_in_transaction(
+        self,
+        message: Message,
+        execute: Execute,
+        timeout_ms: float | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        check_after_s: int | None = None,
+    ) -> TransactionResult:
+        """Store a half message, await `execute`, and commit or roll back as it returns.
+
+        Arguments, results and errors are those of `troupemq.TransactionProducer`.
+        """
+        _check_coroutine(execute, "execute")
+        prepared = half_of(message, self.group, check_after_s)
+        half = await self.send(prepared, timeout_ms, queue=queue)
+        state, error = TransactionState.ROLLBACK, None
+        if half.status is SendStatus.OK:
+            try:
+                state = decided(await execute(message, half.message_id), "execute")
+            except Exception as raised:  # an application error: its progress is unknown
+                log_undecided(self.group, half.message_id, raised)
+                state, error = TransactionState.UNKNOWN, raised
+            except asyncio.CancelledError:
+                self._tell_unknown(end_of(self.group, half, TransactionState.UNKNOWN))
+                raise
+        header = end_of(self.group, half, state)
+        remark = f"executeLocalTransactionBranch exception: {error!r}" if error else None
+        told = await self._tell(header, state, remark)
+        if self._tracing is not None:
+            name = half.queue.broker_name
+            self._tracing.transaction_ended(message, half.message_id, name, state.value, False)
+        return TransactionResult(half, state, told, error)
+
+    async def _tell(
+        self, header: EndTransactionHeader, state: TransactionState, remark: str | None
+    ) -> bool:
+        """Send the end of a transaction; return whether the broker confirmed it."""
+        if state is TransactionState.UNKNOWN:
+            self._tell_unknown(header, remark)
+            return False
+        command = RemotingCommand(RequestCode.END_TRANSACTION, header.encode(), remark=remark)
+        try:
+            address = self._client.routes.master(header.broker_name or "")
+            await self._client.remoting.ask(address, command, self.settings.send_timeout_ms)
+        except ClientError as error:
+            self._log_unconfirmed(header, error)
+            return False
+        return True
+
+    def _tell_unknown(self, header: EndTransactionHeader, remark: str | None = None) -> None:
+        """Send the end UNKNOWN, which brokers do not answer."""
+        command = RemotingCommand(RequestCode.END_TRANSACTION, header.encode(), remark=remark)
+        try:
+            address = self._client.routes.master(header.broker_name or "")
+            self._client.remoting.oneway(address, command)
+        except ClientError as error:
+            self._log_unconfirmed(header, error)
+
+    @staticmethod
+    def _log_unconfirmed(header: EndTransactionHeader, error: ClientError) -> None:
+        hint = "the broker will check back"
+        log.warning(
+            "transaction end unconfirmed", message_id=header.msg_id, error=str(error), hint=hint
+        )
+
+    # --- check-backs
+
+    def _asked(self, command: RemotingCommand) -> None:
+        """Begin to answer a check-back."""
+        header = CheckTransactionStateHeader.decode(command.fields)
+        if len(self._checks) >= CHECKS_WAITING_MAX or not self.is_running:
+            return
+        body, address = bytes(command.body or b""), self._client.asked_by
+        task = self._client.remoting.spawn(self._answer(header, body, address))
+        self._checks.add(task)
+        task.add_done_callback(self._checks.discard)
+
+    async def _answer(self, header: CheckTransactionStateHeader, body: bytes, address: str) -> None:
+        try:
+            view = checked_half(body, self._client.routes.name_of(address), self.group)
+            if view is not None:
+                async with self._turns:
+                    await self._decide(header, view, address)
+        except ClientError as error:
+            hint = "the broker will check back again"
+            log.warning("check-back failed", address=address, error=str(error), hint=hint)
+
+    async def _decide(
+        self, header: CheckTransactionStateHeader, view: MessageView, address: str
+    ) -> None:
+        error: Exception | None = None
+        try:
+            state = decided(await self._check_state(view), "check")
+        except Exception as raised:  # an application error: its progress is unknown
+            log_undecided(self.group, view.message_id, raised)
+            state, error = TransactionState.UNKNOWN, raised
+        answer = answer_of(self.group, header, view, state)
+        remark = f"checkLocalTransactionState Exception: {error!r}" if error else None
+        command = RemotingCommand(RequestCode.END_TRANSACTION, answer.encode(), remark=remark)
+        self._client.remoting.oneway(address, command)
+        if self._tracing is not None:
+            self._tracing.transaction_ended(view, view.message_id, address, state.value, True)
+
+
+def _check_coroutine(value: object, what: str) -> None:
+    if not asyncio.iscoroutinefunction(value) and not asyncio.iscoroutinefunction(
+        getattr(value, "__call__", None)  # noqa: B004 (its method, not whether it has one)
+    ):
+        raise ArgumentIllegal(f"{what} is a coroutine function, and not {value!r}")
