@@ -50,7 +50,7 @@ types: $(ready_to_test)      ## mypy, strict
 interop: $(ready_to_test)    ## the official clients, tools and slaves against our broker: needs a JDK, Maven and Go
 	@$(compat) -m "not whole" $(or $(ARGS),$(in_parallel) $(by_file))
 
-interop-whole: $(ready_to_test)  ## the same, every client in every case: before a release
+interop-whole: $(ready_to_test)  ## the same, every client in every case, Rust's too where cargo is: before a release
 	@$(compat) $(or $(ARGS),$(in_parallel) $(by_file))
 
 trials: $(ready_to_test)     ## the long counts: ROUNDS= of each trial, from SEED= on (one again: ROUNDS=1 SEED=7)

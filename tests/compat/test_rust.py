@@ -74,7 +74,7 @@ def serials(events: list[Event]) -> list[str]:
 
 @pytest.mark.parametrize("way", ["sync", "oneway", "batch"])
 def test_it_gets_back_what_it_sent(way: str, rust: Agent, new_topic: MakeTopic) -> None:
-    """Under load it fails a few messages that its listener has not seen, so that they are retried."""
+    """Under load it fails some messages before its listener sees them; these are retried."""
     topic = new_topic(f"sent-{way}")
     rust.join("eater", f"of-{topic}", topic)
     messages = varied(topic, COUNT, waits=way == "batch")
