@@ -37,7 +37,7 @@ def test_every_client_answers_requests_of_every_other(agents: Agents) -> None:
         told = agents[kind].replied(f"replier-{kind}")
         replied = [event for event in told if event["serial"] != "warm"]
         assert {event["status"] for event in replied} == {"SEND_OK"}, replied
-        assert len(replied) == 5 * 3
+        assert len(replied) == 6 * 3
         agents[kind].leave(f"replier-{kind}")
 
 
