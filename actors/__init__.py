@@ -51,6 +51,8 @@ Each actor owns a part of the state, a socket, a timer, or pending requests.
     Assignments         answers with a client's queues      loop   consumers/assignments.py
     DelayOffsets        delayOffset.json                    loop   delays/delay_offsets.py
     Schedule            due messages of one delay level     loop   delays/schedule.py
+    TimerScan           looks for timers after a start      thread delays/timer_scan.py
+    Recalls             cancels pending timers              thread delays/recalls.py
     Transactions        ends and check-backs in progress    loop   transactions/transactions.py
     OpenTransactionView answers about open transactions     loop   transactions/open_transactions.py
     HalfMessageList     reads open half messages            thread transactions/open_transactions.py

@@ -24,6 +24,7 @@ from actors.consumers.consume_stats import ConsumeStats
 from actors.consumers.consumer_calls import ConsumerCalls
 from actors.consumers.offset_reset import OffsetReset
 from actors.delays.delay_offsets import DelayOffsets
+from actors.delays.recalls import Recalls
 from actors.delays.schedule import schedule_children
 from actors.engine.supervisor import ChildSpec
 from actors.network.connections import Connections, Listener
@@ -55,6 +56,7 @@ RESPONDERS: Responders = (
     ("groups", GroupTable),
     ("consumer_offsets", ConsumerOffsets),
     ("delay_offsets", DelayOffsets),
+    ("recalls", Recalls),
     ("clients", Clients),
     ("request_modes", RequestModes),
     ("assignments", Assignments),
@@ -124,7 +126,13 @@ class Broker(Parts):
         if self.config.is_slave:  # its master sends it the delivered messages
             return [*table_children(self), *shared, *slave_children(self)]
         recent_bytes = physical_memory_bytes() // 10
-        schedule = schedule_children(self.store, recent_bytes, self.system.address)
+        schedule = schedule_children(
+            self.store,
+            recent_bytes,
+            self.timer_rules,
+            self.timer_figures,
+            self.system.address,
+        )
         return [*table_children(self), *master_children(self), *shared, *schedule]
 
     def network_children(self, listeners: Sequence[tuple[Listener, socket]]) -> list[ChildSpec]:

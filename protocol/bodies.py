@@ -305,6 +305,10 @@ class DelayOffsetTable(Body):
     """Offsets by delay level: GET_ALL_DELAY_OFFSET, delayOffset.json."""
 
     offset_table: dict[int, int] = field(default_factory=dict)
+    delivered_ahead: dict[int, str] | None = None
+    """Messages behind these offsets that are done; a TroupeMQ extension, absent without timers."""
+    timers_from: int | None = None
+    """Offset of the log; copies of timers behind it may not be noted yet. An extension, too."""
 
 
 @dataclass(frozen=True, slots=True)

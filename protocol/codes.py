@@ -188,6 +188,7 @@ class ResponseCode(IntEnum):
     POLLING_FULL = 209  # 5.x gives this and the next number a second meaning: answers to POP
     POLLING_TIMEOUT = 210
     FLOW_CONTROL = 215
+    ILLEGAL_OPERATION = 604  # 5.x
 
     SINK_BATCH_DIFFERS = 30_006  # TroupeMQ extensions: answers to SEND_SINK_BATCH
     SINK_BATCH_HAS_GAP = 30_007

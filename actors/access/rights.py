@@ -163,6 +163,7 @@ BROKER_RIGHTS: Mapping[int, RequiredPermission] = {
     Code.GET_MIN_OFFSET: _ANY_USE,
     Code.GET_EARLIEST_MSG_STORETIME: _ANY_USE,
     Code.END_TRANSACTION: IN_HANDLER,
+    Code.RECALL_MESSAGE: _topic(PUB),
     # administrators, and users of the named topics and groups
     Code.GET_CONSUMER_CONNECTION_LIST: _GROUP_OR_ADMIN,
     Code.GET_CONSUME_STATS: _GROUP_OR_ADMIN,  # the handler checks the topics

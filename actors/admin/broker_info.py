@@ -29,6 +29,7 @@ from actors.retention.retention_holds import KeepingReport
 from actors.scrubbing.scrubber import Scrubber
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PUT_BOUNDS_MS, PutStats
+from actors.statistics.timer_figures import TIMERS_OF_LEVEL, TimerFigures
 from actors.tables.offset_guard import OffsetStats
 from actors.tables.persisted import PersistedTable
 from actors.tables.tables import Tables
@@ -123,6 +124,8 @@ class Sources(Protocol):
     def put_stats(self) -> PutStats: ...
     @property
     def pull_stats(self) -> PullStats: ...
+    @property
+    def timer_figures(self) -> TimerFigures: ...
     @property
     def following(self) -> DispatchProgress: ...
     @property
@@ -356,13 +359,16 @@ class BrokerInfo(Responder):
         return 0 if queue is None else queue.qsize()
 
     def _delay_figures(self) -> dict[str, str]:
-        """Return consumer offset and max offset of each delay level."""
+        """Return consumer offset and max offset of each delay level, and figures of its timers."""
         queues = self._sources.store.consume_queues
         found = {}
         for level, offset in self._sources.tables.delay_offsets.value.items():
             queue = queues.get(SCHEDULE_TOPIC, level - 1)
             most = 0 if queue is None else queue.max_offset
             found[f"scheduleMessageOffset_{level}"] = f"{offset},{most}"
+        for level, timers in sorted(self._sources.timer_figures.levels.copy().items()):
+            if timers.is_used:
+                found[f"{TIMERS_OF_LEVEL}{level}"] = timers.encode()
         return found
 
 

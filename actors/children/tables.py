@@ -137,6 +137,7 @@ def _offset_table(parts: Parts, writer: ActorAddress) -> ConsumerOffsets:
         starts_in_memory=parts.starts_in_memory,
         offsets=tables.offsets,
         live_offsets=tables.live_offsets,
+        moves=tables.offset_moves,
         config_writer=writer,
         encoder=parts.system.address("table_encoder"),
         consumers=tables.consumers,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from actors.engine.snapshot_ref import SnapshotRef
-from actors.tables.consumer_offsets import Offsets
+from actors.tables.consumer_offsets import OffsetMoves, Offsets
 from actors.tables.consumer_views import ConsumerView, Producing
 from actors.tables.groups import GroupConfigs
 from actors.tables.request_modes import Modes
@@ -25,6 +25,8 @@ class Tables:
         self.offsets: SnapshotRef[Offsets] = SnapshotRef({})
         self.live_offsets: SnapshotRef[Offsets] = SnapshotRef({})
         """The table itself, which changes: readers must copy an entry in one step."""
+        self.offset_moves: SnapshotRef[OffsetMoves] = SnapshotRef(OffsetMoves())
+        """The times themselves, which change, as in `live_offsets`."""
         self.filters = SnapshotRef(ConsumerFilters(bloom))
         self.delay_offsets: SnapshotRef[Mapping[int, int]] = SnapshotRef({})
         self.group_tps: SnapshotRef[Mapping[str, float]] = SnapshotRef({})

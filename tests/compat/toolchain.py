@@ -41,7 +41,7 @@ class Java:
 
 
 def missing() -> list[str]:
-    """What this machine lacks, in the words of `MissingTool`."""
+    """Return the missing tool, in the words of `MissingTool`."""
     wanted = [(_java_program, "javac"), (_program, "mvn"), (_program, "go")]
     found = []
     for find, name in wanted:
@@ -61,7 +61,7 @@ def java() -> Java:
 
 
 def java_5() -> Java:
-    """The same programs of ours with client and tools 5.5.0 in the place of 4.9.7."""
+    """Build the programs with client and tools 5.5.0 instead of 4.9.7."""
     java()
     jars = _class_path(JAVA_5_PROJECT, "package")
     return Java(_java_program("java"), f"{JAVA_PROJECT / 'target' / 'classes'}:{jars}")
@@ -114,7 +114,7 @@ def rust_agent() -> Path:
 
 
 def go_tls_agent() -> Path:
-    """The same with the client of go.tls.mod, which comes with TLS."""
+    """Build the agent with the client of go.tls.mod, which supports TLS."""
     return _go_program(GO_PROJECT / "target" / "tls", "-modfile=go.tls.mod", "-tags=tls")
 
 

@@ -13,6 +13,7 @@ from actors.engine.supervisor import ChildSpec
 from actors.retention.retention_holds import KeepingReport
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PutStats
+from actors.statistics.timer_figures import TimerFigures
 from actors.tables.offset_guard import OffsetStats
 from actors.tables.tables import Tables
 from protocol.bloom import BloomFilter
@@ -38,6 +39,7 @@ class Sources:
     config: BrokerConfig = field(default_factory=lambda: BrokerConfig(broker_name="broker-a"))
     put_stats: PutStats = field(default_factory=PutStats)
     pull_stats: PullStats = field(default_factory=PullStats)
+    timer_figures: TimerFigures = field(default_factory=TimerFigures)
     following: DispatchProgress = field(default_factory=lambda: DispatchProgress(0))
     kept: SnapshotRef[KeepingReport] = field(default_factory=lambda: SnapshotRef(KeepingReport()))
     offset_stats: OffsetStats = field(default_factory=OffsetStats)

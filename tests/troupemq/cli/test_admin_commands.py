@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from protocol.bodies import (
     BrokerData,
     ClusterInfo,
+    KVTable,
     MessageQueue,
     SubscriptionGroupTable,
     TopicConfig,
@@ -421,3 +422,16 @@ def test_ctrl_c_ends_only_endless_commands_with_success(
     assert (done.exit_code, done.output) == (130, "")
     done = run("clusterList", "-i", "1")
     assert (done.exit_code, done.output) == (0, "")
+
+
+def test_timers_of_a_broker_are_shown_by_level(broker: FakeServer, run: Run) -> None:
+    table = {
+        "timersOfLevel_2": "7,1700000000000,9,2,1,0,35,0",
+        "timersOfLevel_x": "1",
+        "other": "1",
+    }
+    body = KVTable(table).encode()
+    broker.on(RequestCode.GET_BROKER_RUNTIME_INFO, lambda command: command.answer(body=body))
+    (row,) = map(json.loads, run("timers", "--json", "-b", broker.address).stdout.splitlines())
+    assert (row["level"], row["pending"], row["delivered"], row["late_max_ms"]) == (2, 7, 2, 35)
+    assert row["next_due_ms"] == 1_700_000_000_000 and row["late_ms"] > 0
