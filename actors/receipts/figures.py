@@ -7,7 +7,7 @@ changes; Receipts publishes a new one every few seconds while it is used.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from actors.receipts.ledger import Ledger, State
+from actors.receipts.ledger import EntryState, Ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class InFlightFigures:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptFigures:
-    """State of all receives of a broker."""
+    """EntryState of all receives of a broker."""
 
     in_flight: Mapping[tuple[str, str], InFlightFigures] = field(default_factory=dict)
     """Figures by group and topic, of those with messages in flight or kept."""
@@ -72,7 +72,7 @@ def _figures(ledgers: Iterable[Ledger], now_ms: float, wall_ms: int) -> InFlight
     for ledger in ledgers:
         deliveries = [*ledger.held.values()]
         for entry in ledger.entries.values():
-            if entry.delivery is None or entry.state is State.KEPT:
+            if entry.delivery is None or entry.state is EntryState.KEPT:
                 kept += 1
             else:
                 tries = max(tries, entry.tries)

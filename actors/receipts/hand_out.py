@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 
 from actors.receipts.held_receives import Place
-from actors.receipts.ledger import Entry, Ledger, State
+from actors.receipts.ledger import Entry, EntryState, Ledger
 from actors.receipts.ledgers import Ledgers
 from protocol.headers.pop import ALL_QUEUES, PopMessageHeader
 from protocol.message import HEADS, SYS_FLAG_POSITION, RecordError, scan_head
@@ -59,7 +59,7 @@ class Haul:
     body_bytes: int = 0
 
     def add(self, entry: Entry, view: memoryview) -> None:
-        entry.state = State.HELD
+        entry.state = EntryState.HELD
         self.entries.append(entry)
         self.order.append(entry.offset)
         self.views.append(view)
@@ -308,7 +308,7 @@ class _Reading:
             if ledger.is_retry:
                 tries, origin = _retry_of(record)
                 topic = origin if is_others and origin else topic
-            entry = Entry(ledger, offset, physical_offset, State.KEPT, tries)
+            entry = Entry(ledger, offset, physical_offset, EntryState.KEPT, tries)
             if topic != self._topic:
                 ledger.keep(entry, topic)
                 continue
