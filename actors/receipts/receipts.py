@@ -327,6 +327,11 @@ class Receipts(Responder):
             counts.count += count
             counts.bytes += found.body_bytes
             counts.times += 1
+            ledger = found.ledger
+            counts.pulled[ledger.queue_id] = (
+                ledger.next
+            )  # for metrics: what is in flight, and ready
+            self._neighbours.note_handed_out(ledger.topic, group, ledger.queue_id, ledger.next)
 
     # --- acknowledgements and changes
 

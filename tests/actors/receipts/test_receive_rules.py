@@ -11,9 +11,16 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import UnregisterClientHeader
 from protocol.headers.pop import AckMessageHeader
+from tests.support.guarded import GuardedBroker
 from tests.support.peers import RecordingPeer
 from tests.support.pulls import as_slave, broker
-from tests.support.receiving import receive_command
+from tests.support.receiving import (
+    ack_command,
+    batch_ack_command,
+    change_command,
+    receive_command,
+    received,
+)
 
 
 def test_slave_hands_nothing_out() -> None:
@@ -72,3 +79,21 @@ def test_kind_of_a_handle_names_its_topic(kind: str, topic: str) -> None:
     header = AckMessageHeader(consumer_group="g", topic="T", queue_id=0, extra_info="", offset=0)
     assert topic_meant(header, kind) == topic
     assert topic_meant(replace(header, topic="%RETRY%g_T"), "1") == "%RETRY%g"
+
+
+def test_settling_needs_the_permissions_of_receiving() -> None:
+    made = GuardedBroker(7)
+    made.make_topic()
+    made.make_topic("Orders")
+    made.send()
+    made.system.drain()
+    assert made.ask_as("reader-account", receive_command()).code == 1
+    (message,) = received(made.ask_as("shop-account", receive_command()))
+    for command in (ack_command, lambda each: batch_ack_command([each])):
+        answer = made.ask_as("reader-account", command(message))
+        assert answer.code == 1 and "No default permission" in (answer.remark or "")
+    made.system.advance(10_500)
+    (again,) = received(made.ask_as("shop-account", receive_command()))
+    assert again.parsed.topic_kind == "1"
+    assert made.ask_as("reader-account", change_command(again, 1)).code == 1
+    assert made.ask_as("shop-account", ack_command(again)).code == 0
