@@ -10,6 +10,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import UnregisterClientHeader
 from protocol.headers.pop import NotificationHeader, PopMessageHeader
+from protocol.receipts import BatchAck, BatchAckBody, format_bits
 from tests.support.brokers import STORE, SimulatedBroker, pull_command
 from tests.support.local_client import LocalClient
 from tests.support.pulls import broker, committed, fill, tagged
@@ -528,6 +529,24 @@ def test_wrong_acknowledgements_are_refused_as_by_5x() -> None:
         wrong = replace(command, fields={**command.fields, **change})
         assert made.ask(wrong).code == code, change
     assert made.ask(RemotingCommand(RequestCode.BATCH_ACK_MESSAGE)).code == 208
+
+
+def test_batch_of_acknowledgements_has_a_limit() -> None:
+    made = broker(1)
+    bits = format_bits(range(9_000), 0)
+    body = BatchAckBody(None, [BatchAck("consumers", "Topic", bits=bits)]).encode()
+    answer = made.ask(RemotingCommand(RequestCode.BATCH_ACK_MESSAGE, None, body))
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+
+
+def test_many_deadlines_at_once_are_worked_off_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("actors.receipts.receipts.EXPIRED_PER_ROUND", 1)
+    made = broker()
+    for queue_id in range(4):
+        numbered(made, 2, queue_id=queue_id)
+    assert len(receive(made)) == 8
+    made.system.advance(10_500)
+    assert len(receive(made)) == 8
 
 
 def test_oneway_receive_takes_nothing() -> None:
