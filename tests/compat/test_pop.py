@@ -1,4 +1,4 @@
-"""The Java 5.5.0 client receives message by message (POP): nothing is missing, whoever dies.
+"""Java 5.5.0 clients receive message by message (POP): nothing is missing, however members end.
 
 The same happens to the official 5.5 broker: what it repeats stands beside what ours does.
 """
