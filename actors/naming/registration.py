@@ -4,9 +4,8 @@ Owns: the last answer of each name server, and the messages that wait for regist
 Receives: Listening from the server's start; RegisterTopic, RegisterAll and WhenRegistered from
 topics; Registered and Sent from the links; AskForRoute from Assignments.
 Sends: Listening, RegisterTopic, RegisterAll and BarrierForRegistrations to the links; AskForRoute
-to one of them;
-SetOrderTopics to topics; MasterHaAddress to HaSlave; MasterClientAddress to SlaveSync; waiting
-messages to their receivers.
+to one of them; SetOrderTopics to topics; MasterHaAddress to HaSlave; MasterClientAddress to
+SlaveSync; waiting messages to their receivers.
 
 Name servers are independent and may disagree. The first one in namesrvAddr that is up counts. 4.9.7
 takes the answer that comes first.
