@@ -1,8 +1,8 @@
-# Everything happens in .venv, which the first target that needs it makes.
-# Another one: make test VENV=~/venvs/troupemq.  Another Python for it: make run PYTHON=pypy3.
-# Without Spark and Java, 30 MB in place of 0.8 GB: make run SPARK=no.
+# All targets use .venv, which the first target that needs it creates.
+# Another folder: make test VENV=~/venvs/troupemq.  Another Python: make run PYTHON=pypy3.
+# Without Spark and Java, 30 MB instead of 0.8 GB: make run SPARK=no.
 
-# LOCKED=1 installs what requirements-dev.lock names, hash by hash, in place of the newest that will do.
+# LOCKED=1 installs the exact packages of requirements-dev.lock, by hash, instead of the newest suitable ones.
 
 VENV   ?= .venv
 PYTHON ?=
@@ -12,7 +12,7 @@ SEED   ?=
 LOCKED ?=
 SPARK  ?= yes
 
-# Where it is set, every server, job and test process would compile all its modules anew.
+# If set, every server, job and test process would compile all of its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 python := $(VENV)/bin/python
@@ -25,75 +25,75 @@ ready_to_test := $(VENV)/.ready-to-test
 .DEFAULT_GOAL := help
 
 help:                        ## list these targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 20
 
-run: $(ready_to_run)         ## name server, broker and a tour; then serve until Ctrl-C (ARGS=--once: end after it)
+run: $(ready_to_run)         ## run a name server, a broker and a tour; then serve until Ctrl-C (ARGS=--once: end after the tour)
 	@$(python) -P -m troupemq run $(ARGS)
 
-cluster-demo: $(ready_to_run)  ## a Spark job over a live broker's log on two workers, one of which is killed
+cluster-demo: $(ready_to_run)  ## run a Spark job over a live broker's log on two workers, and kill one of them
 	@$(python) -P -m troupemq.cluster_demo $(ARGS)
 
-test: $(ready_to_test)       ## the whole suite but interop and trials (ARGS: what to give pytest)
+test: $(ready_to_test)       ## run the whole suite except interop and trials (ARGS: arguments of pytest)
 	@$(python) -m pytest -q $(or $(ARGS),$(in_parallel) $(by_file))
 
-test-quick: $(ready_to_test)  ## of it what is quick: no Spark, no servers, no kills, no trials, nothing heavy
+test-quick: $(ready_to_test)  ## run the quick tests: no Spark, servers, kills, trials or heavy tests
 	@$(in_memory) $(python) -m pytest -q -m "not slow" $(in_parallel) $(by_file) $(ARGS)
 
-check: lint types test       ## everything a change must pass
+check: lint types test       ## run all that a change must pass: lint, types, test
 
-lint: $(ready_to_test)       ## ruff: faults and format
+lint: $(ready_to_test)       ## check faults and format with ruff
 	@$(python) -m ruff check . && $(python) -m ruff format --check .
 
-types: $(ready_to_test)      ## mypy, strict
+types: $(ready_to_test)      ## check types with mypy, strict
 	@$(python) -m mypy
 
-interop: $(ready_to_test)    ## the official clients, tools and slaves against our broker: needs a JDK, Maven and Go
+interop: $(ready_to_test)    ## run official clients, tools and slaves against our broker: needs a JDK, Maven and Go
 	@$(compat) -m "not whole" $(or $(ARGS),$(in_parallel) $(by_file))
 
-interop-whole: $(ready_to_test)  ## the same, every client in every case: before a release
+interop-whole: $(ready_to_test)  ## run the same with every client in every case: before a release
 	@$(compat) $(or $(ARGS),$(in_parallel) $(by_file))
 
-trials: $(ready_to_test)     ## the long counts: ROUNDS= of each trial, from SEED= on (one again: ROUNDS=1 SEED=7)
+trials: $(ready_to_test)     ## run the trials with their long counts: ROUNDS= of each, from SEED= on (repeat one: ROUNDS=1 SEED=7)
 	@$(python) -m pytest -q -o faulthandler_timeout=3600 --trials \
 	    $(if $(ROUNDS),--rounds=$(ROUNDS)) $(if $(SEED),--seed=$(SEED)) \
 	    $(or $(ARGS),$(in_parallel) --dist=worksteal)
 
-bench: $(ready_to_test)      ## our broker and the official ones under the same loads: needs a JDK and Maven (PYTHON=: of our broker; several, too)
+bench: $(ready_to_test)      ## measure our broker and the official ones under equal loads: needs a JDK and Maven (PYTHON=: one or more for our broker)
 	@$(python) -m tests.bench $(if $(PYTHON),--pythons $(PYTHON)) $(ARGS)
 
-bench-quick: $(ready_to_test)  ## two commits of ours in turn, in 3 minutes (ARGS="main ." is what is here against main; PYTHON=)
+bench-quick: $(ready_to_test)  ## compare two commits in 3 minutes (ARGS="main ." compares this tree with main; PYTHON=)
 	@$(python) -m tests.bench.quick $(if $(PYTHON),--python $(PYTHON)) $(ARGS)
 
-profile: $(ready_to_test)    ## where the time of a send and a pull goes, by function: needs a JDK, Maven and a C compiler
+profile: $(ready_to_test)    ## show the time of a send and a pull by function: needs a JDK, Maven and a C compiler
 	@$(python) -m tests.bench.profile $(ARGS)
 
-bench-spark: $(ready_to_test)  ## what reading a store costs: decoder, source, Parquet (ARGS=--messages=N)
+bench-spark: $(ready_to_test)  ## measure reads of a store: decoder, source, Parquet (ARGS=--messages=N)
 	@$(python) -m tests.bench.spark_speed $(ARGS)
 
-bench-jobs: $(ready_to_test)  ## what clients notice of a Spark job that is killed beside a broker (ARGS=--rate=N)
+bench-jobs: $(ready_to_test)  ## measure clients beside a Spark job that is killed (ARGS=--rate=N)
 	@$(python) -m tests.bench.beside_a_job $(ARGS)
 
-docs: $(ready_to_test)       ## the manual as a site, in build/docs/site: reference made from the code, links checked
+docs: $(ready_to_test)       ## build the manual in build/docs/site: reference from the code, links checked
 	@$(python) -m docs.site build/docs
 
-dist: $(ready_to_test)       ## sdist and wheel in dist/, as a package index would take them
+dist: $(ready_to_test)       ## build sdist and wheel in dist/
 	@rm -rf dist/troupemq-*.whl dist/troupemq-*.tar.gz
 	@$(python) -m build --no-isolation --outdir dist . > /dev/null
 	@$(python) -m twine check --strict dist/troupemq-*.whl dist/troupemq-*.tar.gz
 
-image: $(ready_to_test)      ## dist/troupemq.oci.tar, without a daemon: needs Debian's apt-get
+image: $(ready_to_test)      ## build dist/troupemq.oci.tar without a daemon: needs Debian's apt-get
 	@$(python) conf/deploy/container/build.py --output dist/troupemq.oci.tar
 
-lock: $(ready_to_test)       ## requirements*.lock anew from pyproject.toml (ARGS=--upgrade: newer versions too)
+lock: $(ready_to_test)       ## update requirements*.lock from pyproject.toml (ARGS=--upgrade: newer versions too)
 	@$(call compile,requirements.lock,--extra spark --extra java --extra console)
 	@$(call compile,requirements-dev.lock,--all-extras --constraint requirements.lock)
 
-sbom: $(ready_to_test)       ## dist/sbom.cdx.json: what an installation from requirements.lock consists of
+sbom: $(ready_to_test)       ## write dist/sbom.cdx.json: the components of an installation from requirements.lock
 	@mkdir -p dist
 	@$(python) -W ignore::UserWarning -m cyclonedx_py requirements --pyproject pyproject.toml --output-reproducible \
 	    --of JSON -o dist/sbom.cdx.json requirements.lock
 
-clean:                       ## remove what can be made again; never data
+clean:                       ## remove everything that can be rebuilt; never data
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/compat/*/target
 	find $(wildcard actors protocol remoting spark storage tests troupemq) -name __pycache__ -prune -exec rm -rf {} +
 
@@ -108,13 +108,13 @@ $(ready_to_test): pyproject.toml hatch_build.py
 
 compat := $(python) -m pytest -q -o faulthandler_timeout=1200 tests/compat
 
-# A process more than there are processors (tests/conftest.py), for tests wait now and then. Four at
-# most for the sake of the disk. With ARGS there is one, which a debugger can stop in.
+# One process more than processors (tests/conftest.py), since tests sometimes wait, and at most four
+# because of the disk. With ARGS there is one process, for a debugger.
 in_parallel := -n auto --maxprocesses=4
 by_file := --dist=loadfile --no-loadscope-reorder
 
-# The folders of tests in memory, where there is a GiB to spare: a disk costs a millisecond for each
-# file and each sync, whatever it holds. `make test` has them on the disk.
+# Test folders in memory, if a GiB is free: a disk costs a millisecond for each file and each sync.
+# `make test` has them on the disk.
 in_memory = $$([ "$$(df --output=avail /dev/shm 2> /dev/null | tail -n 1)" -gt 1048576 ] 2> /dev/null \
     && [ -w /dev/shm ] && echo env TMPDIR=/dev/shm)
 
@@ -124,14 +124,14 @@ spark_version := 4.2.1# the one that is tested; its range is in pyproject.toml
 pip = $(python) -m pip install --quiet --disable-pip-version-check
 from_lock = $(pip) --require-hashes -r requirements-dev.lock && $(pip) --no-deps --no-build-isolation -e .
 
-# compile FILE OPTIONS: for every platform and Python; without the address of the registry it was asked from.
+# compile FILE OPTIONS: for every platform and Python, without the address of the registry.
 define compile
 echo 'pyspark==$(spark_version)' | $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 \
     --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command 'make lock' \
     $(2) --constraint - $(ARGS) --output-file $(1) pyproject.toml > /dev/null
 endef
 
-# install EXTRAS: makes .venv where there is none, with the first Python here that is new enough.
+# install EXTRAS: creates a missing .venv with the first suitable Python of this machine.
 define install
 set -e; \
 if ! $(python) -m pip --version > /dev/null 2>&1; then \

@@ -1,11 +1,11 @@
-"""Runs the tests that failed in the last run again, alone, and names them if they are unsteady.
+"""Runs the failed tests of the last run again, alone, and names them if they are unsteady.
 
-    .venv/bin/python .ci/again.py [what else to give pytest]
+`.venv/bin/python .ci/again.py [further arguments of pytest]`
 
-One failure in eight thousand tests that nobody can repeat must be mended, and be seen: but it says
-less about a change than the other tests do. So two failed tests at most are run twice more, one
-after the other. Exits with 0 only if each passed both times; a fault that shows twice in three
-runs is one of the code. Nothing is run again where the last run has not come to its end.
+An unrepeatable failure among eight thousand tests must be fixed and visible, but says less about a
+change than the other tests. So at most two failed tests are run twice more, one after the other.
+The exit code is 0 only if each passed both times. A fault that appears twice in three runs is one
+of the code. Nothing is run again if the last run did not reach its end.
 """
 
 import json

@@ -25,15 +25,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "conf/deploy/container"))
 from debian import Apt, DebianError, run, unpack, write_launcher
 
-EXTRAS = ("console", "metrics", "otel", "top")
+EXTRAS = ("console", "metrics", "otel")
 TOOLS = ("pytest", "pytest-xdist", "hypothesis", "httpx2", "trustme")
 PACKAGES = ("protocol", "storage", "remoting", "actors", "troupemq")
 NEEDS_SPARK = ("troupemq.datasource", "troupemq.cluster_demo")
 NOTES = Path(".ci/unsteady")
-"""What CI shows at its end."""
+"""File that CI prints at its end."""
 FAILED = Path(".pytest_cache/v/cache/lastfailed")
 NOT_OURS = ("-W", "ignore:It looks like `register_random` was passed")
-"""What Hypothesis says of itself with Python 3.15."""
+"""Warning of Hypothesis with Python 3.15."""
 
 TESTS = ("tests/protocol", "tests/storage", "tests/actors", "tests/remoting")
 ON_PYPY = ("tests/troupemq",)
@@ -99,7 +99,7 @@ def import_everything() -> int:
 
 
 def environment(folder: Path, base: Path) -> Path:
-    """Its Python, with all that TESTS ask for."""
+    """Install the Python with all packages of TESTS; return its path."""
     venv = folder / "venv"
     run(base, "-m", "venv", "--clear", "--without-pip", venv)
     python = venv / "bin/python"

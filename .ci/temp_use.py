@@ -34,7 +34,7 @@ def in_use(folder: str) -> dict[str, int]:
 
 
 def environment(folder: str) -> dict[str, str]:
-    """Of the command: Java does not know TMPDIR, so Spark is told in its own words."""
+    """Return the command's environment; Java and Spark have their own variables for TMPDIR."""
     java = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -Djava.io.tmpdir={folder}".strip()
     own = {"TMPDIR": folder, "SPARK_LOCAL_DIRS": folder, "SPARK_SUBMIT_OPTS": java}
     return {**os.environ, **own}

@@ -41,14 +41,18 @@ Each actor owns a part of the state, a socket, a timer, or pending requests.
     GroupTable          subscriptionGroup.json              loop   tables/groups.py
     ConsumerOffsets     consumerOffset.json                 loop   tables/consumer_offsets.py
     FilterTable         consumerFilter.json                 loop   tables/consumer_filters.py
+    RequestModes        messageRequestMode.json             loop   tables/request_modes.py
     ConfigWriter        writes the JSON files               thread tables/config_writer.py
     TableEncoder        encodes large tables for answers    thread tables/table_encoder.py
     ConsumeStats        answers about groups' progress      loop   consumers/consume_stats.py
     OffsetReset         resets offsets of groups            loop   consumers/offset_reset.py
     ConsumerCalls       asks consumers for administrators   thread consumers/consumer_calls.py
     Clients             connected producers and consumers   loop   consumers/clients.py
+    Assignments         answers with a client's queues      loop   consumers/assignments.py
     DelayOffsets        delayOffset.json                    loop   delays/delay_offsets.py
     Schedule            due messages of one delay level     loop   delays/schedule.py
+    TimerScan           looks for timers after a start      thread delays/timer_scan.py
+    Recalls             cancels pending timers              thread delays/recalls.py
     Transactions        ends and check-backs in progress    loop   transactions/transactions.py
     OpenTransactionView answers about open transactions     loop   transactions/open_transactions.py
     HalfMessageList     reads open half messages            thread transactions/open_transactions.py

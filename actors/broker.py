@@ -18,11 +18,13 @@ from actors.children.network import network_children
 from actors.children.reading import reading_children
 from actors.children.replication import master_children, slave_children
 from actors.children.tables import table_children
+from actors.consumers.assignments import Assignments
 from actors.consumers.clients import Clients
 from actors.consumers.consume_stats import ConsumeStats
 from actors.consumers.consumer_calls import ConsumerCalls
 from actors.consumers.offset_reset import OffsetReset
 from actors.delays.delay_offsets import DelayOffsets
+from actors.delays.recalls import Recalls
 from actors.delays.schedule import schedule_children
 from actors.engine.supervisor import ChildSpec
 from actors.network.connections import Connections, Listener
@@ -43,6 +45,7 @@ from actors.spans.span_export import SpanExport
 from actors.statistics.statistics import Statistics
 from actors.tables.consumer_offsets import ConsumerOffsets
 from actors.tables.groups import GroupTable
+from actors.tables.request_modes import RequestModes
 from actors.tables.topics import TopicTable
 from actors.transactions.open_transactions import OpenTransactionView
 from actors.transactions.transactions import Transactions
@@ -53,7 +56,10 @@ RESPONDERS: Responders = (
     ("groups", GroupTable),
     ("consumer_offsets", ConsumerOffsets),
     ("delay_offsets", DelayOffsets),
+    ("recalls", Recalls),
     ("clients", Clients),
+    ("request_modes", RequestModes),
+    ("assignments", Assignments),
     ("pull_message", PullMessage),
     ("receipts", Receipts),
     ("queue_offsets", QueueOffsets),
@@ -120,7 +126,13 @@ class Broker(Parts):
         if self.config.is_slave:  # its master sends it the delivered messages
             return [*table_children(self), *shared, *slave_children(self)]
         recent_bytes = physical_memory_bytes() // 10
-        schedule = schedule_children(self.store, recent_bytes, self.system.address)
+        schedule = schedule_children(
+            self.store,
+            recent_bytes,
+            self.timer_rules,
+            self.timer_figures,
+            self.system.address,
+        )
         return [*table_children(self), *master_children(self), *shared, *schedule]
 
     def network_children(self, listeners: Sequence[tuple[Listener, socket]]) -> list[ChildSpec]:

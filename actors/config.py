@@ -99,6 +99,8 @@ class BrokerConfig(
     trace_topic_name: str = key("msgTraceTopicName", default="RMQ_SYS_TRACE_TOPIC")
     broker_permission: int = key("brokerPermission", default=PERM_READ | PERM_WRITE, live=True)
 
+    recall_message_enable: bool = key("recallMessageEnable", default=True, live=True)
+    """Whether producers may cancel pending timers; a setting of RocketMQ 5.x, which has it off."""
     reject_transaction_message: bool = key("rejectTransactionMessage", default=False, live=True)
     transaction_check_interval_ms: int = key("transactionCheckInterval", default=60_000, live=True)
     transaction_timeout_ms: int = key("transactionTimeOut", default=6000, live=True)
@@ -116,6 +118,11 @@ class BrokerConfig(
     flush_consumer_offset_interval_ms: int = key("flushConsumerOffsetInterval", default=5000)
     consumer_offset_guard_enable: bool = key("consumerOffsetGuardEnable", default=True)
     """Whether to ignore commits that would undo newer ones; a TroupeMQ extension."""
+    stuck_after_seconds: int = key("stuckAfterSeconds", default=30, live=True)
+    """Time without consumption after which a queue with waiting messages is stuck.
+
+    A TroupeMQ extension, for metrics and administrators; it changes no delivery.
+    """
     notify_consumer_ids_changed_enable: bool = key(
         "notifyConsumerIdsChangedEnable", default=True, live=True
     )
@@ -201,16 +208,7 @@ class BrokerConfig(
                 f"haTransferBatchSize is {self.ha_transfer_batch_bytes}: it must be"
                 f" 1 to {_HA_BATCH_MAX}."
             )
-        for name, value in (
-            ("haSendHeartbeatInterval", self.ha_heartbeat_interval_ms),
-            ("haHousekeepingInterval", self.ha_housekeeping_interval_ms),
-            ("slaveTimeout", self.slave_timeout_ms),
-            ("transactionCheckInterval", self.transaction_check_interval_ms),
-            ("flushConsumerOffsetInterval", self.flush_consumer_offset_interval_ms),
-            ("defaultTopicQueueNums", self.default_topic_queue_nums),
-        ):
-            if value <= 0:
-                raise ConfigError(f"{name} is {value}: it must be greater than 0.")
+        self._check_positive()
         for name, value, most in (
             ("maxErrorRateOfBloomFilter", self.filter_error_percent, 99),
             ("expectConsumerNumUseFilter", self.expected_filter_count, _FILTERS_MAX),
@@ -219,6 +217,19 @@ class BrokerConfig(
             if not 1 <= value <= most:
                 raise ConfigError(f"{name} is {value}: it must be 1 to {most}.")
         self._check_not_negative()
+
+    def _check_positive(self) -> None:
+        for name, value in (
+            ("haSendHeartbeatInterval", self.ha_heartbeat_interval_ms),
+            ("haHousekeepingInterval", self.ha_housekeeping_interval_ms),
+            ("slaveTimeout", self.slave_timeout_ms),
+            ("transactionCheckInterval", self.transaction_check_interval_ms),
+            ("flushConsumerOffsetInterval", self.flush_consumer_offset_interval_ms),
+            ("defaultTopicQueueNums", self.default_topic_queue_nums),
+            ("stuckAfterSeconds", self.stuck_after_seconds),
+        ):
+            if value <= 0:
+                raise ConfigError(f"{name} is {value}: it must be greater than 0.")
 
     def _check_not_negative(self) -> None:
         for name, value in (

@@ -30,9 +30,11 @@ from actors.receipts.held_receives import WaitTable
 from actors.retention.retention_holds import KeepingReport
 from actors.sending.half_message_cache import HalfMessageCache
 from actors.sending.replication_progress import ReplicationProgress
+from actors.sending.timer_rules import TimerRules
 from actors.spans.span_queue import SpanQueue
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PutStats
+from actors.statistics.timer_figures import TimerFigures
 from actors.statistics.transaction_stats import TransactionStats
 from actors.tables.first_pulls import FirstPulls
 from actors.tables.groups import GroupFinder
@@ -119,6 +121,8 @@ class Parts:
         self.waits, self.receipts = WaitTable(), SnapshotRef(ReceiptFigures())
         self.replicas, self.held = ReplicationProgress(), HoldTable(self.store.commit_log.view)
         delays_ms = delay_levels_ms(store_config.message_delay_level)
+        self.timer_rules = TimerRules(store_config, delays_ms, system.clock.now_ms)
+        self.timer_figures = TimerFigures()
         queues = self.store.consume_queues if config.is_slave else ()
         self.replica_log = ReplicaLog(self.store.commit_log, delays_ms, queues)
         """Log as a slave writes it; a master does not use it."""

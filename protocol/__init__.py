@@ -7,6 +7,7 @@ frame.py           length-prefixed frames         stream.py          a peer's by
 header_json.py     header serialisation 0         header_binary.py   serialisation 1
 headers/           typed command headers (extFields)
 bodies.py          typed JSON bodies              bodies_admin.py    those for administrators
+bodies_assignment.py   those of assignments       allocation.py      rules that divide queues
 json_body.py       how a dataclass becomes one    fastjson.py        the dialect they are in
 message.py         the record of the commit log   properties.py      its property text
 message_id.py      ids of messages                host.py            addresses in records

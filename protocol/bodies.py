@@ -176,6 +176,8 @@ class BrokerData(Body):
     cluster: str
     broker_name: str
     broker_addrs: dict[int, str] = field(default_factory=dict)
+    enable_acting_master: bool | None = None
+    """Whether a slave may take the master's place; only for clients of VERSION_5 and later."""
 
 
 @dataclass(slots=True)
@@ -303,6 +305,10 @@ class DelayOffsetTable(Body):
     """Offsets by delay level: GET_ALL_DELAY_OFFSET, delayOffset.json."""
 
     offset_table: dict[int, int] = field(default_factory=dict)
+    delivered_ahead: dict[int, str] | None = None
+    """Messages behind these offsets that are done; a TroupeMQ extension, absent without timers."""
+    timers_from: int | None = None
+    """Offset of the log; copies of timers behind it may not be noted yet. An extension, too."""
 
 
 @dataclass(frozen=True, slots=True)

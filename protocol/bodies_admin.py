@@ -49,6 +49,11 @@ class OffsetWrapper(Body):
     broker_offset: int = 0
     consumer_offset: int = 0
     last_timestamp: int = 0
+    pull_offset: int | None = None
+    """Offset behind the newest message that was handed out; only for tools of VERSION_5 and later.
+
+    They show what lies between it and the consumer offset as in flight.
+    """
 
     @property
     def lag(self) -> int:

@@ -12,6 +12,18 @@ from protocol.json_body import Body, named
 
 
 @dataclass(slots=True)
+class MessageInHand(Body):
+    """Message in a listener call (TroupeMQ extension)."""
+
+    msg_id: str = ""
+    queue_offset: int = -1
+    since: int = 0
+    """Begin of the call, ms since 1970."""
+    tries: int = 0
+    """Earlier deliveries that failed."""
+
+
+@dataclass(slots=True)
 class ProcessQueueInfo(Body):
     """State of one queue at its consumer. Times in ms; "transaction" means being consumed."""
 
@@ -29,6 +41,12 @@ class ProcessQueueInfo(Body):
     droped: bool = False
     last_pull_timestamp: int = 0
     last_consume_timestamp: int = 0
+    """Time of the last finished message, else of the assignment."""
+    last_consumed_msg_id: str | None = None
+    """Last finished message (TroupeMQ extension); None before the first."""
+    last_consumed_offset: int = -1
+    in_hand: list[MessageInHand] = field(default_factory=list)
+    """Messages in listener calls, lowest queue offset first (TroupeMQ extension)."""
 
 
 @dataclass(slots=True)

@@ -7,7 +7,48 @@ never ask them, and its brokers answer 3 to them.
 from dataclasses import dataclass, field
 from typing import Any
 
+from protocol.bodies import MessageQueue
+from protocol.bodies_admin import ConsumeStatsBody, ConsumeStatsList, OffsetWrapper
 from protocol.json_body import Body
+
+
+@dataclass(slots=True)
+class OffsetProgress(OffsetWrapper):
+    """Progress of a group in a queue; times in ms, 0 if unknown."""
+
+    pulled_offset: int = -1
+    """Queue offset after the last pulled message; -1: no pull since the start."""
+    moved_timestamp: int = 0
+    """Time when the consumer offset last changed; 0: not since `observed_since`."""
+    waiting_timestamp: int = 0
+    """Time when the first message came that is not consumed; 0 without lag."""
+
+
+@dataclass(slots=True)
+class ProgressStats(ConsumeStatsBody):
+    """Progress of a group: GET_CONSUME_STATS with `withProgress`.
+
+    A broker that does not know the field answers without times, which stay 0.
+    """
+
+    offset_table: dict[MessageQueue, OffsetProgress] = field(  # type: ignore[assignment]
+        default_factory=dict
+    )
+    observed_since: int = 0
+    """Time since which this broker notes changes of offsets."""
+    answered_timestamp: int = 0
+    """Time of the answer by the broker's clock."""
+    stuck_after: int = 0
+    """Time in ms without consumption after which a queue with waiting messages is stuck."""
+
+
+@dataclass(slots=True)
+class ProgressList(ConsumeStatsList):
+    """Progress of all groups: GET_BROKER_CONSUME_STATS with `withProgress`."""
+
+    consume_stats_list: list[dict[str, list[ProgressStats]]] = field(  # type: ignore[assignment]
+        default_factory=list
+    )
 
 
 @dataclass(slots=True)

@@ -12,6 +12,9 @@ VERSION = 407
 VERSION_STANDARD_JSON_ROUTE = 401
 """V4_9_4: from this request version on route data has quoted keys."""
 
+VERSION_5 = 412
+"""V5_0_0_SNAPSHOT: from this request version on brokers in routes have enableActingMaster."""
+
 
 class RequestCode(IntEnum):
     SEND_MESSAGE = 10
@@ -119,6 +122,7 @@ class RequestCode(IntEnum):
     RECALL_MESSAGE = 370  # this and the rest of the block: 5.x; 4.9.7 answers 3
     QUERY_ASSIGNMENT = 400
     SET_MESSAGE_REQUEST_MODE = 401
+    GET_ALL_MESSAGE_REQUEST_MODE = 402
     POP_MESSAGE = 200_050  # these do not fit the 16 bits of a code in the binary serialisation
     ACK_MESSAGE = 200_051
     CHANGE_MESSAGE_INVISIBLETIME = 200_053
@@ -184,6 +188,7 @@ class ResponseCode(IntEnum):
     POLLING_FULL = 209  # 5.x gives this and the next number a second meaning: answers to POP
     POLLING_TIMEOUT = 210
     FLOW_CONTROL = 215
+    ILLEGAL_OPERATION = 604  # 5.x
 
     SINK_BATCH_DIFFERS = 30_006  # TroupeMQ extensions: answers to SEND_SINK_BATCH
     SINK_BATCH_HAS_GAP = 30_007

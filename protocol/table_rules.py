@@ -13,6 +13,7 @@ an int there, what a long.
 """
 
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from protocol.bodies_assignment import POP, PULL, RequestMode
 from protocol.headers.admin import TOPIC_FILTER_TYPES
 from protocol.topic_names import group_name_fault, topic_name_fault
 
@@ -111,4 +112,14 @@ def delay_offset_fault(level: int, offset: int) -> str:
         return f"the delay level is {level}: it has to be from 0 to {INT_MAX}"
     if not 0 <= offset <= LONG_MAX:
         return f"the offset is {offset}: it has to be from 0 to {LONG_MAX}"
+    return ""
+
+
+def request_mode_fault(mode: RequestMode) -> str:
+    """Return the fault of a group's request mode."""
+    if mode.mode not in (PULL, POP):
+        return f"mode is {mode.mode[:100]!r}: it has to be {PULL} or {POP}"
+    number = mode.pop_share_queue_num
+    if not INT_MIN <= number <= INT_MAX:
+        return f"popShareQueueNum is {number}: it has to be from {INT_MIN} to {INT_MAX}"
     return ""

@@ -38,7 +38,8 @@
         ├── subscriptionGroup.json                                             groups
         ├── consumerOffset.json                                                offsets
         ├── delayOffset.json                                                   delay_offsets
-        └── consumerFilter.json                                                consumer_filters
+        ├── consumerFilter.json                                                consumer_filters
+        └── messageRequestMode.json     RocketMQ 5.x's, if set                 request_modes
 
 The rooms, each importing only those above it (tests/test_architecture.py):
 

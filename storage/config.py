@@ -22,6 +22,7 @@ _AT_LEAST_1 = frozenset(
     )
 )
 _DISK_MAX_USED_PERCENT = (10, 95)
+_TIMER_DELAY_SEC_MAX = 10 * 366 * 86_400
 _WRONG_HOURS = "deleteWhen is %s: write hours of the day from 00 to 23, several with ; between."
 
 
@@ -85,6 +86,10 @@ class StoreConfig:
     )
 
     flush_delay_offset_interval_ms: int = key("flushDelayOffsetInterval", default=10_000)
+    timer_wheel_enable: bool = key("timerWheelEnable", default=True, live=True)
+    """Whether messages with the timer properties of RocketMQ 5.x are accepted (timer_rules.py)."""
+    timer_max_delay_sec: int = key("timerMaxDelaySec", default=3 * 86_400, live=True)
+    """Longest delay of a timer; both are settings of RocketMQ 5.x."""
 
     flush_disk_type: str = key("flushDiskType", default="ASYNC_FLUSH")
     flush_interval_ms: int = key("flushIntervalCommitLog", default=500)
@@ -174,6 +179,11 @@ class StoreConfig:
             "disk_max_used_percent",
             min(max(self.disk_max_used_percent, low_percent), high_percent),
         )
+        if not 1 <= self.timer_max_delay_sec <= _TIMER_DELAY_SEC_MAX:
+            raise WrongSetting(
+                f"timerMaxDelaySec is {self.timer_max_delay_sec}: it must be 1 to"
+                f" {_TIMER_DELAY_SEC_MAX}."
+            )
         if self.clock_behind_max_ms < 0:
             raise WrongSetting("clockBehindMaxMs must not be less than 0.")
         if self.clean_interval_ms <= 0:

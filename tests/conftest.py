@@ -69,7 +69,7 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """What `-n auto` means, but for --maxprocesses."""
+    """Return the processes of `-n auto`, before --maxprocesses."""
     return len(os.sched_getaffinity(0)) + 1
 
 
@@ -124,7 +124,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays to the end: no collection of garbage need go through it again."""
+    """Freeze imported objects, so that no garbage collection scans them again."""
     gc.collect()
     if hasattr(gc, "freeze"):
         gc.freeze()
@@ -132,7 +132,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Who is not marked `slow` starts no process."""
+    """Fail a test that starts a process without the marker `slow`."""
     processes.begins(item)
     log_lines.begin()
     try:

@@ -1,4 +1,4 @@
-"""Who may import whom: each layer knows only those below it, and none does another one's work."""
+"""Imports: each layer knows only those below it, and does only its own work."""
 
 import ast
 import gc
@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
+from storage.queues.dispatch_entry import DispatchEntry
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -27,21 +29,21 @@ ROOMS: dict[str, str] = {
     " queues index tables dispatching recovery reading transactions message_store retention replica"
     " scrub checking backup dump",
     "actors": "engine settings config access network tables statistics dispatching retention"
-    " scrubbing naming sending pulling receipts consumers delays transactions replication admin jobs"
-    " spans metrics parts"
+    " scrubbing naming sending pulling receipts consumers delays transactions replication admin"
+    " jobs spans metrics parts"
     " children broker broker_server namesrv_server",
     "spark": "report progress plot parts arguments accounts class_data masters shipping session"
     " class_data_session leasing decoding sink source archive analysis jobs runner",
-    "troupemq/client": "errors message log arguments callbacks span_making spans connection"
-    " producing consuming admin aio",
+    "troupemq/client": "errors arguments message log callbacks span_making spans connection"
+    " producing consuming receiving admin aio",
 }
-"""What lies in a package, from the bottom up: each imports only what stands before it."""
+"""Rooms of a package from the bottom up: each imports only earlier ones."""
 
 CONCURRENCY = {"asyncio", "concurrent", "multiprocessing", "pykka", "queue", "threading"}
 NETWORK = {"http", "select", "selectors", "socket", "ssl"}
 FILES = {"fcntl", "mmap", "pathlib", "shutil", "tempfile"}
 HEAVY = {"numpy", "pyarrow", "pyspark"}
-"""What a broker must start without."""
+"""Packages that a broker must start without."""
 
 BANNED = {
     "protocol": CONCURRENCY | NETWORK | FILES | HEAVY | {"io", "os", "subprocess", "sys", "time"},
@@ -61,8 +63,11 @@ LIGHT_SPARK_MODULES = {
     "spark.session",
     "spark.shipping",
 }
-"""What the front door may import of spark/: the command of a run, its Java, our code for another
-Python, the names of the jobs, the check of a store, and how people read numbers."""
+"""Modules of spark/ that the front door may import.
+
+They are the command of a run, its Java, our code for another Python, the names of the jobs, the
+check of a store, and readable numbers.
+"""
 
 EVENT_LOOP = "troupemq/client/aio/"
 """The room that may import asyncio (docs/decisions/0054)."""
@@ -72,6 +77,17 @@ SPARK_FRONT_DOORS = {
     "restore.py",  # reads an archive, once it is asked to
 }
 """Modules of troupemq/ that may import of spark/ what needs numpy and pyarrow."""
+
+MESSAGES_ELSEWHERE = {
+    "actors.consumers.queue_work": "the base of two actors, and the step that both send themselves",
+    "actors.engine.actor": "what the engine tells each actor and its parent",
+    "actors.engine.supervisor": "sent by the system that owns the supervisor",
+    "actors.network.accepted": "a socket that closes itself when it is undelivered",
+    "actors.network.request": "a request that answers itself",
+    "actors.network.sends": "sends of one read, with the answers to them",
+    "actors.replication.ha_link": "a part of HaMaster, and what it tells it",
+}
+"""Modules besides messages.py whose messages another file imports, and why."""
 
 
 def sources(package: str) -> list[Path]:
@@ -85,7 +101,7 @@ def tree(path: Path) -> ast.Module:
 
 @pytest.fixture(scope="module", autouse=True)
 def no_garbage_collection() -> Iterator[None]:
-    """It would go through millions of small objects, again and again."""
+    """Avoid repeated scans of millions of small objects."""
     gc.disable()
     yield
     tree.cache_clear()
@@ -167,7 +183,7 @@ def test_contributing_lists_the_rooms_in_their_order() -> None:
 
 
 def files_named(path: Path, files: Container[str]) -> set[str]:
-    """Those of `files` that a file imports; of `from package import module` it is the module."""
+    """Return those of `files` that a file imports; `from package import module` names a module."""
     found = set()
     for node, name in imported(path):
         names = [f"{name}.{alias.name}" for alias in node.names]
@@ -265,7 +281,7 @@ def strings(module: ast.Module) -> Iterator[ast.Constant]:
 
 
 def module_names(text: str) -> Iterator[str]:
-    """Dotted names in a text that are modules of ours; Spark's own `spark.master` is none."""
+    """Yield dotted names in a text that are modules of the project, unlike `spark.master`."""
     for found in re.finditer(rf"\b(?:{'|'.join(MAY_IMPORT)})(?:\.\w+)+", text):
         path = ROOT.joinpath(*found[0].split(".")[:2])
         if path.is_dir() or path.with_suffix(".py").is_file():
@@ -279,3 +295,36 @@ def test_loops_that_change_a_table_iterate_over_a_copy() -> None:
     assert [
         path for path in sources("actors") if pairs.search(path.read_text(encoding="utf-8"))
     ] == []
+
+
+def test_messages_between_files_live_in_a_messages_module() -> None:
+    """A message that an actor sends to itself may stand beside its handler."""
+    handled = {message for path in sources("actors") for message in handled_messages(path)}
+    imports = {
+        module
+        for package in ("actors", "troupemq")
+        for path in sources(package)
+        for node, module in imported(path)
+        for alias in node.names
+        if (module, alias.name) in handled and not module.endswith(".messages")
+    }
+    assert sorted(imports - MESSAGES_ELSEWHERE.keys()) == []
+    assert sorted(MESSAGES_ELSEWHERE.keys() - imports) == [], "no longer needed"
+
+
+def handled_messages(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield module and name of each message class that an actor of this file handles."""
+    modules = {
+        alias.asname or alias.name: module
+        for node, module in imported(path)
+        for alias in node.names
+    }
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "handles":
+            for argument in node.args:
+                name = ast.unparse(argument)
+                yield modules.get(name, module_name(path)), name
+
+
+def test_a_dispatch_entry_is_read_by_the_names_of_its_fields() -> None:
+    assert not hasattr(DispatchEntry, "__getitem__")

@@ -92,7 +92,7 @@ def test_the_sample_files_are_parsed_without_a_warning() -> None:
 @pytest.mark.heavy
 @pytest.mark.parametrize("config", [BrokerConfig, StoreConfig, NamesrvConfig])
 def test_every_setting_is_read_by_some_module(config: type[Any]) -> None:
-    """One that nobody reads must be no field: then the start names it as without effect."""
+    """A setting without a reader must not be a field: the start then reports it as ignored."""
     read = attributes_read()
     assert [key for key, name in keys_of(config).items() if name not in read] == []
 

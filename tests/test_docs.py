@@ -1,4 +1,4 @@
-"""What the documents name is there: files, folders, links, make targets, modules of the wheel."""
+"""Names in documents: files, folders, links, make targets and modules of the wheel exist."""
 
 import ast
 import re

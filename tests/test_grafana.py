@@ -51,6 +51,7 @@ FIRING: Mapping[str, tuple[int, Mapping[str, str]]] = {
         9,
         {LATE: "300001x20"},
     ),
+    "ConsumerStuck": (3, {'troupemq_stuck_queues{topic="T",consumer_group="g"}': "0 2x9"}),
     "LagGrows": (
         70,
         {
@@ -117,7 +118,7 @@ FIRING: Mapping[str, tuple[int, Mapping[str, str]]] = {
 """After so many minutes of these series, one value a minute, the alert is there."""
 
 ALSO = {"DiskFull": {"DiskNearlyFull"}, "ActorKeepsRestarting": {"ActorRestarted"}}
-"""What is there with it."""
+"""Alerts that fire together with an alert."""
 
 CALM = {
     'up{job="troupemq",instance="b"}': "1x600",
@@ -169,7 +170,7 @@ def board(path: Path) -> dict[str, Any]:
 
 
 def expressions(path: Path) -> Iterator[str]:
-    """Of all panels, and of the variables."""
+    """Return the expressions of all panels and variables."""
     found = board(path)
     for panel in found["panels"]:
         yield from (target["expr"] for target in panel.get("targets", ()))
@@ -264,7 +265,7 @@ def test_each_alert_fires_exactly_when_it_should(promtool: str, tmp_path: Path) 
 
 
 def case(minutes: int, series: Mapping[str, str], alerts: set[str]) -> dict[str, Any]:
-    """What promtool calls a test: which alerts are there after so many minutes."""
+    """Return a test for promtool: alerts that fire after a number of minutes."""
     there = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(alerts)]
     return {
         "interval": "1m",

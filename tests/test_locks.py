@@ -29,7 +29,7 @@ def locked(name: str) -> Iterator[tuple[str, str]]:
 
 
 def wanted(*extras: str) -> list[Requirement]:
-    """What pyproject.toml asks for itself, and in these extras."""
+    """Return the requirements of pyproject.toml, with these extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     texts = list(project["dependencies"])
     for extra in extras:
@@ -82,7 +82,6 @@ def test_the_spark_of_the_locks_is_the_one_of_the_makefile() -> None:
 
 @pytest.mark.slow(4)
 def test_the_sbom_names_every_locked_package_with_its_hashes(tmp_path: Path) -> None:
-    """As `make sbom` makes it."""
     needs("cyclonedx_py")
     path = tmp_path / "sbom.json"
     line = [sys.executable, "-m", "cyclonedx_py", "requirements", "--output-reproducible"]

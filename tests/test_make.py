@@ -1,4 +1,4 @@
-"""What `make` says before it begins, and what `make clean` leaves alone."""
+"""Messages of `make` before it starts, and the files that `make clean` keeps."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the suite promises: to pass without the golden data, and to leave no files behind."""
+"""Promises of the suite: it passes without the golden data, and leaves no files behind."""
 
 import os
 import subprocess
@@ -39,7 +39,7 @@ def test_by_itself():
 def test_no_module_reads_golden_data_at_import(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where the data is there, too: who has it would not notice that others cannot collect."""
+    """Checked with the data present: otherwise nothing shows that a collection without it fails."""
     monkeypatch.delenv("PYTEST_CURRENT_TEST")
     with pytest.raises(RuntimeError, match="for running tests"):
         golden_root()
@@ -119,7 +119,7 @@ def test_with_it(seed, tmp_path):
 
 @pytest.mark.slow
 def test_an_unmarked_test_that_starts_a_process_fails(tmp_path: Path) -> None:
-    """Of what failed the folder stays, of what passed it does not."""
+    """The folder of a failed test is kept, that of a passed one is not."""
     said = suite(tmp_path)
     assert "3 failed, 1 passed" in said
     assert "test_without_a_mark starts a process: mark it `slow`" in said
@@ -134,7 +134,7 @@ def test_trials_and_heavy_tests_are_slow(tmp_path: Path) -> None:
 
 
 def suite(tmp_path: Path, *options: str) -> str:
-    """What a run of those tests says."""
+    """Return the output of a run of those tests."""
     tests = tmp_path / "test_four.py"
     tests.write_text(STARTS_ONE)
     done = subprocess.run(

@@ -27,7 +27,7 @@ WORDS_OVER_TLS = (
     "; if it takes TLS only: TROUPEMQ_TLS=true, or --tls",
 )
 Blocks = list[tuple[str, str]]
-"""Language, lines."""
+"""Language and lines of each block."""
 
 
 def chapter(heading: str) -> Blocks:
@@ -52,7 +52,7 @@ def script(blocks: Blocks) -> str:
 
 
 def script_over_tls(blocks: Blocks) -> str:
-    """What comes then: certificates and settings are those that the walk refers to."""
+    """Return the following blocks, with the certificates and settings that the page refers to."""
     (_, making), (_, settings), *_ = chapter("### Certificates")
     assert "openssl req" in making and "enforcing" in settings
     made = [f"sh -e <<'END' || exit\n{making}END", f"cat > tls.properties <<'END'\n{settings}END"]

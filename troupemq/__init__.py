@@ -59,7 +59,10 @@ if TYPE_CHECKING:
         ClientClosed,
         ClientError,
         ConnectionFailed,
+        DeliveryExpired,
+        DeliverySettled,
         MessageIllegal,
+        NotSupported,
         QueueChoiceFailed,
         RequestTimeout,
         ResultUnknown,
@@ -81,6 +84,8 @@ if TYPE_CHECKING:
         TransactionResult,
         TransactionState,
     )
+    from troupemq.client.receiving.delivery import Delivery
+    from troupemq.client.receiving.simple_consumer import SimpleConsumer
 
 __all__ = [
     "DEAD_LETTER",
@@ -96,6 +101,9 @@ __all__ = [
     "ConsumeResult",
     "ConsumerSettings",
     "Credentials",
+    "Delivery",
+    "DeliveryExpired",
+    "DeliverySettled",
     "FaultAvoiding",
     "Idempotent",
     "Listener",
@@ -105,6 +113,7 @@ __all__ = [
     "MessageIllegal",
     "MessageQueue",
     "MessageView",
+    "NotSupported",
     "Producer",
     "ProducerSettings",
     "PullConsumer",
@@ -119,6 +128,7 @@ __all__ = [
     "SeenStore",
     "SendResult",
     "SendStatus",
+    "SimpleConsumer",
     "SqliteSeen",
     "Tls",
     "TransactionProducer",
@@ -149,8 +159,8 @@ _HOMES = {
     "consuming.pull_consumer": "PullConsumer",
     "errors": (
         "ArgumentIllegal BadAnswer BrokerError ClientBusy ClientClosed "
-        "ClientError ConnectionFailed MessageIllegal QueueChoiceFailed RequestTimeout "
-        "ResultUnknown RouteNotFound"
+        "ClientError ConnectionFailed DeliveryExpired DeliverySettled MessageIllegal "
+        "NotSupported QueueChoiceFailed RequestTimeout ResultUnknown RouteNotFound"
     ),
     "message": "Message MessageQueue MessageView SendResult SendStatus",
     "producing.batches": "split_batch",
@@ -159,6 +169,8 @@ _HOMES = {
     "producing.queue_choice": "FaultAvoiding LowestLatency RoundRobin by_hash_of",
     "producing.request_reply": "create_reply_message",
     "producing.transaction": "TransactionProducer TransactionResult TransactionState",
+    "receiving.delivery": "Delivery",
+    "receiving.simple_consumer": "SimpleConsumer",
 }
 """Public names by module below client/; must match the imports for type checkers above."""
 

@@ -6,6 +6,7 @@ imported from `troupemq`.
 """
 
 from troupemq.client.aio.producer import Producer
+from troupemq.client.aio.simple_consumer import Delivery, SimpleConsumer
 from troupemq.client.aio.transaction import TransactionProducer
 
-__all__ = ["Producer", "TransactionProducer"]
+__all__ = ["Delivery", "Producer", "SimpleConsumer", "TransactionProducer"]

@@ -3,8 +3,9 @@
 what                request                         RocketMQ's brokers
 brokers             106 GET_BROKER_CLUSTER_INFO     yes
 throughput, disk    28 GET_BROKER_RUNTIME_INFO      yes
-consumer lag        317 GET_BROKER_CONSUME_STATS    yes, but slow: requested less often
-actors              30015 GET_ACTORS                no
+groups              317 GET_BROKER_CONSUME_STATS    lag only, and slow: requested less often
+members of a group  208, 203, 307                   yes, on demand
+actors              30015 GET_ACTORS                no; on demand
 """
 
 from collections.abc import Sequence
@@ -13,15 +14,19 @@ from time import monotonic, time
 
 from protocol.bodies_own import ActorLine, ActorList
 from protocol.codes import RequestCode, ResponseCode
-from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.admin import Admin, BrokerPlace
 from troupemq.client.admin.brokers import first_number
+from troupemq.client.admin.progress import GroupProgress, ProgressReport
 from troupemq.client.errors import BrokerError, ClientError
+from troupemq.text import size_text
 
 LAG_EVERY_S = 5.0
+REPORT_EVERY_S = 2.0
 ASK_MS = 3000
-GROUPS_MAX = 20
-ACTORS_MAX = 12
+ACTORS_MAX = 100
+DISK_RATIO_MAX = 0.85
+"""Share from which brokers delete old files early."""
+SLAVE_LAG_BYTES_MAX = 256 << 20
 
 
 @dataclass(slots=True)
@@ -35,47 +40,50 @@ class BrokerFigures:
     waiting_sends: int = 0
     disk_ratio: float = 0.0
     log_bytes: int = 0
+    log_end: int = 0
+    """Max offset of the commit log."""
+    lag_bytes: int | None = None
+    """Bytes that a slave lacks of its master's log; None for a master, and without its master."""
     behind_bytes: int = 0
     """Bytes of the commit log that are not dispatched yet."""
     actors: Sequence[ActorLine] | None = None
-    """None for a broker of RocketMQ."""
+    """None if not asked, and for a broker of RocketMQ."""
     slow_handlers: int = 0
-
-
-@dataclass(slots=True)
-class GroupFigures:
-    """State of one group in one topic, at all brokers."""
-
-    group: str
-    topic: str
-    lag: int = 0
-    tps: float = 0.0
-    consumed_ms: int = 0
-    """Earliest store time of the last consumed message, over the queues with lag; 0: unknown."""
-
-    def late_s(self, now_ms: float) -> float | None:
-        """Return the time lag; None without lag, or if it is unknown."""
-        return (now_ms - self.consumed_ms) / 1000 if self.lag and self.consumed_ms else None
 
 
 @dataclass(slots=True)
 class ClusterOverview:
     at_s: float = 0.0
     brokers: list[BrokerFigures] = field(default_factory=list)
-    groups: list[GroupFigures] = field(default_factory=list)
+    groups: list[GroupProgress] = field(default_factory=list)
+    groups_at_s: float = 0.0
+    """Time at which the groups were asked for; 0 before the first answer."""
+    report: ProgressReport | None = None
+    """One group with its members; only on demand."""
+    report_trouble: str = ""
+    """Reason for a missing report."""
 
     @property
     def troubles(self) -> list[str]:
-        """Problems, one sentence each."""
+        """Problems, one sentence each: brokers that are gone first."""
         found = [f"{each.place.name}: {each.trouble}" for each in self.brokers if each.trouble]
         for each in self.brokers:
             name = each.place.name
-            if each.disk_ratio >= 0.85:
+            if each.disk_ratio >= DISK_RATIO_MAX:
                 found.append(f"{name}: the disk is {each.disk_ratio:.0%} full.")
+            if each.lag_bytes is not None and each.lag_bytes > SLAVE_LAG_BYTES_MAX:
+                lag = size_text(each.lag_bytes)
+                found.append(f"{name}: the slave {each.place.id} is {lag} behind its master.")
             for actor in each.actors or ():
                 if not actor.is_up and actor.handled:
                     found.append(f"{name}: the actor {actor.name} is down.")
-        return found
+        stuck = sorted((each for each in self.groups if each.is_stuck), key=_stuck_since)
+        return found + [f"{each.group} is {each.verdict}." for each in stuck]
+
+    @property
+    def missing(self) -> list[str]:
+        """Names of masters whose groups are missing in the sums."""
+        return [each.place.name for each in self.brokers if each.place.is_master and each.trouble]
 
     def busiest_actors(self) -> list[tuple[str, ActorLine]]:
         """Return broker name and actor, longest inbox first."""
@@ -83,30 +91,52 @@ class ClusterOverview:
         lines.sort(key=lambda line: (-line[1].inbox, -line[1].restarts, -line[1].handled))
         return lines[:ACTORS_MAX]
 
-    def worst_groups(self) -> list[GroupFigures]:
-        """Return the groups with the largest consumer lag, largest first."""
-        return sorted(self.groups, key=lambda each: (-each.lag, each.group, each.topic))[
-            :GROUPS_MAX
-        ]
+
+def _stuck_since(group: GroupProgress) -> int:
+    return group.stuck_since_ms or 0
 
 
 class ClusterPoller:
-    def __init__(self, admin: Admin) -> None:
-        self._admin = admin
-        self._groups: list[GroupFigures] = []
-        self._groups_s = -LAG_EVERY_S
+    """Asks a cluster; one thread uses it."""
 
-    def take(self) -> ClusterOverview:
+    def __init__(self, admin: Admin, stuck_after_s: float | None = None) -> None:
+        self._admin = admin
+        self._stuck_after_s = stuck_after_s
+        self._groups: list[GroupProgress] = []
+        self._groups_s = -LAG_EVERY_S
+        self._groups_at_s = 0.0
+        self._trouble: dict[str, str] = {}
+        self._report: ProgressReport | None = None
+        self._report_s = 0.0
+
+    def take(self, *, with_actors: bool = False, group: str | None = None) -> ClusterOverview:
         """Return the present overview. Raises ClientError if no name server answers."""
-        brokers = [self._broker(place) for place in self._admin.brokers()]
+        brokers = [self._broker(place, with_actors) for place in self._admin.brokers()]
+        _set_lags(brokers)
+        found = ClusterOverview(time(), brokers)
         now_s = monotonic()
         if now_s - self._groups_s >= LAG_EVERY_S:
             self._groups_s = now_s
-            masters = [each for each in brokers if each.place.is_master and not each.trouble]
-            self._groups = self._lags(masters)
-        return ClusterOverview(time(), brokers, self._groups)
+            self._ask_groups([each.place for each in brokers if not each.trouble])
+        for each in brokers:
+            each.trouble = each.trouble or self._trouble.get(each.place.address, "")
+        found.groups, found.groups_at_s = self._groups, self._groups_at_s
+        if group is not None:
+            try:
+                found.report = self._report_of(group)
+            except ClientError as error:
+                found.report_trouble = str(error)
+        return found
 
-    def _broker(self, place: BrokerPlace) -> BrokerFigures:
+    def _report_of(self, group: str) -> ProgressReport:
+        """Return the report of a group, which is asked for every REPORT_EVERY_S."""
+        last, now_s = self._report, monotonic()
+        if last is None or last.group.group != group or now_s - self._report_s >= REPORT_EVERY_S:
+            last = self._admin.progress(group, stuck_after_s=self._stuck_after_s)
+            self._report, self._report_s = last, now_s
+        return last
+
+    def _broker(self, place: BrokerPlace, with_actors: bool) -> BrokerFigures:
         found, admin = BrokerFigures(place), self._admin
         try:
             table = admin.runtime_info(place.address, ASK_MS)
@@ -118,12 +148,17 @@ class ClusterPoller:
         found.out_tps = first_number(table.get("getTransferedTps"))
         found.waiting_sends = int(first_number(table.get("sendThreadPoolQueueSize")))
         found.disk_ratio = first_number(table.get("commitLogDiskRatio"))
-        ends = (first_number(table.get(f"commitLog{end}Offset")) for end in ("Max", "Min"))
-        found.log_bytes = int(next(ends) - next(ends))
+        low, high = (first_number(table.get(f"commitLog{end}Offset")) for end in ("Min", "Max"))
+        found.log_bytes, found.log_end = int(high - low), int(high)
         found.behind_bytes = int(first_number(table.get("dispatchBehindBytes")))
+        if with_actors:
+            self._ask_actors(found)
+        return found
+
+    def _ask_actors(self, found: BrokerFigures) -> None:
+        code = RequestCode.GET_ACTORS
         try:
-            code = RequestCode.GET_ACTORS
-            actors = admin.read(ActorList, place.address, code, timeout_ms=ASK_MS)
+            actors = self._admin.read(ActorList, found.place.address, code, timeout_ms=ASK_MS)
         except BrokerError as error:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 found.trouble = str(error)
@@ -131,24 +166,19 @@ class ClusterPoller:
             found.trouble = str(error)
         else:
             found.actors, found.slow_handlers = actors.actors, actors.slow_handlers
-        return found
 
-    def _lags(self, masters: Sequence[BrokerFigures]) -> list[GroupFigures]:
-        found: dict[tuple[str, str], GroupFigures] = {}
-        for each in masters:
-            seen = set()
-            try:
-                for queue in self._admin.broker_lags(each.place.address, timeout_ms=ASK_MS):
-                    if queue.topic.startswith(RETRY_TOPIC_PREFIX):
-                        continue
-                    key = queue.group, queue.topic
-                    line = found.setdefault(key, GroupFigures(*key))
-                    line.lag += queue.lag
-                    line.tps += 0.0 if key in seen else queue.group_tps
-                    seen.add(key)
-                    stored_ms = queue.last_consumed_ms
-                    if queue.lag and stored_ms > 0:
-                        line.consumed_ms = min(line.consumed_ms or stored_ms, stored_ms)
-            except ClientError as error:
-                each.trouble = str(error)
-        return list(found.values())
+    def _ask_groups(self, places: Sequence[BrokerPlace]) -> None:
+        masters = [place for place in places if place.is_master]
+        self._groups, self._trouble = self._admin.progress_at(
+            masters, stuck_after_s=self._stuck_after_s, timeout_ms=ASK_MS
+        )
+        self._groups_at_s = time()
+
+
+def _set_lags(brokers: Sequence[BrokerFigures]) -> None:
+    """Set how far each slave is behind the master of its name."""
+    ends = {each.place.name: each.log_end for each in brokers if each.place.is_master}
+    for each in brokers:
+        end = ends.get(each.place.name)
+        if not each.place.is_master and end is not None and each.version:
+            each.lag_bytes = max(0, end - each.log_end)

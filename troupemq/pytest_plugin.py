@@ -19,6 +19,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from troupemq import aio
     from troupemq.client.producing.producer import Producer
     from troupemq.testing.local_broker import CollectingConsumer, LocalBroker
 
@@ -93,3 +94,20 @@ def consumer(
 ) -> Callable[..., CollectingConsumer]:
     """Give `troupemq_broker.consume` for a group of this test's own: call it with a topic."""
     return partial(troupemq_broker.consume, group=troupemq_group)
+
+
+@pytest.fixture
+def aio_producer(troupemq_broker: LocalBroker) -> aio.Producer:
+    """Give an asyncio producer, which the test starts and stops by `async with`."""
+    from troupemq import aio
+
+    return aio.Producer(f"producers-{next(_numbers)}", troupemq_broker.namesrv)
+
+
+@pytest.fixture
+def aio_consumer(troupemq_broker: LocalBroker, troupemq_group: str) -> aio.SimpleConsumer:
+    """Give an asyncio SimpleConsumer, which the test starts and stops by `async with`."""
+    from troupemq import ConsumeFrom, aio
+
+    first = ConsumeFrom.FIRST_OFFSET
+    return aio.SimpleConsumer(troupemq_group, troupemq_broker.namesrv, begin=first)

@@ -1,19 +1,21 @@
 """Redrive of dead letters to their original topics: rate-limited, resumable, no duplicates.
 
-The progress is the consumer offset of the group `REDRIVE_<group>` in the dead-letter topic. Each
-copy has an additional key, `redrive:<broker's id of the dead letter>`, by which
-troupemq/copier.py avoids duplicates.
+The progress is the consumer offset of the group `REDRIVE_<group>` in the dead-letter topic. A
+discard moves it over dead letters that shall not be sent; they stay in the topic. Each copy has an
+additional key, `redrive:<broker's id of the dead letter>`, by which troupemq/copier.py avoids
+duplicates.
 
 A dead letter names its original topic itself, so its sender can forge that name. With access
 control, a dead letter is only redriven if its original exists in that topic with the same body.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from protocol.properties import RESERVED_NAMES, RETRY_TOPIC
 from protocol.topic_names import DLQ_TOPIC_PREFIX
-from troupemq.client.admin import Admin
+from troupemq.client.admin import Admin, Change
+from troupemq.client.admin.life import REDRIVE_MARK
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.pull_consumer import PullConsumer
 from troupemq.client.errors import ClientError, MessageIllegal, RouteNotFound
@@ -22,7 +24,6 @@ from troupemq.client.producing.producer import Producer
 from troupemq.client.producing.queue_choice import RoundRobin
 from troupemq.copier import Copier
 
-MARK = "redrive:"
 GROUP_PREFIX = "REDRIVE_"
 POLL_MS = 1000.0
 SILENT_POLLS_MAX = 30
@@ -42,6 +43,14 @@ class Redriven:
 
     without_original: int = 0
     """Not sent, because no broker has the original message."""
+
+    def plus(self, other: "Redriven") -> "Redriven":
+        return Redriven(
+            self.sent + other.sent,
+            self.found + other.found,
+            self.without_origin + other.without_origin,
+            self.without_original + other.without_original,
+        )
 
 
 class Redrive:
@@ -63,7 +72,7 @@ class Redrive:
         self._namesrv = namesrv
         self._group = GROUP_PREFIX + group
         self._count_max = count_max
-        self._copier = Copier(rate, wait)
+        self._copier = Copier(rate, wait, doubts_all=True)  # some may have been sent by id
         self._choose = RoundRobin()
         self._believes = believes
         self._has_accounts = False
@@ -112,7 +121,7 @@ class Redrive:
             believes = self._believes or not self._has_accounts
             source = view if believes else admin.original_of(view)
             if topic and source:
-                mark = MARK + view.offset_message_id
+                mark = REDRIVE_MARK + view.offset_message_id
                 self._copier.copy(_copy(source, topic, mark), mark, self._choose, admin, producer)
             elif topic:
                 self._without_original += 1
@@ -121,28 +130,85 @@ class Redrive:
             consumer.commit({queue: view.queue_offset + 1})
 
 
-def redrive_one(
-    group: str, namesrv: str | None, offset_message_id: str, *, believes: bool = False
-) -> Redriven:
-    """Send one dead letter, named by the broker's id, without changing the committed progress.
+def redrive_some(
+    group: str, namesrv: str | None, ids: Iterable[str], *, believes: bool = False
+) -> Iterator[Redriven | ClientError]:
+    """Send dead letters, named by the broker's ids, without changing the committed progress.
 
-    Raises ClientError; MessageIllegal for a message that is not a dead letter of the group.
+    Yield the result of each; MessageIllegal for a message that is not a dead letter of the group.
+    Raises ClientError if no broker can be asked.
     """
+    topic = DLQ_TOPIC_PREFIX + group
     with Admin(namesrv) as admin, Producer(GROUP_PREFIX + group, namesrv) as producer:
-        view = admin.view_message(offset_message_id)
-        if view.queue.topic != DLQ_TOPIC_PREFIX + group:
-            raise MessageIllegal(f"{offset_message_id} is not a dead letter of {group}")
-        topic = view.properties.get(RETRY_TOPIC)
-        if not topic:
-            return Redriven(without_origin=1)
-        believes = believes or not admin.has_accounts(view.queue.topic)
-        source = view if believes else admin.original_of(view)
-        if source is None:
-            return Redriven(without_original=1)
-        mark = MARK + view.offset_message_id
         copier = Copier(1.0, lambda seconds: None, doubts_all=True)
-        copier.copy(_copy(source, topic, mark), mark, RoundRobin(), admin, producer)
-        return Redriven(copier.sent, copier.found)
+        choose = RoundRobin()
+        trusts: bool | None = believes or None
+        for each in ids:
+            try:
+                view = _letter(admin, topic, each)
+                if trusts is None:
+                    trusts = not admin.has_accounts(topic)
+                origin = view.properties.get(RETRY_TOPIC)
+                source = view if trusts or not origin else admin.original_of(view)
+                if not origin or source is None:
+                    yield Redriven(without_origin=not origin, without_original=bool(origin))
+                    continue
+                mark, sent = REDRIVE_MARK + view.offset_message_id, copier.sent
+                copier.copy(_copy(source, origin, mark), mark, choose, admin, producer)
+                yield Redriven(sent=copier.sent - sent, found=1 - (copier.sent - sent))
+            except ClientError as error:
+                yield error
+
+
+def _letter(admin: Admin, topic: str, offset_message_id: str) -> MessageView:
+    """Return a dead letter. Raises MessageIllegal for a message of another topic, ClientError."""
+    view = admin.view_message(offset_message_id)
+    if view.queue.topic != topic:
+        group = topic.removeprefix(DLQ_TOPIC_PREFIX)
+        raise MessageIllegal(f"{offset_message_id} is not a dead letter of {group}")
+    return view
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded(Change):
+    """Progress of the redrive in one queue, moved over dead letters that it then never sends."""
+
+    SENTENCE = "{0.discarded} dead letters of {0.group} in {0.broker}:{0.queue_id} are discarded."
+    group: str
+    broker: str
+    queue_id: int
+    offset_before: int
+    offset: int
+    discarded: int
+
+
+def to_discard(admin: Admin, group: str, ids: Sequence[str] = ()) -> list[Discarded]:
+    """Return what a discard would do: pass over the dead letters up to the last id of each queue.
+
+    Without ids, all that exist. Raises ClientError, MessageIllegal as `redrive_some`.
+    """
+    topic = DLQ_TOPIC_PREFIX + group
+    ends: dict[MessageQueue, int] = {}
+    for each in ids:
+        view = _letter(admin, topic, each)
+        ends[view.queue] = max(ends.get(view.queue, 0), view.queue_offset + 1)
+    found = []
+    for queue in sorted(ends) if ids else admin.queues(topic):
+        first, last = admin.offsets(queue)
+        before = max(first, admin.stored_offset(GROUP_PREFIX + group, queue) or 0)
+        end = max(before, ends[queue] if ids else last)
+        place = queue.broker_name, queue.queue_id
+        found.append(Discarded(group, *place, before, end, end - before))
+    return found
+
+
+def discard(admin: Admin, group: str, ids: Sequence[str] = ()) -> Iterator[Discarded]:
+    """Do what `to_discard` returns; yield it queue by queue. Raises ClientError."""
+    for each in to_discard(admin, group, ids):
+        if each.discarded:
+            queue = MessageQueue(DLQ_TOPIC_PREFIX + group, each.broker, each.queue_id)
+            admin.store_offset(GROUP_PREFIX + group, queue, each.offset)
+        yield each
 
 
 def _views(consumer: PullConsumer, queue: MessageQueue, end: int) -> Iterator[MessageView]:

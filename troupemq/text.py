@@ -57,3 +57,34 @@ def padded(text: str, width: int, right: bool = False) -> str:
     """Pad to at least `width` columns; text is on the left unless `right`."""
     blanks = " " * (width - width_of(text))
     return blanks + text if right else text + blanks
+
+
+def span_text(seconds: float) -> str:
+    """Return a duration in one unit: 5 s, 3 min, 2 h, 4 d."""
+    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / divisor:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} d"
+
+
+def size_text(count: float) -> str:
+    """Return a number of bytes in the unit that suits it: 1.5 KiB."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1024
+    return f"{value:,.1f} TiB"
+
+
+def cut(text: str, width: int) -> str:
+    """Return the start of a text that is at most `width` columns wide; `…` marks a cut."""
+    if width_of(text) <= width:
+        return text
+    used, kept = 0, []
+    for each in text:
+        used += width_of(each)
+        if used >= width:
+            break
+        kept.append(each)
+    return "".join(kept) + "…"

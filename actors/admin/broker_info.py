@@ -29,12 +29,13 @@ from actors.retention.retention_holds import KeepingReport
 from actors.scrubbing.scrubber import Scrubber
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PUT_BOUNDS_MS, PutStats
+from actors.statistics.timer_figures import TIMERS_OF_LEVEL, TimerFigures
 from actors.tables.offset_guard import OffsetStats
 from actors.tables.persisted import PersistedTable
 from actors.tables.tables import Tables
 from protocol.bodies import KVTable
 from protocol.bodies_own import ActorLine, ActorList, DamagedPlace, StoreState
-from protocol.codes import VERSION, RequestCode, ResponseCode
+from protocol.codes import VERSION, VERSION_5, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import GetSubscriptionGroupConfigHeader, TopicHeader
@@ -124,6 +125,8 @@ class Sources(Protocol):
     @property
     def pull_stats(self) -> PullStats: ...
     @property
+    def timer_figures(self) -> TimerFigures: ...
+    @property
     def following(self) -> DispatchProgress: ...
     @property
     def kept(self) -> SnapshotRef[KeepingReport]: ...
@@ -190,7 +193,10 @@ class BrokerInfo(Responder):
     @serves(RequestCode.GET_BROKER_RUNTIME_INFO)
     def runtime_info(self, request: Request) -> RemotingCommand:
         """Answer with the figures; every value is a text."""
-        return request.command.answer(body=KVTable(self.figures()).encode())
+        figures = self.figures()
+        if request.command.version >= VERSION_5:
+            figures["getTransferredTps"] = figures["getTransferedTps"]  # as 5.x spells it
+        return request.command.answer(body=KVTable(figures).encode())
 
     def figures(self) -> dict[str, str]:
         """Return all figures by the names of 4.9.7. Any thread."""
@@ -353,13 +359,16 @@ class BrokerInfo(Responder):
         return 0 if queue is None else queue.qsize()
 
     def _delay_figures(self) -> dict[str, str]:
-        """Return consumer offset and max offset of each delay level."""
+        """Return consumer offset and max offset of each delay level, and figures of its timers."""
         queues = self._sources.store.consume_queues
         found = {}
         for level, offset in self._sources.tables.delay_offsets.value.items():
             queue = queues.get(SCHEDULE_TOPIC, level - 1)
             most = 0 if queue is None else queue.max_offset
             found[f"scheduleMessageOffset_{level}"] = f"{offset},{most}"
+        for level, timers in sorted(self._sources.timer_figures.levels.copy().items()):
+            if timers.is_used:
+                found[f"{TIMERS_OF_LEVEL}{level}"] = timers.encode()
         return found
 
 

@@ -2,6 +2,7 @@
 
 from actors.config import BrokerConfig
 from actors.delays.delay_offsets import DelayOffsets
+from actors.delays.schedule import schedule_name
 from actors.dispatching.reput import Reput
 from actors.engine.supervisor import ChildSpec
 from actors.parts import Parts
@@ -35,7 +36,7 @@ def log_children(parts: Parts) -> list[ChildSpec]:
         trace_on=config.trace_on,
         language=LanguageCode.PYTHON,
     )
-    answers = PutAnswers(replies, parts.hooks, parts.put_stats)
+    answers = PutAnswers(replies, parts.hooks, parts.put_stats, config.broker_name)
     slaves = SlaveNotifier(parts.replicas, address("ha_master"), store.config.is_sync_flush)
     return [
         ChildSpec("flusher", lambda _: Flusher(store.commit_log, parts.sync_ms)),
@@ -101,7 +102,9 @@ def _put_message(
         topics=topics,
         groups=parts.group_finder(),
         preparer=PropertyRewriter(
-            config.broker_cluster_name, delay_levels_ms(store.config.message_delay_level)
+            config.broker_cluster_name,
+            delay_levels_ms(store.config.message_delay_level),
+            parts.timer_rules,
         ),
         appender=appender,
         answers=answers,
@@ -139,6 +142,7 @@ def _put_message(
         stats=parts.put_stats,
         slaves=slaves,
         group_commit=address("group_commit"),
+        schedule=lambda level: address(schedule_name(level)),
     )
 
 
@@ -148,7 +152,7 @@ def _sink(parts: Parts) -> Sink:
         parts.store,
         parts.config,
         topics=parts.tables.topics,
-        preparer=PropertyRewriter(parts.config.broker_cluster_name, delays_ms),
+        preparer=PropertyRewriter(parts.config.broker_cluster_name, delays_ms, parts.timer_rules),
         random=parts.random,
         put_message=parts.system.address("put_message"),
     )

@@ -6,6 +6,7 @@ from actors.admin.broker_info import BrokerInfo
 from actors.consumers.consume_stats import ConsumeStats
 from actors.consumers.consumer_calls import ConsumerCalls
 from actors.consumers.offset_reset import OffsetReset
+from actors.delays.recalls import Recalls
 from actors.dispatching.catch_up import CatchUp
 from actors.dispatching.part_pool import open_key_parts
 from actors.engine.supervisor import ChildSpec
@@ -107,6 +108,10 @@ def _place_children(parts: Parts, probe: PageProbe) -> list[ChildSpec]:
         ),
         ChildSpec("query_message", lambda _: QueryMessage(store, reput, checker)),
         ChildSpec("send_back", lambda _: _send_back(parts)),
+        ChildSpec(
+            "recalls",
+            lambda _: Recalls(store, parts.config, topics=parts.tables.topics, reput=reput),
+        ),
     ]
 
 
@@ -153,7 +158,16 @@ def _group_children(parts: Parts, probe: PageProbe) -> list[ChildSpec]:
         ),
         ChildSpec(
             "consume_stats",
-            lambda _: ConsumeStats(store, probe, config, tables, broker_address=here, addresses=to),
+            lambda _: ConsumeStats(
+                store,
+                probe,
+                config,
+                tables,
+                parts.pull_stats,
+                receipts=parts.receipts,
+                broker_address=here,
+                addresses=to,
+            ),
         ),
         ChildSpec("offset_reset", lambda _: OffsetReset(store, probe, config, tables, to)),
         ChildSpec("long_answers", lambda _: LongAnswers()),
@@ -181,6 +195,7 @@ def _send_back(parts: Parts) -> SendBack:
         topics=parts.tables.topics,
         groups=parts.group_finder(),
         delays_ms=delay_levels_ms(parts.store.config.message_delay_level),
+        timers=parts.timer_rules,
         hooks=parts.hooks,
         random=parts.random,
         stats=parts.put_stats,
@@ -211,6 +226,7 @@ def _transactions(parts: Parts) -> Transactions:
         producers=parts.tables.producers,
         recent_halves=parts.recent_halves,
         stats=parts.transaction_stats,
+        timers=parts.timer_rules,
         addresses={name: parts.system.address(name) for name in names},
     )
 

@@ -39,7 +39,14 @@ def slave_children(parts: Parts) -> list[ChildSpec]:
     """Return a slave's children; they start after PutReplica, which writes the received log."""
     address = parts.system.address
     names = ("ha_dial", "put_message", "flusher")
-    tables = ("topics", "consumer_offsets", "delay_offsets", "groups", "clean_files")
+    tables = (
+        "topics",
+        "consumer_offsets",
+        "delay_offsets",
+        "groups",
+        "request_modes",
+        "clean_files",
+    )
     agrees = SnapshotRef(False)
     to_call_ha = to_call_with(parts.tls, wanted=parts.config.tls_ha_mode == ENFORCING)
     return [

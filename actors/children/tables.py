@@ -1,7 +1,8 @@
-"""Construction of the actors that own tables: topics, groups, offsets, filters, clients."""
+"""Construction of the actors that own tables: topics, groups, offsets, filters, modes, clients."""
 
 from actors.admin.access_control import AccessControl
 from actors.admin.settings import BrokerSettings
+from actors.consumers.assignments import Assignments
 from actors.consumers.clients import Clients
 from actors.engine.actor_address import ActorAddress
 from actors.engine.supervisor import ChildSpec
@@ -13,6 +14,7 @@ from actors.tables.consumer_offsets import ConsumerOffsets
 from actors.tables.groups import GroupTable
 from actors.tables.offset_bounds import OffsetBounds
 from actors.tables.offset_ceiling import OffsetCeiling
+from actors.tables.request_modes import RequestModes
 from actors.tables.table_encoder import TableEncoder
 from actors.tables.topics import TopicTable
 from protocol.host import host_port
@@ -50,8 +52,28 @@ def table_children(parts: Parts) -> list[ChildSpec]:
             "settings", lambda _: BrokerSettings(config, parts.store.config, address("topics"))
         ),
         ChildSpec("access_control", lambda _: _access_control(parts)),
+        ChildSpec("request_modes", lambda _: _request_modes(parts)),
         ChildSpec("clients", lambda _: _clients(parts)),
+        ChildSpec(
+            "assignments",
+            lambda _: Assignments(
+                consumers=tables.consumers,
+                modes=tables.request_modes,
+                registration=address("registration"),
+            ),
+        ),
     ]
+
+
+def _request_modes(parts: Parts) -> RequestModes:
+    return RequestModes(
+        parts.config,
+        f"{parts.store.config.config_dir}/messageRequestMode.json",
+        modes=parts.tables.request_modes,
+        topics=parts.tables.topics,
+        groups=parts.group_finder(),
+        config_writer=parts.system.address("config_writer"),
+    )
 
 
 def _groups(parts: Parts) -> GroupTable:
@@ -115,6 +137,7 @@ def _offset_table(parts: Parts, writer: ActorAddress) -> ConsumerOffsets:
         starts_in_memory=parts.starts_in_memory,
         offsets=tables.offsets,
         live_offsets=tables.live_offsets,
+        moves=tables.offset_moves,
         config_writer=writer,
         encoder=parts.system.address("table_encoder"),
         consumers=tables.consumers,

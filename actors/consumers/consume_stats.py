@@ -20,9 +20,12 @@ from actors.config import BrokerConfig
 from actors.consumers.queue_work import Job, QueueWork, QueueWorker
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import LongAnswer
 from actors.network.request import Request, serves
+from actors.receipts.figures import ReceiptFigures
+from actors.statistics.pull_stats import PullStats
 from actors.tables.messages import OffsetsTold, TellOffsets
 from actors.tables.tables import Tables
 from protocol.bodies import MessageQueue, TopicConfig
@@ -37,7 +40,8 @@ from protocol.bodies_admin import (
     TopicOffset,
     TopicStatsTable,
 )
-from protocol.codes import RequestCode, ResponseCode
+from protocol.bodies_own import OffsetProgress, ProgressStats
+from protocol.codes import VERSION_5, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import (
@@ -70,7 +74,9 @@ class ConsumeStats(QueueWorker):
         probe: PageProbe,
         config: BrokerConfig,
         tables: Tables,
+        pulls: PullStats,
         *,
+        receipts: SnapshotRef[ReceiptFigures],
         broker_address: str,
         addresses: Mapping[str, ActorAddress],
     ) -> None:
@@ -78,6 +84,7 @@ class ConsumeStats(QueueWorker):
         self._store = store
         self._config = config
         self._tables = tables
+        self._pulls, self._receipts = pulls, receipts
         self._broker_address = broker_address
         self._to = addresses
         self._works: Mapping[int, Callable[[Request, Offsets], QueueWork]] = {
@@ -156,20 +163,38 @@ class ConsumeStats(QueueWorker):
             self.work_on(work)
 
     def _consume_stats(self, request: Request, offsets: Offsets) -> QueueWork:
-        body, grant = ConsumeStatsBody(), request.grant
+        header = GetConsumeStatsHeader.decode(request.command.fields)
+        body, grant = self._new_body(header.with_progress), request.grant
         sees_all = grant is None or grant.is_admin
         jobs = (
-            partial(self._add, body, config, queue_id, queues.get(queue_id, 0))
+            partial(self._add, body, config, group, queue_id, queues.get(queue_id, 0))
             for (topic, group), queues in offsets.items()
             if (sees_all or (grant is not None and grant.may_use_topic(topic, SUB)))
             and (config := self._counted(group, topic, body)) is not None
             for queue_id in self._lagging(config, config.read_queue_nums, queues)
         )
-        finish = partial(self._answer, request, body, body.offset_table)
+
+        def finish() -> RemotingCommand | None:
+            if request.command.version >= VERSION_5:
+                header = GetConsumeStatsHeader.decode(request.command.fields)
+                self._add_pull_offsets(header.consumer_group, body)
+            return self._answer(request, body, body.offset_table)
+
         return QueueWork(request, jobs, finish)
 
+    def _add_pull_offsets(self, group: str, body: ConsumeStatsBody) -> None:
+        """Add the pull offsets, which tools of 4.9.7 do not know."""
+        figures, pulled = self._receipts.value.in_flight, self._pulls.by_group
+        for queue, found in body.offset_table.items():
+            place = group, queue.topic
+            held = figures[place].queues.get(queue.queue_id, 0) if place in figures else 0
+            counts = pulled.get((queue.topic, group))
+            pull = 0 if counts is None else counts.pulled.get(queue.queue_id, 0)
+            newest = max(found.consumer_offset + held, pull)
+            found.pull_offset = min(newest, found.broker_offset)
+
     def _broker_stats(self, request: Request, offsets: Offsets) -> QueueWork:
-        only_ordered = GetBrokerConsumeStatsHeader.decode(request.command.fields).is_order
+        header = GetBrokerConsumeStatsHeader.decode(request.command.fields)
         by_group: dict[str, list[ConsumeStatsBody]] = {
             name: [] for name in self._tables.groups.value
         }
@@ -179,23 +204,24 @@ class ConsumeStats(QueueWorker):
         def add(
             body: ConsumeStatsBody,
             config: TopicConfig,
+            group: str,
             queue_id: int,
             offset: int,
             times: QueueTimes,
         ) -> None:
             nonlocal behind
-            added = self._add(body, config, queue_id, offset, times)
+            added = self._add(body, config, group, queue_id, offset, times)
             behind += added.lag
 
         def jobs() -> Iterator[Job]:
             for (topic, group), queues in offsets.items():
-                body = ConsumeStatsBody()
+                body = self._new_body(header.with_progress)
                 config = self._counted(group, topic, body) if group in by_group else None
-                if config is None or (only_ordered and not config.order):
+                if config is None or (header.is_order and not config.order):
                     continue
                 by_group[group].append(body)
                 for queue_id in self._lagging(config, config.write_queue_nums, queues):
-                    yield partial(add, body, config, queue_id, queues.get(queue_id, 0))
+                    yield partial(add, body, config, group, queue_id, queues.get(queue_id, 0))
 
         def finish() -> None:
             every = [{name: found} for name, found in by_group.items()]
@@ -203,6 +229,17 @@ class ConsumeStats(QueueWorker):
             self._to["long_answers"].tell(LongAnswer(request, body, self.answered(request)))
 
         return QueueWork(request, jobs(), finish)
+
+    def _new_body(self, with_progress: bool | None) -> ConsumeStatsBody:
+        if not with_progress:
+            return ConsumeStatsBody()
+        since_ms = self._tables.offset_moves.value.since_ms
+        now_ms = self.system.clock.now_ms()
+        return ProgressStats(
+            observed_since=since_ms,
+            answered_timestamp=now_ms,
+            stuck_after=self._config.stuck_after_seconds * 1000,
+        )
 
     def _counted(self, group: str, topic: str, body: ConsumeStatsBody) -> TopicConfig | None:
         """Return the topic and add the group's rate to `body`, or None if it does not count.
@@ -238,6 +275,7 @@ class ConsumeStats(QueueWorker):
         self,
         body: ConsumeStatsBody,
         config: TopicConfig,
+        group: str,
         queue_id: int,
         offset: int,
         times: QueueTimes,
@@ -250,8 +288,31 @@ class ConsumeStats(QueueWorker):
         offset = min(max(offset, 0), end)  # else tools show a negative lag
         stored = times.stored_at(queue, offset - 1) if offset > 0 else 0
         found = OffsetWrapper(end, offset, max(stored, 0))
+        if isinstance(body, ProgressStats):
+            found = self._progress(found, config.topic_name, group, queue_id, queue, times)
         body.offset_table[self._name(config, queue_id)] = found
         return found
+
+    def _progress(
+        self,
+        found: OffsetWrapper,
+        topic: str,
+        group: str,
+        queue_id: int,
+        queue: ConsumeQueue | None,
+        times: QueueTimes,
+    ) -> OffsetProgress:
+        """Return the offsets with the times that tell a slow group from a stuck one."""
+        end, offset = found.broker_offset, found.consumer_offset
+        waiting_ms = 0
+        if queue is not None and offset < end:
+            waiting_ms = max(0, times.came_at(queue, max(offset, queue.min_offset)))
+        counts = self._pulls.by_group.get((topic, group))
+        pulled = -1 if counts is None else counts.pulled.get(queue_id, -1)
+        moved_ms = self._tables.offset_moves.value.at_ms(offset_key(topic, group), queue_id)
+        return OffsetProgress(
+            end, offset, found.last_timestamp, min(pulled, end), moved_ms, waiting_ms
+        )
 
     def _time_span(self, request: Request, offsets: Offsets) -> QueueWork:
         header = QueryConsumeTimeSpanHeader.decode(request.command.fields)

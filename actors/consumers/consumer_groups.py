@@ -20,6 +20,7 @@ from actors.engine.rate_limited_log import RateLimitedLog, shown_names
 from actors.network.request import Peer
 from actors.tables.consumer_views import ConsumerView, Member, Mismatch, Producing, Subscription
 from protocol.bodies import ConsumerData, SubscriptionData
+from protocol.tags import java_hash_code
 
 View = TypeVar("View")
 CLIENT_EXPIRES_MS = 120_000
@@ -129,9 +130,13 @@ class Subscribed:
 
 
 def _codes(data: SubscriptionData) -> frozenset[int] | None:
+    """Return the hash codes of a subscription's tags, None for all messages.
+
+    The tags themselves count as well: rocketmq-client-rust 1.0.0 sends codes that are not Java's.
+    """
     if data.sub_string == SUBSCRIBE_ALL or data.class_filter_mode:
         return None
-    return frozenset(data.code_set)
+    return frozenset((*data.code_set, *map(java_hash_code, data.tags_set)))
 
 
 @dataclass(slots=True)

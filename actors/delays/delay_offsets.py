@@ -2,13 +2,17 @@
 
 Owns: the table of delay offsets and delayOffset.json.
 Receives: GetDelayOffset and Delivered from Schedule; Synced from the flusher; Request from
-connections; TakeDelayOffsets from SlaveSync; its own tick.
+connections; TakeDelayOffsets from SlaveSync; TimersBegin from Schedule; its own tick.
 Sends: DelayOffsetReply to Schedule; Sync to the flusher before each save; the text of the file to
 config_writer.
 
 The file is saved every few seconds and at the stop. It never passes what is synced: a message
-counts as delivered once its copy is flushed, so that no crash loses it. Messages delivered after
-the last save are delivered again after a crash.
+counts as delivered once its copy is flushed, so that no crash loses it. Messages of a level that
+were delivered after the last save are delivered again after a crash.
+
+With the offset of a level go the messages behind it that are done, which are timers. After these
+the file is saved within a second. A start finds timers that were delivered or moved after the last
+save by their copies in the log. So none is delivered twice, not even by a promoted slave.
 
 Source: store/schedule/ScheduleMessageService.java.
 """
@@ -16,19 +20,32 @@ Source: store/schedule/ScheduleMessageService.java.
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from actors.delays.messages import DelayOffsetReply, Delivered, GetDelayOffset, TakeDelayOffsets
+from actors.delays.messages import (
+    DelayOffsetReply,
+    Delivered,
+    GetDelayOffset,
+    TakeDelayOffsets,
+    TimersBegin,
+)
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request, serves
 from actors.sending.messages import Sync, Synced
-from actors.tables.persisted import TickedTable
+from actors.tables.persisted import Save, Then, TickedTable
 from protocol.bodies import DelayOffsetTable
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
+from protocol.timers import copied_from
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.log.commit_log import CommitLog
+from storage.tables.ahead_set import AheadSet
 from storage.tables.delay_offsets import format_delay_offsets, parse_delay_offsets
+
+URGENT_MS = 1000.0
+"""Time from the delivery of a timer to the save of its level's offset."""
+SAVE_BYTES = 16 << 20
+"""Growth of the log after which the file is saved: what a start reads for it, a quarter second."""
 
 
 class DelayOffsets(TickedTable):
@@ -56,6 +73,15 @@ class DelayOffsets(TickedTable):
         self._published, self._begin_at = offsets, begin_at
         self._offsets: dict[int, int] = {}
         self._safe: dict[int, int] = {}
+        self._ahead: dict[int, AheadSet] = {}
+        self._safe_ahead: dict[int, AheadSet] = {}
+        self._thens: list[Then] = []
+        self._saved_from = 0
+        self._timers_from: int | None = None
+        """Offset of the log below which all copies of timers are saved; None without timers."""
+        self._ends = commit_log.end_offset, commit_log.end_offset
+        """End of the log two saves ago and at the last one: reports of copies have come since."""
+        self._is_hurrying = False
         self._unflushed: deque[Delivered] = deque()
         self._changed = False
         self._syncing = False
@@ -67,7 +93,11 @@ class DelayOffsets(TickedTable):
         loaded = self.load(parse_delay_offsets)
         if loaded.value is not None:
             self._safe = loaded.value.offset_table
+            self._safe_ahead = _ahead_sets(loaded.value)
+            self._timers_from = loaded.value.timers_from
+            self._note_copies()
         self._offsets = dict(self._safe)
+        self._ahead = {level: each.copy() for level, each in self._safe_ahead.items()}
         self._published.value = dict(self._offsets)
         if self._begin_at is not None and self.incarnation == 1:
             for level, offset in self._offsets.items():  # else new ones count as delivered
@@ -78,15 +108,28 @@ class DelayOffsets(TickedTable):
     @handles(GetDelayOffset)
     def on_get_delay_offset(self, message: GetDelayOffset) -> None:
         """Answer a level that starts or restarts."""
-        known = self._offsets.get(message.level)
-        message.reply_to.tell(DelayOffsetReply(known or 0, known is not None))
+        known, ahead = self._offsets.get(message.level), self._ahead.get(message.level)
+        copy = AheadSet() if ahead is None else ahead.copy()
+        message.reply_to.tell(DelayOffsetReply(known or 0, known is not None, copy))
 
     @handles(Delivered)
     def on_delivered(self, message: Delivered) -> None:
         """Record that a level has advanced, or was moved to the edge of its queue."""
         self._offsets[message.level] = message.next_offset
+        _note_ahead(self._ahead, message)
         self._published.value = dict(self._offsets)
         self._unflushed.append(message)
+        if message.is_urgent and not self._is_hurrying:
+            self._is_hurrying = True
+            self.after(0 if message.then is not None else URGENT_MS, Save())
+
+    @handles(TimersBegin)
+    def on_timers_begin(self, _: TimersBegin) -> None:
+        """Save from where a start looks for copies, before the store's first timer is delivered."""
+        if self._timers_from is None:
+            self._timers_from = self._ends[0]
+            self._changed = True
+            self._save_flushed()
 
     @handles(TakeDelayOffsets)
     def on_take(self, message: TakeDelayOffsets) -> None:
@@ -96,11 +139,14 @@ class DelayOffsets(TickedTable):
             self._taken = text
             self._safe = dict(message.table.offset_table)
             self._offsets = dict(self._safe)
+            self._safe_ahead, self._ahead = _ahead_sets(message.table), _ahead_sets(message.table)
+            self._timers_from = message.table.timers_from
             self._published.value = dict(self._offsets)
             self.save(lambda: text)
 
     def save_changes(self) -> None:
         """Save what is flushed, and request a sync of the rest."""
+        self._is_hurrying = False
         self._sync()
         self._save_flushed()
 
@@ -118,11 +164,17 @@ class DelayOffsets(TickedTable):
         """Save the offsets of the copies that are flushed now."""
         self._syncing = False
         self._sync_failed = message.failure is not None
+        for each in self._unflushed if message.failure is not None else ():
+            then, each.then = each.then, None
+            if then is not None:
+                then(message.failure or "")
         self._save_flushed()
 
     @serves(RequestCode.GET_ALL_DELAY_OFFSET)
     def all_offsets(self, request: Request) -> RemotingCommand:
-        return request.command.answer(body=DelayOffsetTable(dict(self._offsets)).encode())
+        return request.command.answer(
+            body=_table(self._offsets, self._ahead, self._timers_from).encode()
+        )
 
     def _save_flushed(self) -> None:
         """Save the offsets of flushed copies.
@@ -130,12 +182,62 @@ class DelayOffsets(TickedTable):
         Levels can report in another order than that of the log; the first unflushed one holds later
         ones.
         """
-        flushed = self._log.flushed_offset
+        flushed, (end, last_end) = self._log.flushed_offset, self._ends
+        self._ends = last_end, self._log.end_offset
         while self._unflushed and self._unflushed[0].end <= flushed:
             message = self._unflushed.popleft()
             self._safe[message.level] = message.next_offset
+            _note_ahead(self._safe_ahead, message)
+            if message.then is not None:
+                self._thens.append(message.then)
             self._changed = True
+        if self._timers_from is not None:
+            begins = (each.begin for each in self._unflushed if each.end)
+            self._timers_from = max(self._timers_from, min((flushed, end, *begins)))
+            if self._timers_from - self._saved_from >= SAVE_BYTES:
+                self._changed = True
         if self._changed:
             self._changed = False
-            table = DelayOffsetTable(dict(sorted(self._safe.items())))
-            self.save(lambda: format_delay_offsets(table))
+            offsets = dict(sorted(self._safe.items()))
+            ahead = {level: each.copy() for level, each in self._safe_ahead.items()}
+            thens, self._thens = self._thens, []
+            begin = self._timers_from
+            self._saved_from = begin or 0
+            self.save(lambda: format_delay_offsets(_table(offsets, ahead, begin)), *thens)
+
+    def _note_copies(self) -> None:
+        """Note timers that have copies in the log which the file does not know of."""
+        begin, is_slave = self._timers_from, self._begin_at is None
+        if begin is None or is_slave or not begin <= self._log.end_offset:
+            return
+        for head in self._log.walk(begin):
+            found = copied_from(head.prepared_transaction_offset)
+            if found is None:
+                continue
+            level, offset = found
+            if offset >= self._safe.get(level, 0):
+                self._safe_ahead.setdefault(level, AheadSet()).add(offset)
+
+
+def _note_ahead(sets: dict[int, AheadSet], message: Delivered) -> None:
+    found = sets.get(message.level)
+    if found is None:
+        if not message.ahead:
+            return
+        found = sets[message.level] = AheadSet()
+    for offset in message.ahead:
+        found.add(offset)
+    found.forget_below(message.next_offset)
+    if not found:
+        del sets[message.level]
+
+
+def _ahead_sets(table: DelayOffsetTable) -> dict[int, AheadSet]:
+    return {level: AheadSet.decode(text) for level, text in (table.delivered_ahead or {}).items()}
+
+
+def _table(
+    offsets: Mapping[int, int], ahead: Mapping[int, AheadSet], timers_from: int | None
+) -> DelayOffsetTable:
+    texts = {level: text for level, each in sorted(ahead.items()) if (text := each.encode())}
+    return DelayOffsetTable(dict(offsets), texts or None, timers_from)

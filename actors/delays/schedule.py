@@ -1,42 +1,61 @@
 """Delivery of due delayed messages of one level; each level has its own actor.
 
-Owns: the offset of its level.
-Receives: DelayOffsetReply from DelayOffsets; DueStored from PutMessage; UnitVerified from the
-scrubber; its read message from ColdRead; its own timer.
-Sends: InternalAppend to PutMessage; GetDelayOffset and Delivered to DelayOffsets; ReadCold to
-ColdRead; VerifyUnit to the scrubber.
+Owns: the offset of its level, and the due times of its timers.
+Receives: DelayOffsetReply from DelayOffsets; DueStored and TimersStored from PutMessage;
+TimersFound from TimerScan; CancelTimer from Recalls; UnitVerified from the scrubber; its read
+message from ColdRead; its own timer.
+Sends: InternalAppend to PutMessage; GetDelayOffset and Delivered to DelayOffsets; AwaitDispatch to
+Reput; ScanTimers to TimerScan; ReadCold to ColdRead; VerifyUnit to the scrubber.
 
 One batch is in progress at a time, and the offset moves only past stored messages. So the order is
 kept, and a failed append is tried again, never skipped. Only a message that can never be delivered
 is skipped, with a log line. The actor sleeps until the next message is due, and some ms after a
 delivery, so that a busy level delivers many at a time. A message that arrives meanwhile is due a
-whole delay later, so no notification is needed.
+whole delay later, so no notification is needed, except for a timer.
+
+Timers are delivered by their own due times, before their turn in the queue (level_timers.py). The
+level's turns skip them. A timer that is not due at its turn is stored again, in the level that fits
+the time that is left. Batches of both kinds alternate, one at a time.
 
 Source: store/schedule/ScheduleMessageService.java.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from structlog import get_logger
 
-from actors.delays.messages import DelayOffsetReply, Delivered, GetDelayOffset
-from actors.dispatching.messages import UnitVerified, VerifyUnit
+from actors.delays.level_timers import TimersOfLevel, timer_record
+from actors.delays.messages import (
+    CancelTimer,
+    DelayOffsetReply,
+    Delivered,
+    GetDelayOffset,
+    ScanTimers,
+    TimerCancelled,
+    TimersBegin,
+    TimersFound,
+)
+from actors.delays.timer_scan import SCAN_UNITS, TimerScan
+from actors.dispatching.messages import AwaitDispatch, UnitVerified, VerifyUnit
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import System
 from actors.engine.messages import Message
 from actors.engine.supervisor import ChildSpec
+from actors.engine.timer import TimerHandle
 from actors.pulling.messages import ReadCold
-from actors.sending.messages import AppendResult, InternalAppend
+from actors.sending.messages import AppendResult, InternalAppend, TimersStored
 from actors.sending.records import InternalRecord
+from actors.sending.timer_rules import TimerRules
+from actors.statistics.timer_figures import TimerFigures
 from protocol.codes import ResponseCode
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.dispatching.dispatch import delay_levels_ms
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import ConsumeQueue
-from storage.reading.delayed import Due, DueMessage, DueReader, Far
+from storage.reading.delayed import BATCH_COUNT, Due, DueMessage, DueReader, Far
 from storage.reading.page_probe import PageProbe
 
 log = get_logger(__name__)
@@ -66,6 +85,9 @@ _FAR: Mapping[Far, str] = {
 class _Look:
     """Timer tick: check which messages are due."""
 
+    serial: int
+    """Number of the sleep that it ends; of an older one it is ignored."""
+
 
 @dataclass(frozen=True, slots=True)
 class _VerificationIsOver:
@@ -79,6 +101,21 @@ class DueStored(AppendResult):
     """Result of the append of due messages."""
 
     due: Due
+    is_early: bool
+    """Whether they are timers, delivered before their turn."""
+
+
+@dataclass(slots=True)
+class _ScanMore(Message):
+    """Request for the next part of the search for timers."""
+
+    schedule: ActorAddress
+    run: int
+    cold_reads: int = 0
+
+    def on_undelivered(self, _remark: str) -> None:
+        """Go on without the cold read, which has failed and is logged."""
+        self.schedule.tell(_ScanMore(self.schedule, self.run, 1))
 
 
 @dataclass(slots=True)
@@ -104,18 +141,28 @@ class Schedule(Actor):
         level: int,
         delay_ms: int,
         probe: PageProbe,
+        *,
+        rules: TimerRules,
+        figures: TimerFigures,
         addresses: Mapping[str, ActorAddress],
     ) -> None:
         super().__init__()
-        self._queues = store.consume_queues
+        self._queues, self._log = store.consume_queues, store.commit_log
         self._level_count = len(delay_levels_ms(store.config.message_delay_level))
         self._level, self._delay_ms = level, delay_ms
         self._probe = probe
         self._reader = DueReader(store.commit_log, store.damage, probe, level, delay_ms)
+        self._rules = rules
+        self._timers = TimersOfLevel(delay_ms, figures.of_level(level))
         self._to = addresses
         self._offset = 0
         self._under_way: Due | None = None
         """Batch in progress."""
+        self._is_timers_turn = True
+        self._is_started = False
+        self._sleeping: TimerHandle | None = None
+        self._wakes_ms = 0.0
+        self._serial = 0
         self._verified = -1
         self._verifying = -1
         self._failing = False
@@ -130,7 +177,11 @@ class Schedule(Actor):
             self._to["delay_offsets"].tell(GetDelayOffset(self._level, self.address))
             return
         self._offset = message.offset
+        self._timers.ahead = message.ahead
         self._note_start(is_known=message.is_known)
+        self._is_started = True
+        search = _ScanMore(self.address, self._timers.begin_search(self._offset))
+        self._to["reput"].tell(AwaitDispatch(self._log.end_offset, search, self.address))
         self._look()
 
     def _note_start(self, *, is_known: bool) -> None:
@@ -155,21 +206,26 @@ class Schedule(Actor):
             )
 
     @handles(_Look)
-    def on_look(self, _: _Look) -> None:
-        self._probe.forget()
-        self._look()
+    def on_look(self, message: _Look) -> None:
+        if message.serial == self._serial:
+            self._sleeping = None
+            self._probe.forget()
+            self._look()
 
     @handles(_ColdReadForSchedule)
     def on_warm(self, message: _ColdReadForSchedule) -> None:
         if message.is_read:
             self._look(message.reads)
         else:
-            self.after(RETRY_MS, _Look())
+            self._sleep(RETRY_MS)
 
     def _look(self, cold_reads: int = 0) -> None:
         if self.stopping:
             return
         queue = self._queues.get(SCHEDULE_TOPIC, self._level - 1)
+        if queue is not None and self._looks_at_timers(queue, cold_reads):
+            return
+        self._is_timers_turn = True
         if queue is None or not self._is_inside(queue):
             self._sleep(None)
             return
@@ -181,24 +237,38 @@ class Schedule(Actor):
             clock.monotonic_ms(),
             verified=self._verified,
             cold_reads=cold_reads,
+            ahead=self._timers.ahead,
         )
         self._note_far(due)
         if due.cold:
-            again = _ColdReadForSchedule(self.address, cold_reads + 1)
-            self._to["cold_read"].tell(ReadCold(due.cold, again, self.address))
+            self._read_cold(due, cold_reads)
         elif due.in_doubt and not due.skipped:
             self._verify(due.next_offset)
         elif due.messages:
-            self._under_way = due
-            records = [_own_record(message) for message in due.messages]
-            self._to["put_message"].tell(InternalAppend(records, self.address, DueStored(due)))
+            self._append(due, is_early=False)
         else:
             self._done(due, due.next_offset, 0)
             self._sleep(due.wait_ms)
 
+    def _read_cold(self, due: Due, cold_reads: int) -> None:
+        again = _ColdReadForSchedule(self.address, cold_reads + 1)
+        self._to["cold_read"].tell(ReadCold(due.cold, again, self.address))
+
+    def _append(self, due: Due, *, is_early: bool) -> None:
+        self._under_way = due
+        now_ms, level, rules = self.system.clock.now_ms(), self._level, self._rules
+        records = [
+            timer_record(message, level, now_ms, rules) if message.due_ms else _own_record(message)
+            for message in due.messages
+        ]
+        stored = DueStored(due, is_early)
+        self._to["put_message"].tell(InternalAppend(records, self.address, stored))
+
     def _is_inside(self, queue: ConsumeQueue) -> bool:
         """Return whether the offset has a message; move it into the queue if it is outside."""
         low, high = queue.min_offset, queue.max_offset
+        if self._timers.ahead and (gap := self._timers.ahead.first_gap(self._offset)) <= high:
+            self._done(Due(gap), gap, 0)
         edge = min(max(self._offset, low), high)
         if edge != self._offset:
             log.error(
@@ -214,10 +284,150 @@ class Schedule(Actor):
         return edge < high
 
     def _sleep(self, wait_ms: float | None) -> None:
-        """Sleep; None: until a message that arrives now could be due."""
+        """Sleep until the next timer, at most; None: until a message of now could be due."""
         if wait_ms is None:
             wait_ms = max(self._delay_ms, LOOK_MIN_MS)
-        self.after(min(max(wait_ms, 0), LOOK_MS), _Look())
+        next_due_ms = self._timers.next_due_ms
+        if next_due_ms is not None:
+            wait_ms = min(wait_ms, max(next_due_ms - self.system.clock.now_ms(), self._pause_ms()))
+        wait_ms = min(max(wait_ms, 0), LOOK_MS)
+        if self._sleeping is not None:
+            self._sleeping.cancel()
+        self._serial += 1
+        self._wakes_ms = self.system.clock.monotonic_ms() + wait_ms
+        self._sleeping = self.after(wait_ms, _Look(self._serial))
+
+    # --- timers
+
+    @handles(TimersStored)
+    def on_timers_stored(self, message: TimersStored) -> None:
+        """Note timers that were stored; wake up earlier for the first one if needed."""
+        if not self._is_started:
+            return  # the search finds them
+        if not self._timers.figures.stored_count:
+            self._to["delay_offsets"].tell(TimersBegin())
+        self._timers.add(message.timers, self.system.clock.now_ms())
+        self._wake_for_timers()
+
+    def _wake_for_timers(self) -> None:
+        next_due_ms, clock = self._timers.next_due_ms, self.system.clock
+        if self._sleeping is None or next_due_ms is None:
+            return
+        if clock.monotonic_ms() + next_due_ms - clock.now_ms() < self._wakes_ms:
+            self._sleep(self._wakes_ms - clock.monotonic_ms())
+
+    def _pause_ms(self) -> float:
+        """Return the time until the next delivery of timers may begin."""
+        return max(0.0, self._timers.rests_until_ms - self.system.clock.monotonic_ms())
+
+    def _looks_at_timers(self, queue: ConsumeQueue, cold_reads: int) -> bool:
+        """Deliver due timers if it is their turn; return False without one."""
+        timers, now_ms = self._timers, self.system.clock.now_ms()
+        if not timers.taken:
+            if not self._is_timers_turn or self._pause_ms() > 0:
+                return False
+            timers.take(now_ms, self._offset)
+            if not timers.taken:
+                return False
+        self._is_timers_turn = False
+        due = self._reader.read_timers(queue, [*timers.taken], cold_reads=cold_reads)
+        if due.cold:
+            self._read_cold(due, cold_reads)
+            return True
+        timers.put_back(due, now_ms)
+        if not due.messages:
+            return False
+        is_full = len(due.messages) == BATCH_COUNT
+        timers.rests_until_ms = self.system.clock.monotonic_ms() + (0 if is_full else STEP_MS)
+        self._append(due, is_early=True)
+        return True
+
+    def _timers_stored(self, due: Due, message: DueStored) -> None:
+        """Note which timers are delivered; try the others again."""
+        begin, end, done, failed = 0, 0, [], False
+        now_ms = self.system.clock.now_ms()
+        for own, result in zip(due.messages, message.results, strict=True):
+            if result.is_stored:
+                begin = begin or result.physical_offset
+                end = max(end, result.physical_offset + result.record_bytes)
+                self._timers.delivered(own, now_ms)
+            elif result.code == ResponseCode.MESSAGE_ILLEGAL:
+                self._log_skipped([(own.queue_offset, "it does not fit into the log")])
+                self._timers.finished()
+            else:
+                self._timers.index.add(own.due_ms, own.queue_offset)
+                failed = True
+                continue
+            self._timers.ahead.add(own.queue_offset)
+            done.append(own.queue_offset)
+        if done:
+            self._report(self._offset, begin, end, done, is_urgent=True)
+        if failed:
+            self._timers.rests_until_ms = self.system.clock.monotonic_ms() + RETRY_MS
+        self._note_failing(message.remark, is_failing=failed)
+        self._look()
+
+    def _report(
+        self, next_offset: int, begin: int, end: int, ahead: Sequence[int] = (), *, is_urgent: bool
+    ) -> None:
+        delivered = Delivered(self._level, next_offset, end, begin, ahead, is_urgent)
+        self._to["delay_offsets"].tell(delivered)
+
+    @handles(_ScanMore)
+    def on_scan_more(self, message: _ScanMore) -> None:
+        """Send the next units to the search for timers."""
+        queue, timers = self._queues.get(SCHEDULE_TOPIC, self._level - 1), self._timers
+        if message.run != timers.search or queue is None:
+            return
+        first = max(timers.searched, self._offset, queue.min_offset)
+        timers.searched = first
+        cold = self._probe.cold_units(queue, first, SCAN_UNITS) if not message.cold_reads else ()
+        if cold:
+            again = _ScanMore(self.address, message.run, 1)
+            self._to["cold_read"].tell(ReadCold(cold, again, self.address))
+            return
+        units = bytes(queue.units(first, SCAN_UNITS))
+        timers.figures.unread = max(0, queue.max_offset - first)
+        if units:
+            self._to["timer_scan"].tell(ScanTimers(units, first, message.run, self.address))
+        elif first < queue.max_offset:  # hole in the queue's files
+            timers.searched = max(queue.next_file_offset(first), first + 1)
+            self.address.tell(_ScanMore(self.address, message.run))
+
+    @handles(TimersFound)
+    def on_timers_found(self, message: TimersFound) -> None:
+        """Note timers that an earlier run has stored."""
+        timers = self._timers
+        if message.run != timers.search:
+            return
+        timers.searched = message.next_offset
+        timers.add_found(message.timers, self._offset, self.system.clock.now_ms())
+        self._wake_for_timers()
+        self.on_scan_more(_ScanMore(self.address, message.run))
+
+    @handles(CancelTimer)
+    def on_cancel(self, message: CancelTimer) -> None:
+        """Count a timer as done, unless it is delivered or on its way."""
+        offset, due = message.queue_offset, self._under_way
+        is_busy = due is not None and (
+            offset in (own.queue_offset for own in due.messages) or offset < due.next_offset
+        )
+        if not self._is_started or is_busy or offset < self._offset or offset in self._timers.ahead:
+            message.reply_to.tell(TimerCancelled(message.token, False))
+            return
+        self._timers.recalled(offset)
+        self._to["delay_offsets"].tell(
+            Delivered(
+                self._level,
+                self._offset,
+                0,
+                ahead=(offset,),
+                is_urgent=True,
+                then=lambda failure: message.reply_to.tell(
+                    TimerCancelled(message.token, not failure)
+                ),
+            )
+        )
 
     # --- unreadable messages
 
@@ -250,37 +460,52 @@ class Schedule(Actor):
         if due is None or message.due is not due:
             return  # from before a restart: that batch is delivered again
         self._under_way = None
-        end, failed = 0, -1
+        if message.is_early:
+            self._timers_stored(due, message)
+            return
+        begin, end, failed = 0, 0, -1
+        now_ms = self.system.clock.now_ms()
         for own, result in zip(due.messages, message.results, strict=True):
             if result.is_stored:
+                if own.due_ms:
+                    self._timers.turned(own, result.topic_name, now_ms)
+                begin = begin or result.physical_offset
                 end = result.physical_offset + result.record_bytes
             elif result.code == ResponseCode.MESSAGE_ILLEGAL:
                 due.skipped.append((own.queue_offset, "it does not fit into the log"))
             else:
                 failed = own.queue_offset
                 break
-        self._done(due, due.next_offset if failed < 0 else failed, end)
+        is_urgent = any(own.due_ms for own in due.messages)
+        next_offset = due.next_offset if failed < 0 else failed
+        self._done(due, next_offset, end, begin=begin, is_urgent=is_urgent)
         if failed < 0:
             self._sleep(max(due.wait_ms, STEP_MS) if due.wait_ms else due.wait_ms)
         else:
-            self.after(RETRY_MS, _Look())
+            self._sleep(RETRY_MS)
         self._note_failing(message.remark, is_failing=failed >= 0)
 
-    def _done(self, due: Due, next_offset: int, end: int) -> None:
+    def _done(
+        self, due: Due, next_offset: int, end: int, *, begin: int = 0, is_urgent: bool = False
+    ) -> None:
         """Record that everything below `next_offset` is delivered or skipped."""
         skipped = [each for each in due.skipped if each[0] < next_offset]
         if skipped:
-            first, reason = skipped[0]
-            log.error(
-                "delayed messages skipped",
-                level=self._level,
-                count=len(skipped),
-                first=first,
-                reason=reason,
-            )
+            self._log_skipped(skipped)
         if next_offset != self._offset:
             self._offset = next_offset
-            self._to["delay_offsets"].tell(Delivered(self._level, next_offset, end))
+            self._timers.ahead.forget_below(next_offset)
+            self._report(next_offset, begin, end, is_urgent=is_urgent)
+
+    def _log_skipped(self, skipped: Sequence[tuple[int, str]]) -> None:
+        first, reason = skipped[0]
+        log.error(
+            "delayed messages skipped",
+            level=self._level,
+            count=len(skipped),
+            first=first,
+            reason=reason,
+        )
 
     def _note_far(self, due: Due) -> None:
         """Log once why messages are due later than their level says."""
@@ -308,15 +533,25 @@ class Schedule(Actor):
         return self._under_way is None
 
 
+def schedule_name(level: int) -> str:
+    """Return the address of a delay level."""
+    return f"schedule_{level}"
+
+
 def schedule_children(
-    store: MessageStore, recent_bytes: int, address: Callable[[str], ActorAddress]
+    store: MessageStore,
+    recent_bytes: int,
+    rules: TimerRules,
+    figures: TimerFigures,
+    address: Callable[[str], ActorAddress],
 ) -> list[ChildSpec]:
     """Return one child for each configured delay level, and for each other level with messages."""
-    names = ("put_message", "delay_offsets", "cold_read", "scrubber")
+    names = ("put_message", "delay_offsets", "cold_read", "scrubber", "reput", "timer_scan")
     to = {name: address(name) for name in names}
 
     def new(level: int, delay_ms: int, _: System) -> Schedule:
-        return Schedule(store, level, delay_ms, PageProbe(store.commit_log, recent_bytes), to)
+        probe = PageProbe(store.commit_log, recent_bytes)
+        return Schedule(store, level, delay_ms, probe, rules=rules, figures=figures, addresses=to)
 
     delays_ms = delay_levels_ms(store.config.message_delay_level)
     levels = dict(enumerate(delays_ms, 1))
@@ -324,8 +559,11 @@ def schedule_children(
         if queue.topic == SCHEDULE_TOPIC and not queue.is_empty:
             levels.setdefault(queue.queue_id + 1, 0)
     return [
-        ChildSpec(f"schedule_{level}", partial(new, level, delay_ms))
-        for level, delay_ms in sorted(levels.items())
+        ChildSpec("timer_scan", lambda _: TimerScan(store.commit_log)),
+        *(
+            ChildSpec(schedule_name(level), partial(new, level, delay_ms))
+            for level, delay_ms in sorted(levels.items())
+        ),
     ]
 
 

@@ -47,7 +47,7 @@ class BrokerMetrics:
 
         def lags(shows: Callable[[str, str], bool]) -> Lags:
             ages, queues = Ages(times, probe, system.disk), store.consume_queues
-            return Lags(sources.tables, queues, sources.pull_stats, ages, shows)
+            return Lags(sources.tables, queues, sources.pull_stats, ages, shows, sources.config)
 
         self._lags = lags(self._selection.shows_both)
         self._lags_for_exporter = lags(self._with_retries)

@@ -218,11 +218,14 @@ class BrokerPage:
     # --- groups
 
     def lag_rows(self, lags: Sequence[TopicLag]) -> list[Row]:
-        """Return the rows to show with labels; value 3 is the age of the oldest message, ms."""
+        """Return the rows to show with labels; own_page.py reads the values from 3 on by number."""
         for lag in lags:
             lag.weight = lag.consumed
-            lag.values = lag.lag, lag.in_flight, lag.ready, lag.oldest_ms, lag.oldest_ready_ms
-        return self._selection.limited([*lags], greatest=(3, 4))
+            lag.values = (
+                *(lag.lag, lag.in_flight, lag.ready, lag.oldest_ms, lag.oldest_ready_ms),
+                *(lag.consumed, lag.stuck_queues, lag.stalled_ms, lag.moved_ms),
+            )
+        return self._selection.limited([*lags], greatest=(3, 4, 7, 8))
 
     def _lags(self, page: MetricsPage, rows: Sequence[Row]) -> None:
         for name, number, meaning in _LAGS:

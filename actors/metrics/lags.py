@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 
+from actors.config import BrokerConfig
 from actors.metrics.selection import Row, items_of
 from actors.statistics.counts import GroupCounts
 from actors.statistics.pull_stats import PullStats
@@ -47,6 +48,11 @@ class TopicLag(Row):
     """Age of the oldest message that is not consumed, or 0."""
     oldest_ready_ms: float = 0.0
     """Age of the oldest message that is not pulled, or 0."""
+    stalled_ms: float = 0.0
+    """Longest time, over the queues, in which messages waited and none was consumed."""
+    stuck_queues: int = 0
+    moved_ms: int = 0
+    """Time of the last consumption, or reset, since the start; 0 without one."""
     progress: tuple[int, int] | None = None
     """Consumed messages and number of pulls, unchanged since `since_s`.
 
@@ -137,8 +143,10 @@ class Lags:
         pulls: PullStats,
         ages: Ages,
         shows: Callable[[str, str], bool],
+        config: BrokerConfig,
     ) -> None:
         """Create the table; `shows(topic, group)` must always return the same."""
+        self._config = config
         self._tables, self._queues, self._pulls, self._ages = tables, queues, pulls, ages
         self._shows = shows
         self._known: dict[str, TopicLag] = {}
@@ -179,7 +187,7 @@ class Lags:
                 lag.progress = None  # the group is online and no longer subscribes to the topic
                 continue
             counts = pulls.get((topic, group), no_counts)
-            self._fill(lag, config.read_queue_nums, offsets, counts.pulled, now_ms)
+            self._fill(lag, key, config.read_queue_nums, offsets, counts.pulled, now_ms)
             progress = lag.consumed, counts.times
             if lag.progress != progress:
                 lag.progress, lag.since_s = progress, now_s
@@ -195,14 +203,18 @@ class Lags:
     def _fill(
         self,
         lag: TopicLag,
+        key: str,
         queue_count: int,
         offsets: Mapping[int, int],
         pulled: Mapping[int, int],
         now_ms: int,
     ) -> None:
         topic, group, queue_of = lag.topic, lag.group, self._queues.get
-        consumed = behind = in_flight = 0
-        lag.oldest_ms = lag.oldest_ready_ms = 0.0
+        moves = self._tables.offset_moves.value
+        moved_ms, stuck_ms = moves.by_key.get(key, {}), self._config.stuck_after_seconds * 1000
+        consumed = behind = in_flight = lag.stuck_queues = 0
+        lag.oldest_ms = lag.oldest_ready_ms = lag.stalled_ms = 0.0
+        lag.moved_ms = max(list(moved_ms.values()), default=0)
         for queue_id in range(max(queue_count, self._queues.id_count(topic))):
             committed = offsets.get(queue_id, 0)
             if committed < 0:
@@ -219,6 +231,10 @@ class Lags:
             in_flight += read - committed
             age_ms = self._ages.age_ms(queue, committed, group, now_ms, is_pulled=False)
             lag.oldest_ms = max(lag.oldest_ms, age_ms)
+            idle_ms = max(0, now_ms - moved_ms.get(queue_id, moves.since_ms))
+            stalled_ms = min(age_ms, idle_ms)
+            lag.stalled_ms = max(lag.stalled_ms, stalled_ms)
+            lag.stuck_queues += stalled_ms >= stuck_ms
             if read < end:
                 age_ms = self._ages.age_ms(queue, read, group, now_ms, is_pulled=True)
                 lag.oldest_ready_ms = max(lag.oldest_ready_ms, age_ms)

@@ -92,6 +92,22 @@ class OwnPage:
             "Age of the oldest message that is not consumed",
             ((row.text, row.values[3] / 1000) for row in rows),
         )
+        page.counter("troupemq_consumed_total", "Sum of the consumer offsets", column(rows, 5))
+        page.gauge(
+            "troupemq_stuck_queues",
+            "Queues in which messages wait and none was consumed for stuckAfterSeconds",
+            column(rows, 6),
+        )
+        page.gauge(
+            "troupemq_stalled_seconds",
+            "Longest time in which messages waited in a queue and none was consumed",
+            ((row.text, row.values[7] / 1000) for row in rows),
+        )
+        page.gauge(
+            "troupemq_last_consumed_timestamp_seconds",
+            "Time when a consumer offset last changed, since the start",
+            ((row.text, row.values[8] / 1000) for row in rows if row.values[8]),
+        )
 
     def _waits(self, page: MetricsPage, actors: dict[str, Actor]) -> None:
         puts, syncs = self._from.put_stats, self._from.sync_ms
@@ -256,6 +272,41 @@ class OwnPage:
             "troupemq_delay_late_seconds",
             "Seconds past the due time of the oldest delayed message",
             late,
+        )
+
+        self._timers(page, now_ms)
+
+    def _timers(self, page: MetricsPage, now_ms: int) -> None:
+        figures = self._from.timer_figures
+        levels = sorted(figures.levels.copy().items())
+        texts = [
+            (labels({"level": str(level)}), timers) for level, timers in levels if timers.is_used
+        ]
+        page.gauge(
+            "troupemq_timers_pending",
+            "Timers that are not delivered, in each delay level",
+            [(text, timers.pending) for text, timers in texts],
+        )
+        page.gauge(
+            "troupemq_timer_late_max_seconds",
+            "Greatest lateness of a delivered timer since the start",
+            [(text, timers.late_max_ms / 1000) for text, timers in texts],
+        )
+        page.counter(
+            "troupemq_timers_moved_total",
+            "Timers stored again because they outlast their delay level",
+            [(text, timers.moved_count) for text, timers in texts],
+        )
+        page.value(
+            "rocketmq_timer_dequeue_latency",
+            "Milliseconds past the due time of the earliest timer",
+            figures.late_ms(now_ms),
+        )
+        page.counter(
+            "rocketmq_timer_enqueue_total", "Timers accepted", [("", figures.stored_count)]
+        )
+        page.counter(
+            "rocketmq_timer_dequeue_total", "Timers delivered", [("", figures.delivered_count)]
         )
 
     def _groups(self, page: MetricsPage, clients: Clients | None) -> None:

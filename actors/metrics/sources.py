@@ -17,6 +17,7 @@ from actors.sending.replication_progress import ReplicationProgress
 from actors.spans.span_queue import SpanQueue
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PutStats
+from actors.statistics.timer_figures import TimerFigures
 from actors.statistics.transaction_stats import TransactionStats
 from actors.tables.offset_guard import OffsetStats
 from actors.tables.tables import Tables
@@ -47,6 +48,8 @@ class BrokerSources(Protocol):
     def offset_stats(self) -> OffsetStats: ...
     @property
     def transaction_stats(self) -> TransactionStats: ...
+    @property
+    def timer_figures(self) -> TimerFigures: ...
     @property
     def answer_stats(self) -> AnswerStats: ...
     @property

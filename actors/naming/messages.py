@@ -1,6 +1,6 @@
 """Messages of a broker's registration, and of the name server's registration reader."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from actors.engine.actor_address import ActorAddress
@@ -46,6 +46,31 @@ class Registered:
     """Without its body."""
     ordered: frozenset[str] | None = None
     """Ordered topics among this broker's; None if the answer does not tell."""
+
+
+# --- in a broker: from Assignments to Registration and a NamesrvLink
+
+
+@dataclass(frozen=True, slots=True)
+class FindRoute(Message):
+    """Ask a name server for the queues of a topic at all brokers."""
+
+    topic: str
+    reply_to: ActorAddress
+
+    def on_undelivered(self, _remark: str) -> None:
+        self.reply_to.tell(RouteFound(self.topic, None, is_known=False))
+
+
+@dataclass(frozen=True, slots=True)
+class RouteFound:
+    """Answer to FindRoute."""
+
+    topic: str
+    queues: Sequence[tuple[str, int]] | None
+    """Sorted broker names with numbers of readable queues; None if no broker has the topic."""
+    is_known: bool = True
+    """Whether a name server has answered."""
 
 
 # --- in a slave: from Registration

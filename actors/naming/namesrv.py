@@ -48,8 +48,8 @@ from actors.naming.route_table import RouteTable, topics_body
 from actors.naming.topic_intake import TopicIntake
 from actors.network.messages import PeerClosed
 from actors.network.request import Request, serves
-from protocol.bodies import DataVersion, TopicConfigTable
-from protocol.codes import VERSION_STANDARD_JSON_ROUTE, RequestCode, ResponseCode
+from protocol.bodies import BrokerData, DataVersion, TopicConfigTable
+from protocol.codes import VERSION_5, VERSION_STANDARD_JSON_ROUTE, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import LimitReached, RemoteError
 from protocol.headers.namesrv import (
@@ -327,6 +327,8 @@ class Namesrv(KvServer):
         if self._config.order_message_enable:
             order = self.kv.get(ORDER_TOPIC_CONFIG, header.topic)
             route = replace(route, order_topic_conf=order)
+        if command.version >= VERSION_5:
+            route = replace(route, broker_datas=[*map(_of_5, route.broker_datas)])
         standard = command.version >= VERSION_STANDARD_JSON_ROUTE
         return command.answer(
             body=route.encode(standard_json=standard or bool(header.accept_standard_json_only))
@@ -334,7 +336,11 @@ class Namesrv(KvServer):
 
     @serves(RequestCode.GET_BROKER_CLUSTER_INFO)
     def cluster_info(self, request: Request) -> RemotingCommand:
-        return request.command.answer(body=self._routes.cluster_info().encode())
+        found = self._routes.cluster_info()
+        if request.command.version >= VERSION_5:
+            table = {name: _of_5(data) for name, data in found.broker_addr_table.items()}
+            found = replace(found, broker_addr_table=table)
+        return request.command.answer(body=found.encode())
 
     @serves(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     def topic_list(self, request: Request) -> RemotingCommand:
@@ -373,3 +379,11 @@ class Namesrv(KvServer):
         self._routes.delete_topic(header.topic, header.cluster_name)
         self._tell_change(request, "topic deleted", topic=header.topic, cluster=header.cluster_name)
         return request.command.answer()
+
+
+def _of_5(data: BrokerData) -> BrokerData:
+    """Return the data as a 5.x name server has it: its clients may insist on the field.
+
+    A slave never takes the master's place here.
+    """
+    return replace(data, enable_acting_master=False)

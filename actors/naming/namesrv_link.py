@@ -1,9 +1,9 @@
 """Registration of this broker at one name server, independent of the others.
 
 Owns: one connection to it, and the topics that it has accepted over that connection.
-Receives: Listening, RegisterTopic, RegisterAll and BarrierForRegistrations from Registration; its
-tick.
-Sends: Registered and Sent to Registration.
+Receives: Listening, RegisterTopic, RegisterAll, BarrierForRegistrations and FindRoute from
+Registration; its tick.
+Sends: Registered and Sent to Registration; RouteFound to Assignments.
 
 Registers at the start, after 10 s, then every registerNameServerPeriod; unregisters at the stop. A
 name server that is down is tried every few seconds. This costs one log line when it goes down and
@@ -32,7 +32,14 @@ from actors.config import BrokerConfig
 from actors.engine.actor import Actor, BatchEnd, Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
-from actors.naming.messages import BarrierForRegistrations, Listening, Registered, Sent
+from actors.naming.messages import (
+    BarrierForRegistrations,
+    FindRoute,
+    Listening,
+    Registered,
+    RouteFound,
+    Sent,
+)
 from actors.tables.messages import RegisterAll, RegisterTopic
 from protocol.bodies import (
     PERM_READ,
@@ -42,6 +49,7 @@ from protocol.bodies import (
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigTable,
+    TopicRouteData,
 )
 from protocol.checksum import body_crc
 from protocol.codes import RequestCode, ResponseCode
@@ -49,6 +57,7 @@ from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.namesrv import (
     BrokerIdentityHeader,
+    GetRouteInfoHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerHeader,
 )
@@ -62,6 +71,9 @@ LOOK_MS = 5000
 """Longest time until a restarted name server has the routes; 4.9.7 waits for the next period."""
 
 GOODBYE_TIMEOUT_MS = 3000
+ROUTE_TIMEOUT_MS = 2000
+ROUTE_QUEUES_MAX = 65_536
+"""Maximum queues that a route is taken to have, as of a topic here."""
 READ_WRITE = PERM_READ | PERM_WRITE
 WHOLE_TOPICS_MAX = 5_000
 """Up to this size a table is sent whole each time, as in 4.9.7: at most 2 MB."""
@@ -214,6 +226,31 @@ class NamesrvLink(Actor):
         asked, self._asked = self._asked, []
         for each in asked:
             self._registration.tell(Sent(each.serial))
+
+    @handles(FindRoute)
+    def on_find_route(self, message: FindRoute) -> None:
+        """Ask for the route of a topic, whatever the state of the registration."""
+        header = GetRouteInfoHeader(message.topic).encode()
+        request = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        found = RouteFound(message.topic, None, is_known=False)
+        try:
+            answer = self._client.call(request, timeout_ms=ROUTE_TIMEOUT_MS, repeats=True)
+            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                found = RouteFound(message.topic, None)
+            elif answer.code == ResponseCode.SUCCESS:
+                route = TopicRouteData.decode(answer.body)
+                found = RouteFound(message.topic, _readable(message.topic, route))
+            else:
+                self._warn_of_route(f"answer {answer.code}: {answer.remark}")
+        except RemotingFailed as error:
+            self._warn_of_route(error.reason)
+        except RemoteError as error:
+            self._warn_of_route(error.remark)
+        message.reply_to.tell(found)
+
+    def _warn_of_route(self, reason: str) -> None:
+        where = self._client.address
+        self.system.rarely.warn("no route found", of=where, namesrv=where, reason=reason)
 
     def on_stop(self) -> None:
         if self._identity is not None and self._is_up:
@@ -380,3 +417,15 @@ class NamesrvLink(Actor):
             log.info("registration accepted", namesrv=self._client.address)
         elif failure is not None and was_up is not False:
             log.warning("registration failed", namesrv=self._client.address, reason=failure)
+
+
+def _readable(topic: str, route: TopicRouteData) -> list[tuple[str, int]]:
+    """Return the brokers of a route, in the order in which consumers divide their queues."""
+    queues = sorted(
+        (each.broker_name, each.read_queue_nums)
+        for each in route.queue_datas
+        if each.perm & PERM_READ and each.read_queue_nums > 0
+    )
+    if sum(count for _, count in queues) > ROUTE_QUEUES_MAX:
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, f"the route of {topic} has too many queues")
+    return queues

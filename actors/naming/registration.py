@@ -2,8 +2,9 @@
 
 Owns: the last answer of each name server, and the messages that wait for registrations.
 Receives: Listening from the server's start; RegisterTopic, RegisterAll and WhenRegistered from
-topics; Registered and Sent from the links.
-Sends: Listening, RegisterTopic, RegisterAll and BarrierForRegistrations to the links;
+topics; Registered and Sent from the links; FindRoute from Assignments.
+Sends: Listening, RegisterTopic, RegisterAll and BarrierForRegistrations to the links, FindRoute to
+one of them;
 SetOrderTopics to topics; MasterHaAddress to HaSlave; MasterClientAddress to SlaveSync; waiting
 messages to their receivers.
 
@@ -25,6 +26,7 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.naming.messages import (
     BarrierForRegistrations,
+    FindRoute,
     Listening,
     MasterClientAddress,
     MasterHaAddress,
@@ -148,6 +150,20 @@ class Registration(Actor):
         waiting = self._waiting.pop(message.serial, None)
         if waiting is not None:
             waiting.message.pass_on()
+
+    @handles(FindRoute)
+    def on_find_route(self, message: FindRoute) -> None:
+        """Have the first name server that is up asked."""
+        up = (
+            link
+            for link, address in zip(self._links, self._config.namesrv_addresses, strict=True)
+            if self._answers.get(address) is not None
+        )
+        link = next(up, None)
+        if link is None:
+            message.on_undelivered("no name server is up")
+        else:
+            link.tell(message)
 
     def _pass_on(self, message: object) -> None:
         for link in self._links:

@@ -3,8 +3,8 @@
 Owns: one connection to the master's port for clients.
 Receives: MasterClientAddress from Registration; UnknownTopics from PutReplica; QueuesBegunAnew from
 CleanFiles; its own ticks.
-Sends: ReplaceTopics, MergeOffsets, TakeDelayOffsets, TakeGroups and TopicsGone to the tables;
-RemoveTopic to CleanFiles.
+Sends: ReplaceTopics, MergeOffsets, TakeDelayOffsets, TakeGroups, TakeRequestModes and TopicsGone to
+the tables; RemoveTopic to CleanFiles.
 
 It requests the tables 3 s after the start, then every 10 s, and at once for an unknown topic. It
 does so only while the logs agree (HaSlave): a master that lost its store has lost its tables.
@@ -33,7 +33,14 @@ from actors.naming.messages import MasterClientAddress
 from actors.naming.namesrv_link import BlockingConnection
 from actors.network.tls_contexts import ToCallWith
 from actors.replication.messages import UnknownTopics
-from actors.tables.messages import MergeOffsets, RemoveTopic, ReplaceTopics, TakeGroups, TopicsGone
+from actors.tables.messages import (
+    MergeOffsets,
+    RemoveTopic,
+    ReplaceTopics,
+    TakeGroups,
+    TakeRequestModes,
+    TopicsGone,
+)
 from actors.tables.persisted import LEFT_OUT_LINES_MAX
 from protocol.bodies import KVTable
 from protocol.bodies_admin import TopicStatsTable
@@ -48,6 +55,7 @@ from storage.log.commit_log import CommitLog
 from storage.tables.delay_offsets import format_delay_offsets, parse_delay_offsets
 from storage.tables.groups import parse_groups
 from storage.tables.offsets import parse_offsets
+from storage.tables.request_modes import parse_request_modes
 from storage.tables.skipped_entry import LeftOuts
 from storage.tables.topics import parse_topics
 
@@ -124,6 +132,8 @@ class SlaveSync(Actor):
         """End of the master's log in the last round; -1 before the first."""
         self._left_out: dict[RequestCode, list[tuple[str, str]]] = {}
         """Entries not taken in the last round, with reasons, by table."""
+        self._has_modes = True
+        """Whether the master may have request modes."""
         self._begun: dict[str, int] = {}
         """Topics with restarted queues, and the physical offset where the newest begins."""
 
@@ -138,6 +148,7 @@ class SlaveSync(Actor):
             self._close()
         if address is not None and self._client is None:
             self._client = self._connect(address)
+            self._has_modes = True
             self._continues = self._continues and self._served_by in ("", address)
             self._served_by = address
 
@@ -167,7 +178,7 @@ class SlaveSync(Actor):
     def on_queues_begun_anew(self, message: QueuesBegunAnew) -> None:
         """Have offsets of these topics removed; ask the master for their empty queues."""
         self._begun.update(message.topics)
-        self._to["consumer_offsets"].tell(TopicsGone(frozenset(message.topics)))
+        self._to["consumer_offsets"].tell(TopicsGone(frozenset(message.topics), has_restarted=True))
 
     def _ask_all(self) -> None:
         """Request all tables, in the order of 4.9.7."""
@@ -219,6 +230,19 @@ class SlaveSync(Actor):
             if place < dispatched:  # otherwise not dispatched at the master yet
                 del self._begun[topic]
                 self._remove_empty(client, topic, place)
+        if self._has_modes:
+            self._take_modes(client)
+
+    def _take_modes(self, client: BlockingConnection) -> None:
+        """Take the request modes; a 4.9.7 master does not have any and is asked once."""
+        code = RequestCode.GET_ALL_MESSAGE_REQUEST_MODE
+        answer = client.call(RemotingCommand(code), repeats=True)
+        self._has_modes = answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        if answer.code == ResponseCode.SUCCESS and answer.body:
+            left_out: LeftOuts = []
+            table = parse_request_modes(bytes(answer.body), left_out)
+            self._note_left_out(code, left_out)
+            self._to["request_modes"].tell(TakeRequestModes(table))
 
     def _table(
         self, client: BlockingConnection, code: RequestCode, parse: Callable[[bytes, LeftOuts], T]

@@ -262,6 +262,8 @@ class Admission:
             keys,
             delay_ms,
         )
+        if redirect is not None and redirect.due_ms:
+            record.due_ms = redirect.due_ms
         if isinstance(record, HalfRecord):
             record.real_name, record.real_topic = sent_to.config.topic_name, sent_to.topic
             record.real_queue_id, record.waits = sent_to_queue_id, waits

@@ -42,6 +42,8 @@ class Appender:
         self._stats = stats
         self._states: dict[str, TopicState] = {}
         self._next_offsets: dict[str, dict[int, int]] = {}
+        self.timers: list[Record] = []
+        """Timers that were stored; the owner tells the delay levels of them and empties it."""
         self.group_bytes_max = commit_log.group_bytes_max
         """Maximum bytes of one put."""
 
@@ -114,6 +116,11 @@ class Appender:
                 entries.append(_run_of(group, store_timestamp))
             else:
                 count = 1
+                code = group.tags_code
+                if group.delay_ms:
+                    code = clock_ms + group.delay_ms
+                    if group.due_ms:
+                        self.timers.append(group)
                 entries.append(
                     DispatchEntry(
                         group.topic,
@@ -121,7 +128,7 @@ class Appender:
                         group.queue_offset,
                         offset,
                         size,
-                        clock_ms + group.delay_ms if group.delay_ms else group.tags_code,
+                        code,
                         clock_ms if group.topic in CLOCK_TOPICS else store_timestamp,
                         group.sys_flag,
                         group.keys,

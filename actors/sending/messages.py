@@ -212,6 +212,13 @@ class ReturnHeld(Message):
 
 
 @dataclass(slots=True)
+class TimersStored:
+    """Report to a delay level that timers were stored: due time in ms, queue offset."""
+
+    timers: Sequence[tuple[int, int]]
+
+
+@dataclass(slots=True)
 class CommitUpTo(Message):
     """Request to answer `stored` and `own` when the log is durable up to `offset`.
 

@@ -2,8 +2,8 @@
 
 4.9.7 parses the property text into a hash map, adds CLUSTER, drops WAIT and formats the text again.
 This rewriter keeps the client's order. It edits a canonical text as bytes, and parses and formats
-any other. A delayed message goes to SCHEDULE_TOPIC_XXXX, a half message to
-RMQ_SYS_TRANS_HALF_TOPIC. Both keep their real topic and queue in their properties.
+any other. A delayed message and a timer go to SCHEDULE_TOPIC_XXXX, a half message to
+RMQ_SYS_TRANS_HALF_TOPIC. All keep their real topic and queue in their properties.
 
 Source: SendMessageProcessor.asyncSendMessage, CommitLog.asyncPutMessage,
 TransactionalMessageBridge.parseHalfMessageInner.
@@ -13,12 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from actors.sending.send_rules import RefusedError
+from actors.sending.timer_rules import TimerRules
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.java_numbers import NumberFormatError, int_in
 from protocol.property_shapes import PropertyShapes, find_pairs, pairs_of
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.tags import tags_code
+from protocol.timers import TIMER_NAMES, TIMER_OUT_MS, due_property
 from protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC
 from storage.dispatching.dispatch import INDEXED_WORDS_MAX, words_of
 
@@ -28,11 +31,12 @@ _DELAY = b"\x02DELAY\x01"
 _SHOWN = frozenset((b"UNIQ_KEY", b"KEYS", b"TAGS"))
 _ADDED = frozenset((b"CLUSTER", b"REAL_TOPIC", b"REAL_QID"))
 """Properties that are appended to a redirected message, unless its text contains one."""
-_SPECIAL = frozenset((b"DELAY", b"TRAN_MSG", b"CLUSTER"))
+_SPECIAL = frozenset((b"DELAY", b"TRAN_MSG", b"CLUSTER", *TIMER_NAMES))
 _TAG_CODES_MAX = 10_000
 _SUFFIXES_MAX = 64
 """Maximum batch property texts remembered: mostly WAIT alone; 2 MiB of the longest."""
 _UNIQUE = b"UNIQ_KEY\x01"
+_TIMER_IN_BATCH = "a batch cannot hold a timer: send messages with TIMER_ properties one by one"
 
 PartKnown: TypeAlias = tuple[bytes, int, tuple[bytes, ...]]
 """Text appended to a record's own, tags code, index keys except UNIQ_KEY."""
@@ -48,6 +52,8 @@ class Redirect(NamedTuple):
     queue_id: int
     delay_ms: int
     """Delay after the store time, ms; 0 for a half message."""
+    due_ms: int = 0
+    """Due time of a timer; 0 for other messages."""
 
 
 _TO_HALVES = Redirect(HALF_TOPIC, 0, 0)
@@ -87,7 +93,11 @@ Prepared = tuple[bytes, int, tuple[bytes, ...], bool, int, Redirect | None]
 class PropertyRewriter:
     """Rewriter of clients' properties into their stored form."""
 
-    def __init__(self, cluster: str, delays_ms: Sequence[int]) -> None:
+    def __init__(
+        self, cluster: str, delays_ms: Sequence[int], timers: TimerRules | None = None
+    ) -> None:
+        """Create the rewriter; without `timers`, no message is a timer."""
+        self._timers = timers
         self._cluster = cluster.encode()
         self._cluster_suffix = b"\x02CLUSTER\x01" + self._cluster
         self._delays_ms = delays_ms
@@ -171,7 +181,7 @@ class PropertyRewriter:
                 properties = _without_wait(properties, pairs)
             stored = properties + self._cluster_suffix if properties else self._cluster_suffix[1:]
         else:
-            if canonical and _ADDED.isdisjoint(pairs):
+            if canonical and _ADDED.isdisjoint(pairs) and TIMER_NAMES.isdisjoint(pairs):
                 self._redirected_shapes.learn(properties, pairs)
             stored, waits, sys_flag, redirect = self._rewritten(topic, queue_id, sys_flag, pairs)
         tags = pairs.get(b"TAGS")
@@ -199,19 +209,31 @@ class PropertyRewriter:
     def _rewritten(
         self, topic: str, queue_id: int, sys_flag: int, pairs: dict[bytes, bytes]
     ) -> tuple[bytes, bool, int, Redirect | None]:
-        """Format the text again, for a delayed, transactional or non-canonical message."""
+        """Format the text again, for any message but a plain canonical one.
+
+        Raises RefusedError for an impossible timer. That of a half message is checked here, too,
+        because its commit cannot be refused.
+        """
         pairs = dict(pairs)
         pairs[b"CLUSTER"] = self._cluster
         waits = pairs.get(b"WAIT", b"true").lower() == b"true"
         real = {b"REAL_TOPIC": topic.encode(), b"REAL_QID": b"%d" % queue_id}
         level = delay_level(pairs.get(b"DELAY"))
-        if _is_half(pairs):
+        is_half, kind, due_ms = _is_half(pairs), sys_flag & TRANSACTION_MASK, 0
+        is_plain = kind in (0, TRANSACTION_COMMIT)
+        timers = self._timers
+        if timers is not None and level <= 0 and (is_half or is_plain) and timers.is_asked(pairs):
+            due_ms = timers.due_ms(pairs)
+        if is_half:
             pairs |= real
             return _text(pairs), waits, sys_flag & ~TRANSACTION_MASK, _TO_HALVES
-        kind = sys_flag & TRANSACTION_MASK
-        if level > 0 and kind in (0, TRANSACTION_COMMIT):
+        if level > 0 and is_plain:
+            pairs = {name: value for name, value in pairs.items() if name not in TIMER_NAMES}
             redirect = delayed(pairs, topic, queue_id, level, self._delays_ms)
             return _text(pairs), waits, sys_flag, redirect
+        if timers is not None and due_ms:
+            redirect, end = timer_redirect(pairs, topic, queue_id, due_ms, timers)
+            return _text(pairs) + end, waits, sys_flag, redirect
         pairs.pop(b"WAIT", None)
         return _text(pairs), waits, sys_flag, None
 
@@ -222,10 +244,14 @@ class PropertyRewriter:
         return _is_half(pairs)
 
     def batch_suffix(self, properties: bytes) -> BatchSuffix:
-        """Return the properties of a batch as a suffix for its records."""
+        """Return the properties of a batch as a suffix for its records.
+
+        Raises RefusedError for a timer.
+        """
         suffix = self._suffixes.get(properties)
         if suffix is None:
             pairs = dict(find_pairs(properties))
+            self._refuse_timer_in_batch(pairs)
             pairs[b"CLUSTER"] = self._cluster
             waits = pairs.get(b"WAIT", b"true").lower() == b"true"
             if len(self._suffixes) >= _SUFFIXES_MAX:
@@ -238,7 +264,8 @@ class PropertyRewriter:
         """Return the text appended to a record's own properties, its tags code and index keys.
 
         If a name is in both texts, the value of the batch counts, because it comes last. Raises
-        RemoteError for a DELAY that Java cannot parse.
+        RemoteError for a DELAY that Java cannot parse, and RefusedError for a timer: the records of
+        a batch are stored in one queue.
         """
         text = suffix.text if not own or own.endswith(b"\x02") else suffix.behind
         cut = None if suffix.has_shown else self._batch_shapes.cut(own)
@@ -255,14 +282,19 @@ class PropertyRewriter:
         pairs = dict(find_pairs(own))
         if b"DELAY" in pairs:
             delay_level(pairs[b"DELAY"])
-        else:
+        elif TIMER_NAMES.isdisjoint(pairs):
             self._batch_shapes.learn(own, pairs)
         pairs |= suffix.pairs
+        self._refuse_timer_in_batch(pairs)
         tags = pairs.get(b"TAGS")
         code = 0 if tags is None else self._tag_codes.get(tags)
         if code is None:
             code = self._learn_tag(tags or b"")
         return text, code, self._keys_of(self.batch_topic, pairs)
+
+    def _refuse_timer_in_batch(self, pairs: dict[bytes, bytes]) -> None:
+        if self._timers is not None and self._timers.is_asked(pairs):
+            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, _TIMER_IN_BATCH)
 
     def is_delayed(self, properties: bytes) -> bool:
         """Return whether the send names a delay level. Raises RemoteError as `delay_level` does."""
@@ -278,8 +310,19 @@ def delayed(
     if level > len(delays_ms):
         level = len(delays_ms)
         pairs[b"DELAY"] = b"%d" % level
+    pairs.pop(TIMER_OUT_MS, None)  # else it could be read as a timer
     pairs |= {b"REAL_TOPIC": topic.encode(), b"REAL_QID": b"%d" % queue_id}
     return Redirect(SCHEDULE_TOPIC, level - 1, delays_ms[level - 1])
+
+
+def timer_redirect(
+    pairs: dict[bytes, bytes], topic: str, queue_id: int, due_ms: int, timers: TimerRules
+) -> tuple[Redirect, bytes]:
+    """Return the redirection of a timer, and the end of its text; add the rest to `pairs`."""
+    level, delay_ms = timers.level(due_ms)
+    pairs.pop(TIMER_OUT_MS, None)
+    pairs |= {b"DELAY": b"%d" % level, b"REAL_TOPIC": topic.encode(), b"REAL_QID": b"%d" % queue_id}
+    return Redirect(SCHEDULE_TOPIC, level - 1, delay_ms, due_ms), due_property(due_ms)
 
 
 def _without_wait(properties: bytes, pairs: dict[bytes, bytes]) -> bytes:

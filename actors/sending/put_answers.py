@@ -14,7 +14,12 @@ from protocol.errors import RemoteError
 from protocol.frame import encode
 from protocol.send_reply import SendReplies
 from protocol.send_values import Send
+from protocol.timers import RecallHandle
+from protocol.topic_names import RETRY_TOPIC_PREFIX
+from storage.dispatching.dispatch import property_of
 from storage.log.append import PutBatch
+
+_UNIQUE_KEY = b"\x02UNIQ_KEY\x01"
 
 
 @dataclass(slots=True, eq=False)
@@ -50,8 +55,11 @@ class PutAnswers:
     Used on the event loop.
     """
 
-    def __init__(self, replies: SendReplies, hooks: Hooks, stats: PutStats) -> None:
-        self._replies = replies
+    def __init__(
+        self, replies: SendReplies, hooks: Hooks, stats: PutStats, broker_name: str = ""
+    ) -> None:
+        """`broker_name` is this broker's, for recall handles."""
+        self._replies, self._broker_name = replies, broker_name
         self._hooks = hooks
         self._stats = stats
         self.see_sends = hooks.see_sends
@@ -87,6 +95,7 @@ class PutAnswers:
                 code
                 or put.context is not None
                 or isinstance(record, PutBatch)
+                or record.due_ms
                 or send.flag & ONEWAY_FLAG
             ):
                 self._one(put, code)
@@ -109,9 +118,10 @@ class PutAnswers:
         sends, send, context, offsets = put.sends, put.send, put.context, put.offsets
         queue_offset = put.group.queue_offset
         ids = self._replies.message_ids(offsets)
+        handle = self._recall_handle(put)
         if send.flag & ONEWAY_FLAG:
             sends.done(None)
-        elif not code and context is None and len(offsets) == 1:  # a batch of one
+        elif not (code or handle) and context is None and len(offsets) == 1:  # a batch of one
             kind, place = send.shape.serialize_type, offsets[0]
             sends.done(self._replies.success(kind, send.opaque, place, put.queue_id, queue_offset))
         elif not code and context is None and send.shape.serialize_type == SerializeType.ROCKETMQ:
@@ -123,6 +133,8 @@ class PutAnswers:
                 "queueOffset": str(queue_offset),
                 **self._replies.constant_fields,
             }
+            if handle:
+                fields["recallHandle"] = handle
             sends.done(encode(answer_of(send).answer(code, fields)))
         if context is not None:
             context.message_id = ids
@@ -130,6 +142,20 @@ class PutAnswers:
             context.record_bytes = put.group.record_bytes
             context.success, context.code = True, code
             self._hooks.after(context)
+
+    def _recall_handle(self, put: SendPut) -> str:
+        """Return the name by which a timer can be cancelled; empty for other messages."""
+        record, topic = put.group, put.send.shape.topic
+        if (
+            isinstance(record, PutBatch)
+            or not record.due_ms
+            or topic.startswith(RETRY_TOPIC_PREFIX)
+        ):
+            return ""
+        key = property_of(b"\x02" + record.properties, _UNIQUE_KEY).decode("utf-8", "replace")
+        if not key:
+            return ""
+        return RecallHandle(topic, self._broker_name, record.due_ms, key).encode()
 
     def refused(
         self,

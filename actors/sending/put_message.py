@@ -26,7 +26,7 @@ message per connection. The path of a send:
 Internal appends (internal_append.py) take the same path from appender.py on.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from structlog import get_logger
@@ -49,6 +49,7 @@ from actors.sending.messages import (
     FilePrepared,
     InternalAppend,
     InternalAppendGroup,
+    TimersStored,
     answer_appends,
 )
 from actors.sending.put_answers import PutAnswers, SendPut
@@ -95,7 +96,9 @@ class PutMessage(Actor):
         stats: PutStats,
         slaves: SlaveNotifier,
         group_commit: ActorAddress,
+        schedule: Callable[[int], ActorAddress],
     ) -> None:
+        """`schedule` returns the address of a delay level."""
         super().__init__()
         self._store, self._config = store, config
         self._topics = topics
@@ -103,7 +106,7 @@ class PutMessage(Actor):
         self._end = log_end
         self._answers, self._recent_halves = answers, recent_halves
         self._stats, self._slaves = stats, slaves
-        self._group_commit = group_commit
+        self._group_commit, self._schedule = group_commit, schedule
         self._waits = store.config.is_sync_flush or config.is_sync_master
         self._pending: list[SendPut] = []
         self._pending_bytes = 0
@@ -240,7 +243,18 @@ class PutMessage(Actor):
         self._end.want_file()
         if entries and self._slaves.replicas.link_count:
             self._slaves.log_grew()  # before all else, so that the slave works meanwhile
+        if self._appender.timers:
+            self._tell_of_timers()
         return count, entries
+
+    def _tell_of_timers(self) -> None:
+        by_level: dict[int, list[tuple[int, int]]] = {}
+        for record in self._appender.timers:
+            timer = record.due_ms, record.queue_offset
+            by_level.setdefault(record.queue_id + 1, []).append(timer)
+        self._appender.timers.clear()
+        for level, timers in by_level.items():
+            self._schedule(level).tell(TimersStored(timers))
 
     # --- files
 

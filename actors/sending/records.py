@@ -30,6 +30,8 @@ class Record(PutRecord):
     """If above 0, the tags code is the due time: the wall clock plus this delay."""
     physical_offset: int = -1
     record_bytes: int = 0
+    due_ms: int = 0
+    """Due time of a pending timer; 0 for other messages."""
 
 
 class InternalRecord(Record):
@@ -55,6 +57,7 @@ class InternalRecord(Record):
         reconsume_times: int = 0,
         prepared_offset: int = 0,
         delay_ms: int = 0,
+        due_ms: int = 0,
     ) -> None:
         """`keys` are the keys for the index: UNIQ_KEY, then the words of KEYS.
 
@@ -78,6 +81,7 @@ class InternalRecord(Record):
         self.tags_code = tags_code
         self.keys = keys
         self.delay_ms = delay_ms
+        self.due_ms = due_ms
         self.physical_offset = -1
         self.record_bytes = 0
         self.code = int(ResponseCode.SUCCESS)

@@ -6,9 +6,9 @@ ReturnHeld from Receipts.
 Sends: CheckRecord to RecordChecker, because bytes at an offset may be part of a body;
 InternalAppend to PutMessage.
 
-A copy goes to the group's retry topic, through a delay level that rises with every return. Beyond
-the group's limit, or on the consumer's request, it goes to the dead-letter queue. The answer
-follows when the copy is stored.
+A copy goes to the group's retry topic, through a delay level that rises with every return, or as a
+timer if the consumer names a delay. Beyond the group's limit, or on the consumer's request, it goes
+to the dead-letter queue. The answer follows when the copy is stored.
 
 Source: broker/processor/SendMessageProcessor.java (asyncConsumerSendMsgBack).
 """
@@ -27,7 +27,7 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.hooks import Hooks, SendBackContext
 from actors.network.request import Request, Responder, serves
 from actors.sending.messages import AppendResult, InternalAppend, ReturnHeld
-from actors.sending.property_rewriter import Redirect, delayed
+from actors.sending.property_rewriter import Redirect, delayed, timer_redirect
 from actors.sending.records import InternalRecord
 from actors.sending.send_rules import (
     DLQ_QUEUES,
@@ -35,6 +35,7 @@ from actors.sending.send_rules import (
     MAX_RECONSUME_FROM_VERSION,
     read_queue,
 )
+from actors.sending.timer_rules import TimerRules
 from actors.statistics.counts import Counts
 from actors.statistics.put_stats import PutStats
 from actors.tables.groups import GroupFinder
@@ -121,6 +122,7 @@ class SendBack(Responder):
         topics: SnapshotRef[Mapping[str, TopicConfig]],
         groups: GroupFinder,
         delays_ms: Sequence[int],
+        timers: TimerRules,
         hooks: Hooks,
         random: Random,
         stats: PutStats,
@@ -131,7 +133,7 @@ class SendBack(Responder):
         self._store = store
         self._config = config
         self._topics, self._groups = topics, groups
-        self._delays_ms = delays_ms
+        self._delays_ms, self._timers = delays_ms, timers
         self._hooks = hooks
         self._random = random
         self._stats = stats
@@ -212,6 +214,7 @@ class SendBack(Responder):
             level,
             tries=record.reconsume_times + 1,
             failure=header.failure,
+            delay_ms=header.delay_ms or 0,
         )
         self.begin_change()
         self._under_way += 1
@@ -288,6 +291,7 @@ class SendBack(Responder):
         *,
         tries: int,
         failure: str | None = None,
+        delay_ms: int = 0,
     ) -> InternalRecord:
         """Return the message as stored in its next topic, by way of its delay level if it has one.
 
@@ -303,9 +307,14 @@ class SendBack(Responder):
         pairs[DELAY.encode()] = b"%d" % level
         origin = offset_message_id(record.store_host, record.physical_offset)
         pairs.setdefault(ORIGIN_MESSAGE_ID.encode(), origin.encode())
-        if level > 0 and record.sys_flag & TRANSACTION_MASK in (0, TRANSACTION_COMMIT):
+        end = b""
+        is_plain = record.sys_flag & TRANSACTION_MASK in (0, TRANSACTION_COMMIT)
+        due_ms = self._timers.due_in_ms(delay_ms) if level > 0 and is_plain else 0
+        if due_ms:
+            target, end = timer_redirect(pairs, target.topic, target.queue_id, due_ms, self._timers)
+        elif level > 0 and is_plain:
             target = delayed(pairs, target.topic, target.queue_id, level, self._delays_ms)
-        text = _with_failure(pairs, failure)
+        text = _with_failure(pairs, failure, len(end)) + end
         return InternalRecord(
             target.topic,
             target.queue_id,
@@ -319,6 +328,7 @@ class SendBack(Responder):
             record.born_host,
             tries,
             delay_ms=target.delay_ms,
+            due_ms=target.due_ms,
         )
 
     @handles(CopyStored)
@@ -354,15 +364,15 @@ def _origin_of(copy: InternalRecord) -> str:
     return pairs[RETRY_TOPIC.encode()].decode("utf-8", "replace")
 
 
-def _with_failure(pairs: dict[bytes, bytes], failure: str | None) -> bytes:
+def _with_failure(pairs: dict[bytes, bytes], failure: str | None, end_bytes: int) -> bytes:
     """Return the property text with the reason of this failure, which replaces an earlier one.
 
-    The reason is cut to the room that the other properties leave, so that it never prevents a
-    return.
+    The reason is cut to the room that the other properties and `end_bytes` leave, so that it never
+    prevents a return.
     """
     own = TROUPE_FAILURE.encode()
     pairs.pop(own, None)
     text = b"\x02".join(name + b"\x01" + value for name, value in pairs.items())
-    room = PROPERTIES_BYTES_MAX - len(text) - len(own) - 2
+    room = PROPERTIES_BYTES_MAX - len(text) - len(own) - 2 - end_bytes
     reason = failure_bytes(failure or "", room)
     return b"\x02".join((text, own + b"\x01" + reason)) if reason else text

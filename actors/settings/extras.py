@@ -19,7 +19,6 @@ LIBRARIES = {
     "metrics": ("prometheus_client",),
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "spark": ("pyspark", "pyarrow", "numpy"),
-    "top": ("rich",),
 }
 """Imported libraries of each extra."""
 

@@ -1,4 +1,4 @@
-"""The broker's tables, each with its JSON file: topics, groups, consumer offsets and filters.
+"""The broker's tables, each with its JSON file: topics, groups, offsets, filters, request modes.
 
 Tables answer when a change is on disk. Other actors read snapshots (tables.py). Messages, all in
 messages.py:
@@ -12,5 +12,5 @@ messages.py:
  any actor ── CreateGroup ──▶ GroupTable ── ForgetOffsets ──▶ ConsumerOffsets
  consumers, statistics ── TellOffsets ──▶ ConsumerOffsets ── OffsetsTold ──▶ the requester
  Clients ── RegisterFilters, UnregisterFilters, CompileFirst ──▶ FilterTable
- SlaveSync ── ReplaceTopics, TakeGroups, MergeOffsets ──▶ the tables of a slave
+ SlaveSync ── ReplaceTopics, TakeGroups, MergeOffsets, TakeRequestModes ──▶ the tables of a slave
 """

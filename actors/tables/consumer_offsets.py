@@ -19,7 +19,7 @@ Source: broker/offset/ConsumerOffsetManager.java, ConsumerManageProcessor.java.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 from structlog import get_logger
@@ -85,6 +85,20 @@ Offsets = Mapping[str, Mapping[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
+class OffsetMoves:
+    """Times when offsets last changed, since this broker observes them; kept in memory only."""
+
+    since_ms: int = 0
+    """Wall-clock time of the table's start."""
+    by_key: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Wall-clock times in ms by `topic@group`, then by queue."""
+
+    def at_ms(self, key: str, queue_id: int) -> int:
+        """Return when the offset last changed; 0 if it has not changed since the start."""
+        return self.by_key.get(key, {}).get(queue_id, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class _SearchOn:
     """Message to itself: search the next part of the table."""
 
@@ -104,6 +118,7 @@ class ConsumerOffsets(TickedTable):
         starts_in_memory: Callable[[str, int], bool],
         offsets: SnapshotRef[Offsets],
         live_offsets: SnapshotRef[Offsets],
+        moves: SnapshotRef[OffsetMoves],
         config_writer: ActorAddress,
         encoder: ActorAddress,
         consumers: SnapshotRef[Mapping[str, ConsumerView]],
@@ -121,14 +136,14 @@ class ConsumerOffsets(TickedTable):
         is 0 and its first message is recent enough to be in memory.
 
         `offsets` is published at every save and may be as old as that. `live_offsets` is
-        the table itself, which changes at any time. Without `guards`, every commit up to
-        the end of its queue is stored, as in 4.9.7. `bounds` is None on a slave, which may
-        have offsets beyond its messages.
+        the table itself, which changes at any time, as does `moves`. Without `guards`, every
+        commit up to the end of its queue is stored, as in 4.9.7. `bounds` is None on a slave,
+        which may have offsets beyond its messages.
         """
         super().__init__(path, config_writer)
         self._interval_ms, self._encoder = interval_ms, encoder
         self._starts_in_memory = starts_in_memory
-        self._published, self._live = offsets, live_offsets
+        self._published, self._live, self._moves = offsets, live_offsets, moves
         self._offsets: dict[str, dict[int, int]] = {}
         self._copy: dict[str, dict[int, int]] = {}
         """Last published copy; nothing in it ever changes."""
@@ -147,6 +162,8 @@ class ConsumerOffsets(TickedTable):
         """On a slave: groups that its master deleted, perhaps with their offsets."""
         self._gone_topics: frozenset[str] = frozenset()
         """On a slave: topics that its master deleted."""
+        self._restarted_topics: frozenset[str] = frozenset()
+        """On a slave: topics with restarted queues; no table of the master need show that."""
         self._stats = stats or OffsetStats()
         self._guard = OffsetGuard(consumers, self._stats) if guards else None
 
@@ -159,6 +176,7 @@ class ConsumerOffsets(TickedTable):
                 self._bounds.begin_empty(self._offsets)
             self._changed |= bool(self._bounds.move_back(self._offsets))
         self._live.value = self._offsets
+        self._moves.value = OffsetMoves(self.system.clock.now_ms())
         self._unpublished = dict.fromkeys(self._offsets)
         self._publish()
         if self._ceiling is not None:
@@ -189,17 +207,23 @@ class ConsumerOffsets(TickedTable):
         """
         table = message.table.offset_table
         for key, queues in table.items():
-            if self._offsets.get(key) != queues:
+            before = self._offsets.get(key)
+            if before != queues:
                 self._offsets[key] = dict(queues)
                 self._note_changed(key)
+                for queue_id, offset in queues.items():
+                    if before is None or before.get(queue_id) != offset:
+                        self._note_moved(key, queue_id)
         if self._gone:
             forgotten = self._gone - {group_of(key) for key in table}
             self._gone -= forgotten
             for group in forgotten:
                 self.on_forget(ForgetOffsets(group))
-        for topic in self._gone_topics - {topic_of(key) for key in table}:
+        gone = self._gone_topics | self._restarted_topics
+        for topic in gone - {topic_of(key) for key in table}:
             self._forget_topic(topic)
             self._gone_topics -= {topic}
+            self._restarted_topics -= {topic}
 
     @handles(GroupsGone)
     def on_groups_gone(self, message: GroupsGone) -> None:
@@ -209,7 +233,10 @@ class ConsumerOffsets(TickedTable):
     @handles(TopicsGone)
     def on_topics_gone(self, message: TopicsGone) -> None:
         """Note deleted topics until the next table shows whether their offsets remain."""
-        self._gone_topics = (self._gone_topics | message.gone) - message.there
+        if message.has_restarted:
+            self._restarted_topics |= message.gone
+        else:
+            self._gone_topics = (self._gone_topics | message.gone) - message.there
 
     @handles(ForgetTopic)
     def on_forget_topic(self, message: ForgetTopic) -> None:
@@ -233,6 +260,7 @@ class ConsumerOffsets(TickedTable):
                 self._old_places.note(topic, group, in_queues, now_ms, view)
         for _, group in keys:
             queues = self._offsets.pop(offset_key(topic, group))
+            self._moves.value.by_key.pop(offset_key(topic, group), None)
             places = in_queues | queues if group in views else queues
             self._old_places.note(topic, group, places, now_ms, views.get(group))
             self._note_changed(offset_key(topic, group))
@@ -247,6 +275,7 @@ class ConsumerOffsets(TickedTable):
         gone = [key for key in self._offsets if group_of(key) == message.group]
         for key in gone:
             del self._offsets[key]
+            self._moves.value.by_key.pop(key, None)
             self._note_changed(key)
         if gone:
             log.info("offsets deleted", group=message.group, topics=len(gone))
@@ -348,6 +377,7 @@ class ConsumerOffsets(TickedTable):
                 self._note_changed(key)
                 for queue_id in offsets:
                     self._old_places.forget(topic, header.dest_group, queue_id)
+                    self._note_moved(key, queue_id)
         to, names = header.dest_group, shown_names(cloned)
         self.system.rarely.warn("offsets not cloned", names=left_out, to=to)
         if self.system.rarely.may_tell("many offsets are cloned", group=to):
@@ -492,6 +522,8 @@ class ConsumerOffsets(TickedTable):
                 queues = self._offsets[key] = {}
             if self._ceiling is not None:
                 self._ceiling.note_kept(1)
+        if queues.get(queue_id, 0) != offset:
+            self._note_moved(key, queue_id)
         queues[queue_id] = offset
         self._note_changed(key)
 
@@ -501,6 +533,12 @@ class ConsumerOffsets(TickedTable):
         if self._ceiling is None or queue_id in queues:
             return None
         return self._ceiling.count(group, topic, queue_id, len(self._offsets))
+
+    def _note_moved(self, key: str, queue_id: int) -> None:
+        moves = self._moves.value.by_key.get(key)
+        if moves is None:
+            moves = self._moves.value.by_key[key] = {}
+        moves[queue_id] = self.system.clock.now_ms()
 
     def _note_changed(self, key: str) -> None:
         self._changed = True

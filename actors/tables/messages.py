@@ -16,6 +16,7 @@ from protocol.bodies import (
     TopicConfig,
     TopicConfigTable,
 )
+from protocol.bodies_assignment import RequestModeTable
 from storage.tables.skipped_entry import SkippedEntry
 
 # --- every table
@@ -205,6 +206,8 @@ class TopicsGone:
 
     gone: frozenset[str]
     there: frozenset[str] = frozenset()
+    has_restarted: bool = False
+    """Whether the queues have records of a later topic of this name, which `there` may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +263,16 @@ class GroupsGone:
 
     gone: frozenset[str]
     there: frozenset[str]
+
+
+# --- request modes
+
+
+@dataclass(frozen=True, slots=True)
+class TakeRequestModes:
+    """The master's request modes, which replace a slave's own."""
+
+    table: RequestModeTable
 
 
 # --- consumer offsets

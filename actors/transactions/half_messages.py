@@ -20,8 +20,9 @@ from zlib import crc32
 
 from actors.sending.half_message_cache import HalfRecord
 from actors.sending.half_owner import OWNER, without_owner
-from actors.sending.property_rewriter import Redirect, delayed
+from actors.sending.property_rewriter import Redirect, delayed, timer_redirect
 from actors.sending.records import InternalRecord
+from actors.sending.timer_rules import TimerRules
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.headers.transaction import CheckTransactionStateHeader
@@ -90,7 +91,9 @@ class HalfMessage:
 
     # --- records
 
-    def committed(self, prepared_offset: int, delays_ms: Sequence[int]) -> InternalRecord | None:
+    def committed(
+        self, prepared_offset: int, delays_ms: Sequence[int], timers: TimerRules
+    ) -> InternalRecord | None:
         """Return the committed message; None if it does not name its topic and queue."""
         target = self.target()
         if target is None:
@@ -102,9 +105,14 @@ class HalfMessage:
             pairs = {name: value for name, value in self.pairs.items() if name != OWNER}
             redirect = delayed(pairs, *target, level, delays_ms)
             text = _text(pairs)
+        elif timers.is_asked(self.pairs) and (due_ms := timers.due_at_commit_ms(self.pairs)):
+            pairs = {name: value for name, value in self.pairs.items() if name != OWNER}
+            redirect, end = timer_redirect(pairs, *target, due_ms, timers)
+            text = _text(pairs) + end
         sys_flag = self.record.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
         own = self._copy(redirect.topic, redirect.queue_id, text, sys_flag)
         own.prepared_offset, own.delay_ms = prepared_offset, redirect.delay_ms
+        own.due_ms = redirect.due_ms
         return own
 
     def checked(self) -> InternalRecord:
@@ -190,6 +198,7 @@ def operation(queue_id: int, queue_offset: int, now_ms: int, store_host: bytes) 
     own.topic_name, own.topic = OP_HALF_TOPIC, _OP_TOPIC
     own.queue_id, own.queue_offset = queue_id, 0
     own.flag = own.reconsume_times = own.prepared_offset = own.delay_ms = own.record_bytes = 0
+    own.due_ms = 0
     own.sys_flag = 0 if len(store_host) == HOST_V4_BYTES else BORN_HOST_V6
     own.born_timestamp, own.born_host = now_ms, store_host
     own.body = body = b"%d" % queue_offset
@@ -208,7 +217,7 @@ def committed_as_sent(half: HalfRecord) -> InternalRecord:
     own.born_timestamp, own.born_host = half.born_timestamp, half.born_host
     own.reconsume_times, own.prepared_offset = half.reconsume_times, half.physical_offset
     own.body, own.body_crc, own.properties = half.body, half.body_crc, half.properties
-    own.tags_code, own.keys, own.delay_ms = half.tags_code, half.keys, 0
+    own.tags_code, own.keys, own.delay_ms, own.due_ms = half.tags_code, half.keys, 0, 0
     own.physical_offset, own.record_bytes, own.code = -1, 0, _SUCCESS
     return own
 

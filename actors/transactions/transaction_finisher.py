@@ -17,6 +17,7 @@ from actors.sending.half_message_cache import HalfRecord
 from actors.sending.log_tail import CREATE_FAILED
 from actors.sending.messages import InternalAppend
 from actors.sending.records import InternalRecord
+from actors.sending.timer_rules import TimerRules
 from actors.statistics.transaction_stats import TransactionStats
 from actors.transactions.half_messages import HalfMessage, committed_as_sent, operation
 from actors.transactions.half_state import HalfState, Standings
@@ -26,6 +27,7 @@ from protocol.headers.transaction import EndTransactionHeader
 from protocol.message import MessageRecord
 from protocol.sink import owner_of
 from protocol.sysflag import TRANSACTION_COMMIT
+from protocol.timers import TIMER_DELIVER_MS
 from protocol.topic_names import HALF_TOPIC
 from storage.access.acl_file import PUB
 from storage.config import StoreConfig
@@ -63,6 +65,7 @@ class TransactionFinisher:
         standings: Standings[End],
         *,
         delays_ms: Sequence[int],
+        timers: TimerRules,
         now_ms: Callable[[], int],
         stats: TransactionStats,
         warn: Callable[..., None],
@@ -71,7 +74,7 @@ class TransactionFinisher:
         self._warn = warn
         self._log, self._config = commit_log, config
         self._standings = standings
-        self._delays_ms = delays_ms
+        self._delays_ms, self._timers = delays_ms, timers
         self._now_ms, self._stats = now_ms, stats
         self._asked: dict[int, int] = {}
         """Connection that was last asked about the half message at an offset."""
@@ -111,7 +114,7 @@ class TransactionFinisher:
                 self._warn("rollback of committed transaction ignored", **_names(end))
             records = [settle]
         else:
-            committed = half.committed(standing.physical_offset, self._delays_ms)
+            committed = half.committed(standing.physical_offset, self._delays_ms, self._timers)
             if committed is None:
                 end.answer(ResponseCode.SYSTEM_ERROR, NOT_FOUND)
                 return None
@@ -137,6 +140,7 @@ class TransactionFinisher:
             or half.queue_offset != header.tran_state_table_offset
             or header.commit_or_rollback != TRANSACTION_COMMIT
             or b"DELAY" in text
+            or TIMER_DELIVER_MS in text
             or end.request.grant is not None
             or not self._standings.is_untouched(offset)
         ):

@@ -37,6 +37,7 @@ from actors.sending.messages import (
     Synced,
 )
 from actors.sending.records import InternalRecord
+from actors.sending.timer_rules import TimerRules
 from actors.statistics.transaction_stats import TransactionStats
 from actors.tables.consumer_views import Producing
 from actors.tables.messages import CommitOffset, CreateSystemTopic
@@ -145,6 +146,7 @@ class Transactions(Responder):
         producers: SnapshotRef[Mapping[str, Sequence[Producing]]],
         recent_halves: HalfMessageCache,
         stats: TransactionStats,
+        timers: TimerRules,
         addresses: Mapping[str, ActorAddress],
     ) -> None:
         super().__init__()
@@ -160,6 +162,7 @@ class Transactions(Responder):
             store.config,
             self._standings,
             delays_ms=delay_levels_ms(store.config.message_delay_level),
+            timers=timers,
             now_ms=lambda: self.system.clock.now_ms(),
             stats=stats,
             warn=lambda *event, **about: self.system.rarely.warn(*event, **about),

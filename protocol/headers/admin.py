@@ -75,6 +75,8 @@ class GetConsumeStatsHeader(Header):
 
     consumer_group: str = wire("consumerGroup")
     topic: str | None = wire("topic", default=None)
+    with_progress: bool | None = wire("withProgress", default=None)
+    """TroupeMQ extension: also answer with times and pulled offsets; 4.9.7 ignores the field."""
 
 
 @dataclass(slots=True)
@@ -117,6 +119,8 @@ class GetBrokerConsumeStatsHeader(Header):
     """Consumer lag of all groups."""
 
     is_order: bool = wire("isOrder", default=False)
+    with_progress: bool | None = wire("withProgress", default=None)
+    """TroupeMQ extension, as in GetConsumeStatsHeader."""
 
 
 @dataclass(slots=True)

@@ -46,6 +46,8 @@ class ConsumerSendMsgBackHeader(Header):
     broker_name: str | None = wire("bname", default=None)
     failure: str | None = wire("failure", default=None)
     """TroupeMQ extension: reason of the listener's failure; 4.9.7 ignores the field."""
+    delay_ms: int | None = wire("delayMs", default=None)
+    """TroupeMQ extension: delay of the retry, ms, instead of `delay_level`, which 4.9.7 takes."""
 
 
 @dataclass(slots=True)

@@ -72,6 +72,21 @@ class SendMessageResponseHeader(Header):
 
 
 @dataclass(slots=True)
+class RecallMessageHeader(Header):
+    """Request of RocketMQ 5.x to cancel a pending timer, named by its handle (timers.py)."""
+
+    topic: str = wire("topic")
+    recall_handle: str = wire("recallHandle")
+    producer_group: str | None = wire("producerGroup", default=None)
+
+
+@dataclass(slots=True)
+class RecallMessageResponseHeader(Header):
+    msg_id: str = wire("msgId")
+    """Unique key of the cancelled message."""
+
+
+@dataclass(slots=True)
 class ReplyMessageHeader(Header):
     """A reply that the broker forwards to the requesting producer."""
 

@@ -3,11 +3,11 @@
 The rows never go to the JVM: moving and writing them there cost four times as much as all the rest
 (docs/decisions/0019).
 
-    <staging>/data/topic=…/day=…/part-<task>-<number>.parquet    finished, whole
-    <staging>/unfinished/<any name>                              being written, or left by a failure
+    <staging>/data/topic=…/day=…/part-<task>-<number>.parquet    finished files
+    <staging>/unfinished/<any name>                              in progress, or left by a failure
 
-A task may run again after a failure, or beside one that is presumed dead. It makes the same files
-from the same ranges, and one rename gives each finished file its name.
+A task may run again after a failure, or beside one that is presumed dead. It writes equal files
+from equal ranges, and one rename gives each finished file its name.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,7 @@
-"""Bodies as their producers gave them: decompressed, each within a limit.
+"""Bodies as their producers sent them: decompressed, each within a limit.
 
-ZLIB is what 4.9.7's clients write, LZ4 (frames) and ZSTD what newer ones may; the codecs of the
-latter two come with Arrow.
+Clients of 4.9.7 write ZLIB, newer ones may write LZ4 (frames) and ZSTD, whose codecs come with
+Arrow.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Checked records → Arrow record batches, column by column, without a loop over messages.
 
-Only bodies are looked at one by one, where their CRC or their plain form is asked for. The columns
-are those of spark/decoding/columns.py.
+Only bodies are processed singly, if their CRC or decompressed form is requested. The columns are
+those of spark/decoding/columns.py.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -83,7 +83,7 @@ def decode(
 
 
 class _Source:
-    """The columns of one batch; what several of them need is made once."""
+    """Columns of one batch; shared intermediate results are computed once."""
 
     def __init__(self, records: Records, broker_name: str | None, plain: Plain | None) -> None:
         self.records = records

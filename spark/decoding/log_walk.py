@@ -1,4 +1,4 @@
-"""Records of one log file, of all topics, found by their sizes alone: no consume queue is asked."""
+"""Records of one log file, of all topics, found by their sizes without consume queues."""
 
 from collections.abc import Iterator
 from mmap import mmap

@@ -1,8 +1,9 @@
-"""Finds property values in many property texts at once.
+"""Search for property values in many property texts at once.
 
-A text is `name 0x01 value` pairs joined with 0x02 (protocol/properties.py). Taking the texts apart
-one by one costs 2 µs each; this looks at all of them with a few passes over their bytes. The result
-is that of the reader in the protocol: pairs without a value do not count, the last of a name stays.
+A text is `name 0x01 value` pairs joined with 0x02 (protocol/properties.py). Parsing the texts one
+by one costs 2 µs each; this module scans all of them with a few passes over their bytes. The result
+equals that of the protocol's parser: pairs without a value do not count, and the last of equal
+names counts.
 """
 
 import numpy as np

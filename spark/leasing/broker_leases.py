@@ -1,4 +1,4 @@
-"""Leases of brokers: asked for over the network, and renewed."""
+"""Leases of brokers, requested and renewed over the network."""
 
 from collections.abc import Mapping
 from threading import Event, Lock, Thread
@@ -118,7 +118,7 @@ class Renewing:
         self._thread: Thread | None = None
 
     def move(self, queues: Mapping[str, Queues]) -> None:
-        """Set what is needed of each broker, by its address."""
+        """Set the needed offsets of each broker, by its address."""
         with self._lock:
             for address, wanted in queues.items():
                 if address not in self._leases:

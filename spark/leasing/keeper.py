@@ -1,9 +1,9 @@
-"""The keeper of leases: a process that holds them for a read, until its job is over.
+"""The keeper of leases: a process that holds them for a read until its job ends.
 
 A batch read is planned in a process that ends with the planning, and Spark does not report the end
-of its job. So the plan starts a keeper, which holds the leases until Spark's Java process, which
-started the planner, ends, or a time is over. A stream's reader lives as long as its query and holds
-them itself.
+of its job. So the plan starts a keeper. It holds the leases until Spark's Java process, which
+started the planner, ends, or until a timeout. A stream's reader lives as long as its query and
+holds them itself.
 """
 
 import json

@@ -1,14 +1,14 @@
 """The sink of the data source `troupemq`: rows become messages of a topic, each stored once.
 
-file             what it does                                              needs Spark
-options.py       the options, refused by name                              no
-rows.py          columns refused by name; record batches → messages        no
-queues.py        which queue a message goes into                           no
-brokers.py       which broker takes what a task sends; patience with it    no
-lanes.py         what a task sends to one topic: numbered, checked, sent   no
-plain_send.py    the same to a broker that has no requests of ours         no
+file             contents                                                  needs Spark
+options.py       options, parsed and checked                               no
+rows.py          columns, checked; record batches → messages               no
+queues.py        choice of a message's queue                               no
+brokers.py       brokers that get a task's messages, with retries          no
+lanes.py         messages of a task for one topic: numbered, compared      no
+plain_send.py    sends to brokers without TroupeMQ extensions              no
 task.py          all messages of a task                                    no
-writer.py        the PySpark writers over all of this                      yes
+writer.py        the PySpark writers                                       yes
 
-How a repeat is recognised: protocol/sink.py; what the broker does: actors/sending/sink.py.
+protocol/sink.py describes how a repeat is recognised, actors/sending/sink.py the broker's part.
 """

@@ -1,8 +1,8 @@
-"""The brokers that a task writes to: found by the name server, asked with patience.
+"""Brokers of a task: found by the name server, asked with retries.
 
-A request that cannot be answered now (no connection, no answer, a broker that is busy, starting or
-not as safe as it should be) is made again until sendTimeoutMs have passed without an answer. A
-topic that no name server has, though each knows brokers, fails at once.
+A request is retried until sendTimeoutMs pass if it cannot be answered now: no connection, no
+answer, or a broker that is busy, starting or less durable than required. A topic that no name
+server has fails at once, if each name server knows brokers.
 """
 
 from collections.abc import Callable

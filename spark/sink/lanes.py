@@ -1,6 +1,6 @@
 """Lanes of a sink: a task's messages for one topic, numbered from 0, with a running checksum.
 
-What is stored already is passed over once that checksum (the chain) has been compared.
+Stored messages are skipped after a comparison of that checksum (the chain).
 """
 
 from time import time_ns

@@ -1,6 +1,6 @@
-"""The options of the sink: read, compared with each other, refused by name.
+"""Options of the sink: parsed, compared with each other, and named in errors.
 
-docs/pipeline.md has the table for people.
+docs/pipeline.md has the table.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Sends to brokers without TroupeMQ extensions, such as official ones: at least once.
 
-Each message has the UNIQ_KEY and the TROUPE_SINK that a TroupeMQ broker would give it, the same in
-every attempt, so that readers recognise repeats.  Messages of one queue go together as batches;
-those with a delay go one by one, as no batch may have any.
+Each message has the UNIQ_KEY and the TROUPE_SINK that a TroupeMQ broker would give it, equal in
+every attempt, so that readers recognise repeats. Messages of one queue are sent as batches. Delayed
+ones are sent singly, since no batch may have any.
 """
 
 from time import time_ns

@@ -1,4 +1,4 @@
-"""The choice of a message's queue: the same in every attempt while the topic has as many."""
+"""Choice of a message's queue: equal in every attempt while the topic has as many queues."""
 
 from zlib import crc32
 

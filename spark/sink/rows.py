@@ -1,14 +1,14 @@
-"""Rows become messages: which columns there may be, and what a message gets from each.
+"""Conversion of rows to messages: the columns, and their fields in a message.
 
-column       type                       what the message gets of it
-body         binary or string           the body; must be there, and must not be null
-topic        string                     where it goes, unless the option topic says it
+column       type                       field of the message
+body         binary or string           the body; required, and must not be null
+topic        string                     the topic, unless the option topic names it
 tags         string                     TAGS
 keys         string or array<string>    KEYS; a string has blanks between
-properties   map<string,string>         the application's own; names that belong to broker and
-                                        clients are left out, so those of a read may be given
-delayLevel   int                        DELAY, where it is above 0
-queueKey     string or binary           messages with the same key go into the same queue
+properties   map<string,string>         the application's own; reserved names are omitted, so that
+                                        those of a read may be given
+delayLevel   int                        DELAY, if above 0
+queueKey     string or binary           messages with equal keys go into one queue
 flag         int                        the application's flag
 """
 

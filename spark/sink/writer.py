@@ -1,7 +1,7 @@
 """The PySpark writers: each task sends its own messages; the driver has nothing to commit.
 
-What a task was told to be stored is stored, whether the batch as a whole succeeds or not: a batch
-that is repeated finds it there.  So a commit, a second one and an abort change nothing.
+Messages that a task stored stay stored, whether the whole batch succeeds or not. A repeated batch
+recognizes them. So a commit, a second commit and an abort change nothing.
 """
 
 from collections.abc import Iterator

@@ -1,18 +1,18 @@
 """The data source `troupemq`: plans and reads the messages of a DataFrame or a stream.
 
-file             what it does                                               needs Spark
-options.py       the options, refused by name                               no
-plan.py          which queue offsets a job reads, cut into ranges           no
-offsets.py       where queues begin and end, what of them options ask for   no
-splits.py        the tasks of a read                                        no
-origin.py        a store or a cluster, as a plan sees it                    its partition
-cluster.py       over the network: routes, ends of queues, places by time   its partition
-network.py       over the network: a task reads its ranges                  its partition
-raw.py           over the network: in bulk, from TroupeMQ brokers its partition
+file             contents                                                   needs Spark
+options.py       options, parsed and checked                                no
+plan.py          queue offsets to read, divided into ranges                 no
+offsets.py       min and max offsets of queues, selected by options         no
+splits.py        tasks of a read                                            no
+origin.py        a store or a cluster, for a plan                           its partition
+cluster.py       over the network: routes, offsets of queues, by time       its partition
+network.py       over the network: ranges of a task                         its partition
+raw.py           over the network: in bulk, from TroupeMQ brokers           its partition
 pulling.py       over the network: by pulls, from any broker                no
-row_filter.py    which messages are wanted: tags, SQL92                     no
-reading.py       what a task does: ranges → record batches                  its partition
-pushdown.py      what filters of Spark leave of a read                      yes
-data_source.py   the PySpark data source over all of this                   yes
-stream.py        the batches of a stream                                    yes
+row_filter.py    selection of messages: tags, SQL92                         no
+reading.py       work of a task: ranges → record batches                    its partition
+pushdown.py      filters of Spark as a selection                            yes
+data_source.py   the PySpark data source                                    yes
+stream.py        batches of a stream                                        yes
 """

@@ -1,4 +1,4 @@
-"""The queues of a cluster, as name servers and brokers tell them: routes, ends, places by time."""
+"""Queues of a cluster over the network: routes, min and max offsets, offsets by time."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial

@@ -179,7 +179,7 @@ class StoreReader(DataSourceReader):
             return planned
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Record batches. Raises StoreError if a range does not hold what was planned."""
+        """Yield record batches. Raises StoreError if a range does not hold what was planned."""
         if not isinstance(partition, RangesPartition):
             return iter(())  # Spark's own placeholder: there is nothing to read
         return read_partition(partition, self._options, self._columns, self._pushed.tags)

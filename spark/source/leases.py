@@ -34,7 +34,7 @@ def in_spark() -> bool:
 def by_address(
     needed: Mapping[QueueName, int], addresses: Mapping[str, str]
 ) -> Mapping[str, Queues]:
-    """Return what is needed of each known broker."""
+    """Return the needed offsets of each known broker, by address."""
     found: dict[str, dict[tuple[str, int], int]] = {}
     for name, first in needed.items():
         broker = name[2] if len(name) == 3 else ""
@@ -49,7 +49,7 @@ def of_store(needed: Mapping[QueueName, int]) -> Queues:
 
 
 class PlannedRead:
-    """The lease of one read with an end, while it is planned."""
+    """Lease of one batch read, held during its planning."""
 
     def __init__(self, options: Options, *, is_wanted: bool) -> None:
         self._options = options

@@ -1,7 +1,4 @@
-"""A task over the network: its ranges from their brokers, in bulk from those that offer it.
-
-From others, as official ones, by pulls.
-"""
+"""Ranges of a task read over the network: in bulk from TroupeMQ brokers, else by pulls."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack

@@ -1,8 +1,8 @@
-"""Ends of queues, and which of their messages a reader's options ask for.
+"""Min and max offsets of queues, and the ranges that a reader's options select.
 
-A queue ends behind the last of its units that points to its own record below the published offset:
-what lies behind is not there yet, or was lost with the power. Offsets told in options are compared
-with that; what they ask for and the store has no more is a loss, which failOnDataLoss decides.
+A queue ends after its last unit that points to its own record below the published offset. Later
+units are not complete yet, or were lost in a power cut. Offsets of the options are compared with
+that end. Selected offsets that the store no longer has are a loss, which failOnDataLoss handles.
 """
 
 from collections.abc import Callable, Iterable, Mapping

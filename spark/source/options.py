@@ -1,7 +1,7 @@
-"""The options of the data source: read, compared with each other, refused by name.
+"""Options of the data source: parsed, compared with each other, and named in errors.
 
-Names are those of Spark's Kafka connector where the meaning is the same; docs/pipeline.md has the
-table for people. Spark hands option names over in any case, so they are compared without it.
+Names are those of Spark's Kafka connector where the meaning is equal; docs/pipeline.md has the
+table. Spark passes option names in any case, so they are compared without it.
 """
 
 import json

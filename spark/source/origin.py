@@ -1,6 +1,6 @@
-"""Origins of messages as a plan sees them: queues, their ends, tasks to read them.
+"""Origins of messages for a plan: queues, their ends, and tasks to read them.
 
-`StoreOrigin` is a store directory; `Cluster` (cluster.py) asks the brokers of a name server.
+`StoreOrigin` is a store directory; `Cluster` (cluster.py) queries the brokers of a name server.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -1,10 +1,9 @@
-"""Plans of what a job reads: every queue checked to its end, then cut into ranges.
+"""Plans of a read: every queue is checked up to its end, then divided into ranges.
 
-A queue ends with the last unit whose record is its own; those before it that have none are damaged
-and lie in its ranges. Every unit is checked against its record's head for it (3 M units/s on one
-core), so that later readers agree on the end, whichever range they get. Ranges end at unit
-boundaries: a place in the log where a record starts cannot be told from bytes in a body that look
-like one.
+A queue ends with its last unit that points to its own record. Earlier units without a record are
+damaged and stay in their ranges. For this, every unit is compared with its record's head (3 M
+units/s on one core), so that all later readers agree on the end. Ranges end at unit boundaries,
+since bytes of a body may look like the start of a record.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -1,7 +1,7 @@
-"""Reads queues over the network: pulls, as any broker of 4.9.7 answers them, decoded in bulk.
+"""Reads of queues over the network by pulls, which any broker of 4.9.7 answers, decoded in bulk.
 
-A pull neither waits for messages nor commits an offset, and is of TOOLS_CONSUMER, the group that
-every broker has for administrators: no group appears by it.
+A pull neither waits for messages nor commits an offset. It uses TOOLS_CONSUMER, a group that every
+broker has for administrators, so no group is created.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,7 @@
-"""Filters of Spark as a choice of queues, offsets, times and tags before reading.
+"""Filters of Spark turned into a selection of queues, offsets, times and tags.
 
-Only comparisons of one column with literals arrive here. Those of topic, queueId and queueOffset
-are applied exactly; of storeTimestamp and tags what cannot match is left out, and Spark looks
+Spark passes comparisons of one column with literals. Those of topic, queueId and queueOffset are
+applied exactly. For storeTimestamp and tags the read omits what cannot match, and Spark filters
 again.
 """
 

@@ -1,7 +1,7 @@
-"""Reads queues over the network in bulk, as our brokers offer it: units, and pieces of the log.
+"""Bulk reads of queues from TroupeMQ brokers over the network: units, and pieces of the log.
 
-The body of an answer is laid out in protocol/raw_records.py. Records are checked against their
-units just as those of a store's files are.
+protocol/raw_records.py has the layout of an answer. Records are checked against their units as in a
+store's files.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
-"""Reads the ranges of one task: Arrow batches of the wanted columns, of the wanted messages.
+"""Reads of the ranges of one task: Arrow batches of the selected columns and messages.
 
-Runs wherever Spark runs tasks; all that it needs is in it or in its partition.
+They run in Spark's tasks and need only this module and their partition.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Filters of a batch's messages: by the tags code of their unit, then by their properties.
 
-A tags code is a hash, a due time in the delayed topic, or the place of the unit's extension: it
-may let too much pass, never too little. The message's own properties decide.
+A tags code is a hash, a due time in the delayed topic, or the address of the unit's extension. It
+may accept too many messages, never too few. The message's own properties decide.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,6 @@
-"""Cuts what is to be read into the tasks of a job: between units, so between whole messages.
+"""Division of a read into tasks: between units, so between complete messages.
 
-A place in the log where a record starts cannot be told from bytes in a body that look like one, so
-no task begins anywhere else than at a unit of a queue.
+Bytes of a body may look like the start of a record, so a task begins only at a queue unit.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,9 +1,9 @@
-"""The stream of a store or a cluster: what each batch reads, from where to where.
+"""Stream of a store or a cluster: the ranges of each batch.
 
-An offset of the stream is the next queue offset of every queue, {topic: {queue id: offset}}, over
-the network {topic: {broker: {queue id: offset}}}. Spark
-keeps it in the checkpoint, and a batch that is run again reads the same messages again. A queue
-that the last offset does not name has appeared since and is read from its beginning.
+An offset of the stream is the next queue offset of every queue, {topic: {queue id: offset}}, or
+over the network {topic: {broker: {queue id: offset}}}. Spark keeps it in the checkpoint, and a
+repeated batch reads the same messages. A queue that the last offset lacks is new and is read from
+its start.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The task of a read: the messages of its ranges, of a store or over the network."""
+"""Task of a read: the messages of its ranges, from a store or over the network."""
 
 from collections.abc import Iterator
 

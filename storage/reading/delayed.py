@@ -13,6 +13,10 @@ A message due later than the level's delay from now waits; it is never delivered
 
 4.9.7 delivers such messages at once.
 
+A timer (protocol/timers.py) is due at a time of its own, which the record names. `read_timers`
+reads timers whose time has come, before the turn of the level's queue. `read` skips those that are
+done. A timer whose turn comes first is read like the other messages; it may not be due then.
+
 A unit that disagrees with its record is in doubt. It must be verified before it may be skipped,
 because its message may be intact behind a flipped bit.
 
@@ -26,6 +30,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from protocol.java_numbers import NumberFormatError, int_in
 from protocol.message import MessageRecord, RecordError
 from protocol.properties import REAL_QID, REAL_TOPIC, TAGS
+from protocol.timers import due_of
 from protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC
 from storage.delay_levels import is_due_time
 from storage.dispatching.dispatch import index_keys, property_of, tags_code
@@ -36,6 +41,7 @@ from storage.log.reader import head_of, message_of
 from storage.queues.consume_queue import UNIT, ConsumeQueue
 from storage.queues.consume_queue_ext import is_address
 from storage.reading.page_probe import ColdPart, PageProbe
+from storage.tables.ahead_set import AheadSet
 
 _REAL_TOPIC, _REAL_QID, _TAGS = (
     f"\x02{name}\x01".encode() for name in (REAL_TOPIC, REAL_QID, TAGS)
@@ -61,6 +67,8 @@ class DueMessage(NamedTuple):
     queue_id: int
     tags_code: int
     keys: tuple[bytes, ...]
+    due_ms: int = 0
+    """Time of delivery of a timer, which may be in the future; 0 for other messages."""
 
 
 @dataclass(slots=True)
@@ -80,6 +88,8 @@ class Due:
     """Whether the unit at `next_offset` disagrees with its record."""
     far: Far = ""
     """Cause of the late due time of the message at `next_offset`."""
+    missing: list[int] = field(default_factory=list)
+    """Queue offsets of timers whose units are not there yet."""
 
 
 @dataclass(slots=True)
@@ -99,6 +109,7 @@ class _Moment(NamedTuple):
     verified: int
     is_patient: bool
     """Whether to read uncached records, too."""
+    ahead: AheadSet
 
 
 class DueReader:
@@ -124,10 +135,12 @@ class DueReader:
         *,
         verified: int = -1,
         cold_reads: int = 0,
+        ahead: AheadSet | None = None,
     ) -> Due:
         """Return what is due from `offset` on, an offset within the queue.
 
         `verified` is an offset verified by the caller: if its message is unreadable, it is skipped.
+        Messages in `ahead` are done.
         `cold_reads` counts the caller's reads of cold parts just before: first units, then records.
         After two of them, nothing counts as cold.
         """
@@ -137,7 +150,8 @@ class DueReader:
             if due.cold:
                 return due
         units = bytes(queue.units(offset, BATCH_COUNT))
-        moment = _Moment(now_ms, monotonic_ms, verified, cold_reads >= 2)
+        done = AheadSet() if ahead is None else ahead
+        moment = _Moment(now_ms, monotonic_ms, verified, cold_reads >= 2, done)
         chosen = self._choose(queue, units, due, moment)
         if due.cold:
             return Due(offset, cold=due.cold)
@@ -167,8 +181,11 @@ class DueReader:
     ) -> list[tuple[int, int, int]]:
         """Return queue offset, physical offset and size of due messages; update `due`."""
         chosen: list[tuple[int, int, int]] = []
-        number, total = due.next_offset, 0
+        number, total, ahead = due.next_offset, 0, moment.ahead
         for start, size, code in UNIT.iter_unpack(units):
+            if ahead and number in ahead:
+                number += 1
+                continue
             due_ms = self._due_ms(queue, code, start)
             wait_ms: float = due_ms - moment.now_ms
             if wait_ms > self._delay_ms:
@@ -264,5 +281,39 @@ class DueReader:
             due.skipped.append((number, "it belongs to a transaction"))
         else:
             code, keys = tags_code(property_of(raw, _TAGS)), index_keys(record.properties)
-            due.messages.append(DueMessage(number, record, topic, queue_id, code, keys))
+            due_ms = due_of(record.properties)
+            due.messages.append(DueMessage(number, record, topic, queue_id, code, keys, due_ms))
         return None
+
+    def read_timers(
+        self, queue: ConsumeQueue, offsets: Sequence[int], *, cold_reads: int = 0
+    ) -> Due:
+        """Return the timers at these queue offsets, in this order.
+
+        Other messages and unreadable ones are left out: their turn in the queue comes. `missing`
+        of the result has offsets without a unit, which are not dispatched yet.
+        """
+        due = Due(-1)
+        places = []
+        for number in offsets:
+            if cold_reads == 0 and number < queue.max_offset:
+                due.cold = self._probe.cold_units(queue, number, 1)
+                if due.cold:
+                    return due
+            unit = queue.unit(number)
+            if unit is None:
+                due.missing.append(number)
+            else:
+                places.append((number, unit[0], unit[1]))
+        if cold_reads < 2:
+            runs = sorted((start, start + size) for _, start, size in places if size > 0)
+            due.cold = self._probe.cold_records(runs)
+            if due.cold:
+                return Due(-1, cold=due.cold)
+        for number, start, size in places:
+            count = len(due.messages)
+            self._take(due, number, start, size)
+            if len(due.messages) > count and not due.messages[-1].due_ms:
+                due.messages.pop()
+        due.skipped.clear()
+        return due

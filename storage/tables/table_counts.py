@@ -65,6 +65,13 @@ _KINDS = {
         "the consumers send them again",
         _filter_count,
     ),
+    "messageRequestMode.json": _Kind(
+        "messageRequestModeMap",
+        "the request modes",
+        "subscription",
+        "the groups pull again",
+        lambda table: sum(len(each) for each in table.values() if isinstance(each, dict)),
+    ),
 }
 """Kinds by file name."""
 

@@ -5,6 +5,7 @@
     <root>/config/consumerOffset.json     consumer offsets
     <root>/config/delayOffset.json        delivered offsets of the delay levels
     <root>/config/consumerFilter.json     filter expressions of groups
+    <root>/config/messageRequestMode.json how groups request messages
     kvConfig.json                         a name server's settings for clients
 
 The loaders are those of a start, so they omit and refuse the same. Each is a Parse
@@ -18,6 +19,7 @@ from storage.tables.delay_offsets import parse_delay_offsets
 from storage.tables.groups import parse_groups
 from storage.tables.kv_config import parse_kv
 from storage.tables.offsets import parse_offsets
+from storage.tables.request_modes import parse_request_modes
 from storage.tables.skipped_entry import Parse
 from storage.tables.topics import parse_topics
 
@@ -27,6 +29,7 @@ BROKER_TABLES = (
     "consumerOffset.json",
     "delayOffset.json",
     "consumerFilter.json",
+    "messageRequestMode.json",
 )
 KV_TABLE = "kvConfig.json"
 
@@ -39,5 +42,6 @@ def table_parsers(bloom: BloomFilter) -> dict[str, Parse[object]]:
         "consumerOffset.json": parse_offsets,
         "delayOffset.json": parse_delay_offsets,
         "consumerFilter.json": lambda text, left_out: parse_filters(text, bloom, left_out),
+        "messageRequestMode.json": parse_request_modes,
         KV_TABLE: parse_kv,
     }

@@ -45,6 +45,7 @@ OWN_BROKER_KEYS = (
     | {
         *("tls.ha.mode", "jobsPython"),
         *("scrubEnable", "scrubDutyPercent", "consumerOffsetGuardEnable"),
+        "stuckAfterSeconds",
         *("retentionArchivePath", "sinkProgressDays", "sinkProgressMax"),
         *("masters", "monitoringPort", "maxAutoTopics", "maxAutoGroups", "clockBehindMaxMs"),
         *OWN_LIMITS,

@@ -1,7 +1,5 @@
 """Tests of deleted topics and groups, and of reserved names."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
 
@@ -28,11 +26,9 @@ SLAVE = (
 )
 
 
-@contextmanager
-def broker(seed: int = 1) -> Iterator[SimulatedBroker]:
+def broker(seed: int = 1) -> SimulatedBroker:
     made = SimulatedBroker(seed)
-    yield made
-    made.stop()
+    return made
 
 
 def delete_topic(made: SimulatedBroker, topic: str = "Topic") -> RemotingCommand:
@@ -56,21 +52,21 @@ def offsets(made: SimulatedBroker) -> set[str]:
 
 
 def test_a_deleted_topic_loses_its_queues_and_restarts_at_0() -> None:
-    with broker() as made:
-        for topic in ("Topic", "Other"):
-            for _ in range(3):
-                made.send(topic=topic)
-        made.system.advance(1000)
-        version = made.broker.tables.topic_table.value.data_version
-        answer = delete_topic(made)
-        assert (answer.code, answer.remark, answer.fields) == (0, None, None)
-        assert "Topic" not in made.broker.tables.topics.value
-        assert made.broker.tables.topic_table.value.data_version.counter == version.counter + 1
-        assert made.broker.store.consume_queues.get("Topic", 0) is None
-        assert not made.disk.exists("/store/consumequeue/Topic/0")
-        assert len(made.messages("Other")) == 3, "only its own queues go"
-        assert (made.send().fields or {})["queueOffset"] == "0"
-        assert len(made.messages()) == 1
+    made = broker()
+    for topic in ("Topic", "Other"):
+        for _ in range(3):
+            made.send(topic=topic)
+    made.system.advance(1000)
+    version = made.broker.tables.topic_table.value.data_version
+    answer = delete_topic(made)
+    assert (answer.code, answer.remark, answer.fields) == (0, None, None)
+    assert "Topic" not in made.broker.tables.topics.value
+    assert made.broker.tables.topic_table.value.data_version.counter == version.counter + 1
+    assert made.broker.store.consume_queues.get("Topic", 0) is None
+    assert not made.disk.exists("/store/consumequeue/Topic/0")
+    assert len(made.messages("Other")) == 3, "only its own queues go"
+    assert (made.send().fields or {})["queueOffset"] == "0"
+    assert len(made.messages()) == 1
 
 
 def test_a_deleted_topic_stays_deleted_after_a_crash() -> None:
@@ -86,8 +82,8 @@ def test_a_deleted_topic_stays_deleted_after_a_crash() -> None:
 
 
 def test_deleting_a_missing_topic_succeeds() -> None:
-    with broker() as made:
-        assert delete_topic(made, "nobody").code == 0
+    made = broker()
+    assert delete_topic(made, "nobody").code == 0
 
 
 @pytest.mark.parametrize(
@@ -102,38 +98,39 @@ def test_deleting_a_missing_topic_succeeds() -> None:
     ],
 )
 def test_system_topics_and_illegal_names_are_not_deleted(topic: str, words: str) -> None:
-    with broker() as made:
-        answer = delete_topic(made, topic)
-        assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert words in (answer.remark or "")
+    made = broker()
+    answer = delete_topic(made, topic)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert words in (answer.remark or "")
 
 
 def test_system_topics_are_as_in_4_9_7() -> None:
-    with broker() as made:
-        answer = made.ask(RemotingCommand(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
-        assert set(TopicList.decode(answer.body).topic_list) == {
-            *("TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "RMQ_SYS_TRANS_HALF_TOPIC"),
-            *("RMQ_SYS_TRACE_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"),
-            *("SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "DefaultCluster", "broker-a"),
-            "DefaultCluster_REPLY_TOPIC",
-        }
+    made = broker()
+    answer = made.ask(RemotingCommand(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
+    assert set(TopicList.decode(answer.body).topic_list) == {
+        *("TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "RMQ_SYS_TRANS_HALF_TOPIC"),
+        *("RMQ_SYS_TRACE_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"),
+        *("SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "DefaultCluster", "broker-a"),
+        "DefaultCluster_REPLY_TOPIC",
+    }
 
 
 @pytest.mark.parametrize("with_offsets", [False, True])
 def test_a_deleted_group_loses_its_offsets_on_request(with_offsets: bool) -> None:
-    with broker() as made:
-        made.make_group("G", retry_max_times=3)
-        for group in ("G", "XG"):
-            commit(made, "Topic", group)
-            commit(made, f"%RETRY%{group}", group)
-        answer = delete_group(made, "G", offsets=with_offsets)
-        assert (answer.code, answer.remark, answer.fields) == (0, None, None)
-        made.system.drain()
-        assert "G" not in made.broker.tables.groups.value
-        others = {"Topic@XG", "%RETRY%XG@XG"}
-        own = {"Topic@G", "%RETRY%G@G"}
-        assert offsets(made) == (others if with_offsets else others | own)
-        assert delete_group(made, "nobody", offsets=True).code == 0
+    made = broker()
+    made.make_group("G", retry_max_times=3)
+    for group in ("G", "XG"):
+        commit(made, "Topic", group)
+        commit(made, f"%RETRY%{group}", group)
+    answer = delete_group(made, "G", offsets=with_offsets)
+    assert (answer.code, answer.remark, answer.fields) == (0, None, None)
+    made.system.drain()
+    assert "G" not in made.broker.tables.groups.value
+    others = {"Topic@XG", "%RETRY%XG@XG"}
+    own = {"Topic@G", "%RETRY%G@G"}
+    assert offsets(made) == (others if with_offsets else others | own)
+    assert delete_group(made, "nobody", offsets=True).code == 0
+    made.stop()
     made.start()
     assert "G" not in made.broker.tables.groups.value
     assert offsets(made) == (others if with_offsets else others | own)
@@ -153,72 +150,72 @@ BAD = ("../../etc/x", "a/b", ".", "..", "a b", "a@b", "a\0b", "ä", "a.b")
 @pytest.mark.parametrize("name", BAD)
 def test_no_name_leads_out_of_a_directory(name: str) -> None:
     assert not is_legal_name(name)
-    with broker() as made:
-        consumer = ConsumerData(name, subscription_data_set=[subscription("Topic")])
-        beat = HeartbeatData("client", consumer_data_set=[consumer]).encode()
-        answer = made.ask(RemotingCommand(RequestCode.HEART_BEAT, body=beat))
-        assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert "illegal characters" in (answer.remark or "")
-        made.make_topic("Fine")
-        body = SubscriptionGroupConfig(name).encode()
-        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-        answer = made.ask(RemotingCommand(code, body=body))
-        assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert "illegal characters" in (answer.remark or "")
-        made.pull(consumer_group=name, expression=None)
-        commit(made, name, "G", code=1)
-        commit(made, "Topic", name, code=1)
-        made.send(topic=name)
-        made.send(topic=f"%RETRY%{name}")
-        made.system.advance(20_000)
-        assert name not in made.broker.tables.groups.value
-        assert not any(name in topic for topic in made.broker.tables.topics.value)
-        assert offsets(made) == set()
+    made = broker()
+    consumer = ConsumerData(name, subscription_data_set=[subscription("Topic")])
+    beat = HeartbeatData("client", consumer_data_set=[consumer]).encode()
+    answer = made.ask(RemotingCommand(RequestCode.HEART_BEAT, body=beat))
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "illegal characters" in (answer.remark or "")
+    made.make_topic("Fine")
+    body = SubscriptionGroupConfig(name).encode()
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    answer = made.ask(RemotingCommand(code, body=body))
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "illegal characters" in (answer.remark or "")
+    made.pull(consumer_group=name, expression=None)
+    commit(made, name, "G", code=1)
+    commit(made, "Topic", name, code=1)
+    made.send(topic=name)
+    made.send(topic=f"%RETRY%{name}")
+    made.system.advance(20_000)
+    assert name not in made.broker.tables.groups.value
+    assert not any(name in topic for topic in made.broker.tables.topics.value)
+    assert offsets(made) == set()
 
 
 def test_a_group_may_have_255_characters_as_in_4_9_7_and_no_more() -> None:
-    with broker() as made:
-        made.make_group("g" * 255)
-        body = SubscriptionGroupConfig("g" * 256).encode()
-        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-        answer = made.ask(RemotingCommand(code, body=body))
-        assert answer.remark == "the specified group is longer than group max length 255."
+    made = broker()
+    made.make_group("g" * 255)
+    body = SubscriptionGroupConfig("g" * 256).encode()
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    answer = made.ask(RemotingCommand(code, body=body))
+    assert answer.remark == "the specified group is longer than group max length 255."
 
 
 @pytest.mark.trial(short=11, long=2_000)
 def test_messages_acknowledged_after_the_deletion_can_be_pulled(seed: int) -> None:
     """Sends go on meanwhile, and make the topic again."""
     random = Random(seed)
-    with broker(seed) as made:
-        for _ in range(random.randrange(4)):
-            made.send()
-        made.system.advance(random.choice((0, 1, 300)))
-        deleted: list[RemotingCommand] = []
-        acknowledged: list[tuple[bool, bytes]] = []
-        delete = RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader("Topic").encode())
+    made = broker(seed)
+    for _ in range(random.randrange(4)):
+        made.send()
+    made.system.advance(random.choice((0, 1, 300)))
+    deleted: list[RemotingCommand] = []
+    acknowledged: list[tuple[bool, bytes]] = []
+    delete = RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader("Topic").encode())
 
-        def send(body: bytes) -> None:
-            after = bool(deleted)
-            made.client.start(send_command(body), lambda answer: note(after, body, answer))
+    def send(body: bytes) -> None:
+        after = bool(deleted)
+        made.client.start(send_command(body), lambda answer: note(after, body, answer))
 
-        def note(after: bool, body: bytes, answer: RemotingCommand) -> None:
-            if answer.code == ResponseCode.SUCCESS:
-                acknowledged.append((after, body))
+    def note(after: bool, body: bytes, answer: RemotingCommand) -> None:
+        if answer.code == ResponseCode.SUCCESS:
+            acknowledged.append((after, body))
 
-        when = random.randrange(8)
-        for number in range(12):
-            if number == when:
-                made.client.start(delete, deleted.append)
-            send(b"%d" % number)
-            if random.random() < 0.6:
-                made.system.advance(random.choice((0, 1, 5)))
-        made.system.run_until(lambda: bool(deleted))
-        send(b"last")
-        made.system.advance(1000)
-        assert [answer.code for answer in deleted] == [ResponseCode.SUCCESS]
-        found = {record.body for record in made.messages()}
-        assert {body for after, body in acknowledged if after} <= found
-        assert b"last" in found
+    when = random.randrange(8)
+    for number in range(12):
+        if number == when:
+            made.client.start(delete, deleted.append)
+        send(b"%d" % number)
+        if random.random() < 0.6:
+            made.system.advance(random.choice((0, 1, 5)))
+    made.system.run_until(lambda: bool(deleted))
+    send(b"last")
+    made.system.advance(1000)
+    assert [answer.code for answer in deleted] == [ResponseCode.SUCCESS]
+    found = {record.body for record in made.messages()}
+    assert {body for after, body in acknowledged if after} <= found
+    assert b"last" in found
 
 
 @pytest.mark.parametrize("wait_ms", [0, 200, 3000, 70_000])

@@ -40,7 +40,7 @@ from tests.compat.toolchain import MissingTool, java, java_5_servers, java_versi
 OURS = "ours"
 BROKERS = (OFFICIAL, OFFICIAL_5, OURS)
 PEER_5_LOADS = ("send", "one", "callbacks", "sync", "sync-one")
-"""What the official 5.5 broker is given."""
+"""Loads of the official 5.5 broker."""
 PLACES = ("scratch", "keep", "pythons")
 """Options that name a place of this machine: they are not kept."""
 

@@ -1,6 +1,6 @@
-"""What a message between two actors costs: `python -m tests.bench.actor_hop` prints a table.
+"""Cost of a message between two actors: `python -m tests.bench.actor_hop` prints a table.
 
-CPU is that of the whole process (both ends), per message; the handler does nothing but count.
+CPU is that of the whole process, both ends, per message. The handler only counts.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ class Echo(Question):
 
 
 class Counter(Actor):
-    """Counts pings."""
+    """Actor that counts pings."""
 
     def __init__(self) -> None:
         super().__init__()

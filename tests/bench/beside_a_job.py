@@ -43,7 +43,7 @@ JOB_TIMEOUT_S = 600.0
 AFTER_S = 5.0
 ENDED = ("failed", "cancelled")
 RANGE_BYTES = 65_536
-"""Of a task: small, so that the job is at work for minutes and can be killed in the middle."""
+"""Bytes of a task: few, so that the job runs for minutes and can be killed midway."""
 
 LATE = "late"
 CONF = """\

@@ -68,7 +68,7 @@ accounts:
 """
 TOPICS = 10_000
 FILE_MEMORY_BYTES = 2 << 30
-"""Of the broker with the large store: files read and written; its heap was there before."""
+"""File pages that the broker with the large store may cache, besides its heap."""
 CGROUPS = Path("/sys/fs/cgroup")
 DEADLINE_S = 900.0
 
@@ -76,9 +76,9 @@ _numbers = count(1)
 
 
 def changed(names: Iterable[str], official_heap: str) -> list[str]:
-    """What the brokers of these names have otherwise than conf/broker.conf, limits before all.
+    """Return the settings of these brokers that differ from conf/broker.conf, limits first.
 
-    One line each: to be read beside the figures.
+    Each is one line, to be read beside the figures.
     """
     shipped = shipped_config("broker.conf")
     found = {
@@ -207,7 +207,7 @@ def forget(folder: Path) -> None:
 
 @contextmanager
 def confined(pid: int, limit_bytes: int) -> Iterator[None]:
-    """What the process asks of memory from now on is at most that, where cgroups may be made."""
+    """Limit the memory that the process requests from now on, where cgroups can be created."""
     unified = (CGROUPS / "cgroup.controllers").exists()
     group = (CGROUPS if unified else CGROUPS / "memory") / f"troupemq-bench-{pid}"
     limit = group / ("memory.max" if unified else "memory.limit_in_bytes")

@@ -47,7 +47,7 @@ class Line:
 
 
 class Counted:
-    """What was answered, from a moment on."""
+    """Counts of answers from a moment on."""
 
     def __init__(self) -> None:
         self.began = perf_counter()

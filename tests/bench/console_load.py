@@ -1,13 +1,12 @@
-"""What people at the console cost the broker: `python -m tests.bench.console_load`.
+"""Cost of console users for the broker: `python -m tests.bench.console_load`.
 
-A broker takes sends at a fixed rate, half of the most that it takes here. In turns nobody asks it
-anything, and ten recorded visits to the console (tests/bench/console_sessions.py) are played and
-/metrics is scraped every 15 s. The console is a process of its own, as it always is; in the turns
-without it stands still (SIGSTOP). Broker, console, senders and visitors share the machine.
-
-Of each turn: processor time of the broker for a message, the console's own, and how long sends
-wait, from the write of a frame to its answer. The ratios are those of two turns that follow each
-other; the goals are for their medians.
+A broker accepts sends at a fixed rate, half of its maximum here. In one half of the turns it serves
+only them. In the other half, ten recorded visits to the console (tests/bench/console_sessions.py)
+are played, and /metrics is scraped every 15 s. The console is a separate process, as always; it is
+stopped (SIGSTOP) in the turns without it. Broker, console, senders and visitors share the machine.
+The figures of a turn are the broker's processor time per message, the console's own, and the
+latency of sends, from the write of a frame to its answer. The ratios compare two consecutive turns;
+the goals are for their medians.
 """
 
 import argparse
@@ -47,7 +46,7 @@ AT_A_TIME = 16
 """Frames of one write: as many as 64 threads of one client have ready at a time, or fewer."""
 
 UNDER_WAY = 32
-"""Of each connection, while the most is looked for."""
+"""Pending sends of each connection while the maximum is searched."""
 
 CLASS_S = 1e-5
 """Waits are counted in classes of so much."""
@@ -70,7 +69,7 @@ class TimedLine(Line):
     def __init__(self, address: str, frames: Sequence[bytes]) -> None:
         super().__init__(address, frames)
         self.classes: Counter[int] = Counter()
-        """How many answers took so many CLASS_S."""
+        """Number of answers by latency, in units of CLASS_S."""
         self._sent: list[tuple[float, int]] = []
 
     def send(self, count: int) -> None:
@@ -251,13 +250,13 @@ def _fill(stack: ExitStack, namesrv: str) -> None:
 
 @dataclass
 class Turn:
-    """What one while gave."""
+    """Figures of one turn."""
 
     sends: dict[str, Any]
     broker_us: float
-    """A message."""
+    """Processor time of the broker per message."""
     console_share: float
-    """Of one processor."""
+    """Share of one processor."""
     visits: dict[str, Any] | None
 
 
@@ -268,7 +267,7 @@ class Bench:
         self._made, self._senders, self._visitors = made, senders, visitors
 
     def most(self) -> float:
-        """Messages a second, with nobody at the console."""
+        """Return the maximum rate in messages a second, without console users."""
         os.kill(self._made.console.pid, SIGSTOP)
         for seconds in (WARM_UP_S, MOST_S):
             self._senders.begin(seconds, 0)
@@ -317,7 +316,7 @@ def table(rounds: Sequence[tuple[Turn, Turn]]) -> str:
     """Medians of the rounds."""
     lines = [
         "",
-        "| | nobody asks | ten visitors, scrapes | ratio | goal |",
+        "| | no visitors | ten visitors, scrapes | ratio | goal |",
         "| --- | ---: | ---: | ---: | ---: |",
     ]
     rows: list[tuple[str, Callable[[Turn], float], str]] = [
@@ -354,7 +353,7 @@ def table(rounds: Sequence[tuple[Turn, Turn]]) -> str:
 
 
 def run_senders(address: str) -> None:
-    """Of their own process: a line `SECONDS RATE` each time."""
+    """Send in a separate process: one line `SECONDS RATE` for each period."""
     senders = Senders(address)
     print("{}", flush=True)
     for line in sys.stdin:
@@ -363,7 +362,6 @@ def run_senders(address: str) -> None:
 
 
 def main() -> None:
-    """See above."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench.console_load",
         description=__doc__,

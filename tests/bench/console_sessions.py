@@ -1,15 +1,12 @@
-"""Ten recorded visits to the console, played again by one light HTTP client.
+"""Ten recorded visits to the console, replayed by one light HTTP client.
 
-`console_sessions.json` has what browsers asked for (tests/bench/console_walks.py records it): of
-each visit the requests with the second in which they were made, pages, files and what htmx asks
-again by itself. `{broker}` and `{csrf}` in them stand for what is another one each time. A visitor
-has one connection and a cookie; a file of /static is asked for again after FILE_S, as a browser
-does. A visit that is over begins anew.
-
-    python -m tests.bench.console_sessions CONSOLE-PORT METRICS-PORT BROKER-ADDRESS PASSWORD
-
-logs ten visitors in, says so in a line, and then for each line that it reads, a number of seconds,
-plays so long, scrapes the metrics meanwhile, and says as JSON what was answered.
+`console_sessions.json` has the requests of browsers, recorded by tests/bench/console_walks.py:
+pages, files and repeated requests of htmx, each with its second. `{broker}` and `{csrf}` stand for
+values that differ each time. A visitor has one connection and a cookie. It requests a file of
+/static again after FILE_S, as a browser does. A finished visit starts again. `python -m
+tests.bench.console_sessions CONSOLE-PORT METRICS-PORT BROKER-ADDRESS PASSWORD` logs ten visitors in
+and prints a line. For each line with a number of seconds that it reads, it plays for that time,
+scrapes the metrics meanwhile, and prints the answers as JSON.
 """
 
 import json
@@ -27,7 +24,7 @@ RECORDED = Path(__file__).with_suffix(".json")
 VISITS = 10
 BROKER, CSRF = "{broker}", "{csrf}"
 FILE_S = 300.0
-"""How long browsers keep a file: what the console says of its files."""
+"""Time for which browsers cache a file, as the console's header says."""
 
 SCRAPE_S = 15.0
 TIMEOUT_S = 30.0
@@ -42,12 +39,12 @@ class Asked:
     """Since the visit's begin."""
     path: str
     form: str | None = None
-    """What is posted; None: it is a GET."""
+    """Form to post, or None for a GET."""
 
 
 @dataclass(frozen=True)
 class Visit:
-    """What one browser asked for while somebody looked at something."""
+    """Requests of one browser visit."""
 
     name: str
     seconds: float
@@ -79,13 +76,13 @@ def save(visits: Sequence[Visit]) -> None:
 
 @dataclass
 class Answered:
-    """What came of a while of playing."""
+    """Results of a period."""
 
     pages: int = 0
     files: int = 0
     failures: list[str] = field(default_factory=list)
     taken_ms: list[float] = field(default_factory=list)
-    """Of each page."""
+    """Latency of each page."""
 
     def add(self, other: "Answered") -> None:
         self.pages += other.pages
@@ -174,7 +171,9 @@ class Visitor:
 
 
 def scrape(port: int, seconds: float, found: list[float]) -> None:
-    """As Prometheus does, every SCRAPE_S, the first after a third of that; ms of each."""
+    """Scrape as Prometheus does, every SCRAPE_S, the first after a third of it; return the ms of
+    each.
+    """
     began_s, due_s = perf_counter(), SCRAPE_S / 3
     while due_s < seconds:
         Event().wait(max(0.0, began_s + due_s - perf_counter()))
@@ -210,7 +209,6 @@ def play(visitors: Sequence[Visitor], metrics_port: int, seconds: float) -> dict
 
 
 def main() -> None:
-    """See above."""
     port, metrics_port, broker, password = sys.argv[1:]
     visitors = [Visitor(visit, int(port), broker, password) for visit in load()]
     for visitor in visitors:

@@ -25,7 +25,7 @@ WAIT_MS = 60_000.0
 
 @dataclass
 class Walk:
-    """One walker, who thinks between what he does."""
+    """Recorded walk of one browser, with pauses between its actions."""
 
     page: Page
     origin: str
@@ -54,14 +54,14 @@ def keeps_the_overview_open(walk: Walk) -> None:
 
 def finds_a_message(walk: Walk) -> None:
     walk.go("/", 3)
-    walk.click("main >> text=Find a message", 2)
+    walk.click("main >> text=Message search", 2)
     walk.page.fill("main [name=topic]", ORDERS)
     walk.page.fill("main [name=key]", "order-7")
     walk.page.keyboard.press("Enter")
     walk.page.wait_for_selector("#messages tbody a")
     walk.think(3)
     walk.click("#messages tbody a", 10)
-    walk.click("text=Trace", 6)
+    walk.click("main >> text=Trace", 6)
     walk.page.go_back()
     walk.think(4)
     walk.click("text=Neighbouring messages", 3)
@@ -70,7 +70,7 @@ def finds_a_message(walk: Walk) -> None:
 def looks_into_a_late_group(walk: Walk) -> None:
     walk.go("/", 3)
     walk.click("#late_groups tbody a >> text=late", 8)
-    walk.click("#queues tbody >> text=Show", 6)
+    walk.click("#queues tbody a[href*='/message?'] >> nth=0", 6)
     walk.page.go_back()
     walk.think(4)
     walk.click("text=Reset offsets to a time", 3)
@@ -181,7 +181,6 @@ def record(browser: Browser, made: Watched, walk: Callable[[Walk], None]) -> Vis
 
 
 def main() -> None:
-    """See above."""
     chromium = which("chromium")
     if chromium is None:
         raise SystemExit("the recording needs Debian's chromium: apt-get install chromium")

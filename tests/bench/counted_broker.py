@@ -22,7 +22,7 @@ _CELL = struct.Struct("=Q")
 
 
 def counts_in(path: Path) -> dict[str, int]:
-    """What the broker with that file has counted so far."""
+    """Return the counts that the broker with that file has so far."""
     data = path.read_bytes()
     return {name: _CELL.unpack_from(data, 8 * n)[0] for n, name in enumerate(COUNTED)}
 

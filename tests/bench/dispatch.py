@@ -1,6 +1,6 @@
-"""What dispatching costs: entries into queues and index, keys into hashes, pulls out of a queue.
+"""Cost of dispatch: entries into queues and index, keys into hashes, pulls from a queue.
 
-Run as `python -m tests.bench.dispatch [DIRECTORY]`; prints a small table, asserts nothing.
+`python -m tests.bench.dispatch [DIRECTORY]` prints a small table and asserts nothing.
 """
 
 import sys
@@ -29,7 +29,7 @@ ROUNDS = 5
 
 
 def unique_key(number: int) -> bytes:
-    """As the Java client makes them: fixed head, milliseconds, counter."""
+    """Return a key in the Java client's form: fixed head, milliseconds, counter."""
     return b"7F00000100002A9F6D06D69C%08X%04X" % (0x1A2B3C4D + number // 50, number & 0xFFFF)
 
 
@@ -59,7 +59,7 @@ def timed(work: Callable[[], object], count: int) -> float:
 
 
 def best(work: Callable[[], object]) -> float:
-    """Of some rounds over KEY_COUNT keys."""
+    """Return the best of some rounds over KEY_COUNT keys."""
     return min(timed(work, KEY_COUNT) for _ in range(ROUNDS))
 
 

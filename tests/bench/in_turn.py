@@ -61,7 +61,7 @@ def broker_of(build: Build, config: str, scratch: Path, *options: str) -> Child:
 
 
 def parser_of(program: str, description: str | None, sizes_option: str) -> ArgumentParser:
-    """Its options: which sizes, how many rounds, of how many messages, which checkouts."""
+    """Return a parser of the common options: sizes, rounds, messages, checkouts."""
     parser = ArgumentParser(prog=f"python -m {program}", description=description)
     parser.add_argument(sizes_option, dest="sizes", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--rounds", type=int, default=16)

@@ -1,13 +1,12 @@
-"""What `make bench` has measured: tables of a run, and a JSON file with all runs, the newest last.
+"""Results of `make bench`: tables of a run, and a JSON file with all runs, the newest last.
 
-    [{"date", "commit", "machine", "options": {name: value},
-      "rows": [{"load", "broker", "rounds": [{"messages/s", "broker_us", …}, …]}, …],
-      "starts": [{"kind", "crashed", "store_gib", "dirty_gib", "seconds"}, …]}, …]
+[{"date", "commit", "machine", "options": {name: value}, "rows": [{"load", "broker", "rounds":
+[{"messages/s", "broker_us", …}, …]}, …], "starts": [{"kind", "crashed", "store_gib", "dirty_gib",
+"seconds"}, …]}, …]
 
-A broker is "official" (4.9.7), "official-5.5", or ours by the name of its Python, for example
-"PyPy 8.0.1 (Python 3.11.15)". Before 2026-11-26 ours was "ours" and ran on a CPython 3.11.7 that
-was built without optimisation.
-A commit with a + behind it had changes that were not committed.
+A broker is "official" (4.9.7), "official-5.5", or ours by the name of its Python, for example "PyPy
+8.0.1 (Python 3.11.15)". Before 2026-11-26 ours was "ours" and ran on a CPython 3.11.7 that was
+built without optimisation. A + after a commit means uncommitted changes.
 """
 
 import os
@@ -62,12 +61,12 @@ NUMBERS = (
 )
 """Key, heading, form."""
 CPU = "cpu_us"
-"""Of the broker and, where there is one, its slave: what the goals are about."""
+"""Processor time of the broker and, if there is one, its slave: the subject of the goals."""
 WITH_SPREAD = ("messages/s", "broker_us", "p99_ms")
 
 
 def round_of(figures: Figures) -> Round:
-    """What is kept of one run of a load."""
+    """Return the stored figures of one run of a load."""
     others = figures.others
     return {
         "messages/s": figures.per_second,
@@ -94,7 +93,7 @@ class Run:
     machine: str
     options: dict[str, Any]
     rows: dict[tuple[str, str], list[Round]]
-    """By load and kind of broker."""
+    """Rounds by load and kind of broker."""
     starts: list[dict[str, Any]] = field(default_factory=list)
     """The fields of StartFigures (start_up.py)."""
 

@@ -32,7 +32,7 @@ CLIENT_JVM = ["-server", "-Xms1g", "-Xmx1g"]
 IDLE_CLIENTS = 10_000
 LARGE_BODY_BYTES = 64 << 10
 LARGE_MOST = (5 << 30) // LARGE_BODY_BYTES
-"""Of large messages, warm-up included: 5 GiB on the disk."""
+"""Number of large messages, warm-up included: 5 GiB on the disk."""
 MANY = "many"
 """The topics of the broker `topics` (tests/bench/brokers.py) are called many-0, many-1, …"""
 TLS = "tls"
@@ -43,7 +43,7 @@ COLD_TOPIC = "BenchmarkTest"
 
 @dataclass(frozen=True)
 class Plan:
-    """What all loads of a run have in common."""
+    """Common settings of all loads of a run."""
 
     java: Java
     scratch: Path
@@ -68,15 +68,15 @@ P99_MAX = 1.0
 
 @dataclass(frozen=True)
 class Load:
-    """One load."""
+    """A load with its client and broker."""
 
     title: str
     arguments: Mapping[str, object]
-    """Of the client (Load.java, or connections.py)."""
+    """Arguments of the client (Load.java, or connections.py)."""
     broker: str = "async"
-    """Which one runs for it: a name of tests/bench/brokers.py."""
+    """Broker of the load, by its name in tests/bench/brokers.py."""
     backlog: Mapping[str, object] | None = None
-    """What the messages are like that lie there before it begins; None: there are none."""
+    """Messages stored before the load starts; None: there is no backlog."""
     share: int = 1
     """One message of so many of the backlog is consumed."""
     idle_clients: int = 0
@@ -89,7 +89,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Figures:
-    """What one run of a load measured; latencies are None where nobody waits for an answer."""
+    """Figures of one run of a load; latencies are None without answers to wait for."""
 
     messages: int
     failures: int
@@ -105,7 +105,7 @@ class Figures:
     others: int | None
     """Messages that were consumed, or sent, at the same time and are not those counted."""
     failed_with: str = ""
-    """What the client said of the first that failed, warm-up included."""
+    """Text of the first failure at the client, warm-up included."""
 
     @property
     def per_second(self) -> float:
@@ -134,7 +134,7 @@ class Figures:
 
 
 class Probe(Protocol):
-    """Somebody who looks at the broker during the measured time."""
+    """Observer of the broker during the measured time."""
 
     def begin(self) -> None: ...
 

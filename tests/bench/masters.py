@@ -1,11 +1,11 @@
-"""What several masters cost, and take: `python -m tests.bench.masters` prints a table.
+"""Cost and capacity of several masters: `python -m tests.bench.masters` prints a table.
 
-Sends with the frames of tests/bench/send_cpu.py, spread over the masters in turn as a client's are
-by the route. First without a load; then so many at a time to one master after the other, so that
-each has batches of the same size; then as many a second in all, one by one; then as many as 1 and 2
-masters take from two clients with so many under way. What is shown is the processor time of the
-brokers with their supervisor, and of the clients. In turn, medians of the rounds: other work on the
-machine delays them more than it changes the processor times.
+The frames of tests/bench/send_cpu.py are spread over the masters in turn, as a client does by the
+route. The loads are: none; a number of sends in flight to one master after the other, so that
+batches have equal size; a fixed total rate, send by send; and the maximum of one and two masters
+with two clients. The table shows the processor time of brokers and supervisor, and of the clients.
+Rounds alternate, and medians count: other work on the machine delays them more than it changes
+processor times.
 """
 
 import argparse
@@ -36,7 +36,7 @@ FILES = {
     "maxIndexNum": "2000000",
     "scrubEnable": "false",
 }
-"""Of each broker, that a machine has room for seven."""
+"""File sizes that let the machine hold seven stores."""
 
 TITLES = {
     "in turn": "{} at a time, to each in turn",
@@ -45,7 +45,7 @@ TITLES = {
 }
 IDLE_S = 5.0
 PAUSE_S = 50e-6
-"""How long the paced client sleeps when nothing is due."""
+"""Pause of the paced client when no send is due."""
 
 
 class Line:
@@ -152,13 +152,13 @@ class Host:
         return sum(map(scheduled_us, {self._masters.pid, *self._masters.pids().values()}))
 
     def idle_us(self, seconds: float) -> float:
-        """What all of it uses in a second without any load."""
+        """Return the processor time of a second without a load."""
         before_us = self._used_us()
         Event().wait(seconds)
         return (self._used_us() - before_us) / seconds
 
     def load(self, way: str, seconds: float, amount: float, clients: int) -> "Figures":
-        """By so many clients; `amount` is each one's rate, or how many it has under way."""
+        """Send with this many clients; `amount` is the rate or the sends in flight of each."""
         arguments = [way, str(seconds), str(amount), *self._masters.addresses().values()]
         before_us, began = self._used_us(), perf_counter()
         command = [sys.executable, "-m", __spec__.name, "--client", *arguments]
@@ -172,7 +172,7 @@ class Host:
 
 
 class Figures:
-    """Of one round, or the medians of several."""
+    """Figures of one round, or medians of several."""
 
     def __init__(self, per_second: float, broker_us: float, client_us: float) -> None:
         self.per_second, self.broker_us, self.client_us = per_second, broker_us, client_us

@@ -1,7 +1,7 @@
-"""What a process has used so far, read from /proc.
+"""Resources that a process has used so far, read from /proc.
 
-CPU time counts all of its threads, in ticks of 10 ms: fine for stretches of seconds. The
-scheduler's own count is finer, and leaves out the threads that have ended.
+CPU time counts all of its threads, in ticks of 10 ms, which suits periods of seconds. The
+scheduler's own count is finer and omits ended threads.
 """
 
 import os
@@ -32,7 +32,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def context_switches(pid: int) -> int:
-    """How often threads of the process have given up a processor, or lost it."""
+    """Return the number of context switches of the process's threads."""
     count = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         lines = (task / "status").read_text().splitlines()
@@ -41,7 +41,7 @@ def context_switches(pid: int) -> int:
 
 
 def tree_cpu_seconds(pid: int) -> float:
-    """The same of the process and all below it, children that have ended included."""
+    """Return the CPU time of the process and its descendants, ended children included."""
     stats: dict[int, list[str]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -76,7 +76,7 @@ def memory(pid: int) -> Memory:
 
 
 def failures_told(log: Path) -> str:
-    """What a client's process said of the sends that failed (Window.java); a line each."""
+    """Return the client's lines about failed sends (Window.java)."""
     lines = log.read_text().splitlines(keepends=True)
     return "".join(line for line in lines if line.startswith(("failed: ", "  because of ")))
 

@@ -23,7 +23,7 @@ from tests.compat.toolchain import MissingTool, java
 PROFILED = ("send", "one", "sync", "consume")
 CALLS_SHOWN = 9
 LEAST = 0.01
-"""Of a load's time: what is below that is put together."""
+"""Share of a load's time below which functions are summed."""
 
 
 class CountedBroker(OurBroker):
@@ -38,7 +38,7 @@ class CountedBroker(OurBroker):
 
 
 class Counting:
-    """What the broker used and called in the measured time. A probe of loads.py."""
+    """Probe of loads.py: resources and calls of the broker in the measured time."""
 
     def __init__(self, broker: CountedBroker) -> None:
         self._broker = broker
@@ -65,12 +65,12 @@ class Counting:
 
 @dataclass(frozen=True)
 class Profile:
-    """What is known of one load."""
+    """Profile of one load."""
 
     title: str
     figures: Figures
     whole_us: float
-    """Of the process that was looked at, a message."""
+    """Processor time per message of the observed process."""
     used: list[float]
     samples: Samples
 

@@ -1,9 +1,9 @@
-"""What a pull costs the broker's process: `python -m tests.bench.pull_path [--rounds N]`.
+"""Cost of a pull for the broker's process: `python -m tests.bench.pull_path [--rounds N]`.
 
-A broker of its own with real files; 128-byte messages in 8 queues in turn, as 64 producers leave
-them; one connection pulls the backlog as a push consumer does (32 messages a pull, the commit
-piggybacked), one pull at a time and eight at once, in both serialisations. CPU is that of all of
-the broker's threads, by the scheduler's own count in ns: what else the machine does is not in it.
+A broker with real files has 128-byte messages in 8 queues in turn, as 64 producers leave them. One
+connection pulls the backlog as a push consumer does: 32 messages a pull with a commit in it, one
+pull at a time and eight at once, in both serialisations. CPU is that of all threads of the broker,
+by the scheduler's count in ns, which excludes other work of the machine.
 """
 
 import argparse
@@ -37,7 +37,7 @@ ORDER = {
         " suspendTimeoutMillis subVersion expressionType bname"
     ),
 }
-"""Of the fields, as the Java client 4.9.7 writes them."""
+"""Order of the fields as the Java client 4.9.7 writes them."""
 
 
 class Line:
@@ -72,7 +72,7 @@ class Line:
 
 
 def cpu_ns(pid: int) -> int:
-    """Of all threads that the process has now."""
+    """Return the CPU time of all current threads of the process."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
 

@@ -1,7 +1,7 @@
-"""How many messages the Python producer sends per second: `python -m tests.bench.python_client`.
+"""Rate of the Python producer in messages per second: `python -m tests.bench.python_client`.
 
-Against our broker, on the same machine; 128-byte bodies, 8 queues. Each way is warmed up for a
-second and then measured; µs are the processor time of the client's process.
+It sends to our broker on the same machine, with 128-byte bodies to 8 queues. Each form of sending
+is warmed up for a second and then measured; µs are processor time of the client.
 """
 
 import sys
@@ -79,7 +79,7 @@ def servers() -> Iterator[str]:
 
 
 def sent_for(producer: Producer, send: Send, threads: int, duration_s: float) -> int:
-    """How many messages so many threads sent in that time."""
+    """Return the number of messages that the threads sent in that time."""
     counts = [0] * threads
     end_s = perf_counter() + duration_s
 

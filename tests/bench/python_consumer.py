@@ -1,6 +1,6 @@
-"""How fast our Python PushConsumer empties a backlog at our broker, on a machine of two cores.
+"""Rate of the Python PushConsumer on a backlog at our broker, on a machine of two cores.
 
-python -m tests.bench.python_consumer
+Run as python -m tests.bench.python_consumer.
 """
 
 import sys

@@ -1,9 +1,8 @@
-"""What a message costs a slave: `python -m tests.bench.replica_cpu [NAME=CHECKOUT …]`; a table.
+"""Cost of a message for a slave: `python -m tests.bench.replica_cpu [NAME=CHECKOUT …]`; a table.
 
-Slave processes, one from each checkout of this project (this one, unless others are named), follow
-a master that is played here: it gives so many records with a transfer, the next when the slave has
-reported all of them, as the producers of a SYNC_MASTER make it.  The figures are those of
-tests/bench/in_turn.py.
+Slave processes, one from each checkout (this one by default), replicate from a simulated master. It
+sends a number of records with each transfer, and the next when the slave has reported them, like
+the producers of a SYNC_MASTER. The figures are those of tests/bench/in_turn.py.
 """
 
 from pathlib import Path
@@ -29,11 +28,13 @@ DISTINCT = 8_000
 
 WARM_UP = 16_000
 LOG_BYTES = 1 << 30
-"""Of one file; the stand-in makes no second one."""
+"""Bytes of one log file; the simulated master creates no second one."""
 
 
 def _records() -> list[bytes]:
-    """As the broker stores what the Java client sends: 128-byte bodies, a unique key and a tag."""
+    """Return records as the broker stores sends of the Java client: 128-byte bodies, a unique key
+    and a tag.
+    """
     made = []
     for number in range(DISTINCT):
         born_ms = 1_700_000_000_000 + number // 50

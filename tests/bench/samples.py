@@ -1,10 +1,10 @@
-"""Where a process of ours spends its time, by samples: by function, and by system call with perf.
+"""Processor time of a process of ours by function, and by system call with perf.
 
-The process samples itself (sampler.c, compiled for it: a C compiler and Python's headers are
-needed): each time that it has used some milliseconds of processor, a signal looks which function
-runs, and whether in the kernel.  So neither waiting nor other processes are in it.  perf, where it
-is at hand, tells the kernel's share and its time by system call: the signals come at the kernel's
-ticks, which see too little of what it does when a process falls asleep or wakes.
+The process samples itself (sampler.c, which needs a C compiler and Python's headers). After each
+few milliseconds of processor time, a signal records the running function, and whether it is in the
+kernel. Waiting and other processes are therefore excluded. perf, if installed, gives the kernel's
+share and its time by system call. The signals come at kernel ticks, which miss much of the kernel's
+work when a process sleeps or wakes.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ SOURCE: Final = Path(__file__).with_name("sampler.c")
 RECORDS: Final = 4096
 RECORD: Final = Struct("=QQQ104s128s")
 INTERVAL_US: Final = 1000
-"""As often as the kernel looks at timers, if that is less often: 250 times a second mostly."""
+"""Sampling interval, or that of the kernel's timers if that is longer: mostly 250 a second."""
 PERF_RATE_HZ: Final = 1999
 USER: Final = "user mode"
 _SYSTEM_CALL = re.compile(r" (?:__x64_sys_|__do_sys_|__se_sys_|__sys_|ksys_)([a-z]\w+)")
@@ -63,7 +63,7 @@ class Samples:
 
     @classmethod
     def read(cls, path: Path) -> "Samples":
-        """What the process has found so far."""
+        """Return the samples so far."""
         found = cls()
         for user, kernel, whole, name, file in RECORD.iter_unpack(path.read_bytes()):
             if whole:

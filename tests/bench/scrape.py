@@ -1,17 +1,16 @@
-"""The cost of a scrape with many topics and groups: how long it takes, and how it holds the loop.
+"""Cost of a scrape with many topics and groups: its duration, and how it blocks the loop.
 
-    python -m tests.bench.scrape [--topics 10000] [--groups 1000] [--pairs 30000] [--late 10]
-                                 [--timed 2]
+`python -m tests.bench.scrape [--topics 10000] [--groups 1000] [--pairs 30000] [--late 10] [--timed
+2]` runs a real broker with messages in every topic and tables filled by hand. Of 100 pairs of a
+topic and a group `--late` have a lag.
 
-A real broker with messages in every topic, whose tables are filled by hand; of 100 pairs of a topic
-and a group so many are late. Of each page:
+A message is sent to the loop every half millisecond, and its delay while the page is rendered is
+the delay of clients. On a crowded machine most of it comes from the machine.
 
-* a message is told to the loop every half millisecond, and how long each waits while the page is
-  made is what clients would notice; on a crowded machine that is mostly the machine;
-* every line of what writes the page is timed by the processor time of its thread, so that a crowded
-  machine does not count: a line, with what it calls of C and what is freed by it, is a step that
-  nobody interrupts (but compressing, which lets others run). Of --timed scrapes the least is shown;
-  each takes some 20 s of processor time.
+Every line of the page's writer is timed by the processor time of its thread, so that a crowded
+machine does not count. A line, with its calls of C and the objects it frees, is a step without
+interruption, except compression. The minimum of --timed scrapes is shown; each takes some 20 s of
+processor time.
 """
 
 import subprocess
@@ -52,7 +51,7 @@ EVERY_S = 0.0005
 SCRAPES = 5
 PAGES = ("/metrics", "/metrics/exporter")
 QUEUES, FULL_QUEUES, MESSAGES = 4, 1, 2
-"""Of each topic, of these with messages, of each of those."""
+"""Queues of each topic, queues with messages, and messages of each of those."""
 WRITER = "MetricsRenderer"
 """The thread that makes pages."""
 PATIENCE_S = 300.0
@@ -104,7 +103,7 @@ class Waits:
     def __init__(self, system: ActorSystem) -> None:
         self._found_ms: list[float] = []
         self._made: list[bool] = []
-        """Of each, whether a page was being made."""
+        """Whether a page was being rendered, for each wait."""
         self._system, self._over = system, Event()
         self._thread = Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -125,7 +124,7 @@ class Waits:
         self._found_ms.append(waited_ms)
 
     def end(self, *, made: bool) -> list[float]:
-        """Those while a page was being made, or while none was, ms."""
+        """Return the waits during page rendering, or outside it, in ms."""
         self._over.set()
         self._thread.join()
         pairs = zip(self._found_ms, self._made, strict=False)  # the last may still wait
@@ -194,7 +193,7 @@ def tell(name: str, waits_ms: list[float]) -> None:
 
 
 def cpu_s(name: str) -> float:
-    """What a thread has had of the processor."""
+    """Return the processor time of a thread."""
     return clock_gettime(pthread_getcpuclockid(ident_of(name)))
 
 

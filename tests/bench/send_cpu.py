@@ -1,16 +1,16 @@
-"""What a send costs a broker, whole: `python -m tests.bench.send_cpu [NAME=CHECKOUT …]`; a table.
+"""Whole cost of a send for a broker: `python -m tests.bench.send_cpu [NAME=CHECKOUT …]`; a table.
 
-Broker processes, one from each checkout of this project (this one, unless others are named), take
-the same prepared frames over a socket, in turn: so many sends at a time, the next when all are
-answered.  Other work on the machine delays the rounds more than it changes the processor times, so
-two versions can be compared beside it; a figure alone says little.  With `--sync-master` each
-broker has a slave that is played here and reports at once what it gets.  With `--acl` each
-checkout has a second broker, with access control, whose frames are signed; with `--tls` one to
-which they come through TLS, each in a record of its own, as the official client sends them.  With
-`--batch N` each send is a batch of so many, whose bodies are of one length with `--even`, with
-`--delayed` each is due a second later, and its delivery counts too.  With `--topics N` single
-sends go to so many topics in turn, which the first of them make.  The figures are those of
-tests/bench/in_turn.py.
+Broker processes, one from each checkout (this one by default), get the same prepared frames over a
+socket, in turn: a number of sends at a time, the next when all are answered. Other work on the
+machine delays the rounds more than it changes processor times, so two versions can be compared
+beside it. A single figure says little.
+
+With `--sync-master` each broker has a simulated slave that confirms at once. With `--acl` each
+checkout has a second broker with access control and signed frames. With `--tls` one gets the frames
+through TLS, each in its own record, as the official client sends them. With `--batch N` each send
+is a batch of N messages, of equal length with `--even`. With `--delayed` each is due a second
+later, and its delivery is included. With `--topics N` single sends go to N topics in turn, which
+the first sends create. The figures are those of tests/bench/in_turn.py.
 """
 
 from json import loads
@@ -51,12 +51,12 @@ accounts:
 SIGNED = "-acl"
 """Behind the name of a broker with access control."""
 TLS = "-tls"
-"""Of one that is spoken to through TLS."""
+"""Suffix of a broker that is reached through TLS."""
 
 READ_BYTES = 256 << 10
 DELAYED, DELAY_S = "\x02DELAY\x011", 1.1
 LOOK_S, IDLE_SHARE = 0.2, 0.03
-"""Who uses less than that share of a processor in so long has delivered everything."""
+"""Interval and share of a processor below which a broker has delivered everything."""
 
 
 def _properties(number: int, in_a_ms: int = 50) -> str:
@@ -70,8 +70,7 @@ def _properties(number: int, in_a_ms: int = 50) -> str:
 def batch_frames(
     queues: int, kind: SerializeType, size: int, *, is_even: bool = False
 ) -> list[bytes]:
-    """As the Java client makes them, a batch in one ms: bodies of 128 bytes, at least on average,
-    the rest as below."""
+    """Return batches as the Java client encodes them in one ms: 128-byte bodies on average."""
     frames = []
     for number in range(DISTINCT // size):
         inside = [
@@ -107,9 +106,8 @@ def send_frames(
     more: str = "",
     topics: int = 1,
 ) -> list[bytes]:
-    """As the Java client makes them: 128-byte bodies, a unique key and a tag; signed or not.
-
-    To several topics in turn, whose names begin with that one's.
+    """Return frames as the Java client encodes them: 128-byte bodies, a unique key and a tag;
+    signed on request. Several topics in turn have names that begin with the given one.
     """
     frames = []
     names = [topic] if topics == 1 else [f"{topic}-{each}" for each in range(topics)]
@@ -163,7 +161,7 @@ class Records:
         self.send([data])
 
     def recv(self, size_bytes: int) -> bytes:
-        """What is there; nothing at the end."""
+        """Return the available bytes; none at the end."""
         while True:
             try:
                 return self._end.read(size_bytes)
@@ -211,7 +209,8 @@ class LoadedBroker:
         self._frames, self._next, self._batch = frames, 0, batch
         self._delay_s = delay_s
         self._looked = 0.0, 0.0
-        """When it was looked last whether all is delivered, and what was used by then, µs."""
+        """Time of the last check whether all is delivered, and the processor time until then, µs.
+        """
         config = f"brokerName=a\nbrokerIP1={HOST}\nlistenPort=0\nnamesrvAddr={HOST}:1\n"
         if has_acl:
             accounts = scratch.with_name(f"{scratch.name}.yml")
@@ -296,7 +295,7 @@ def main() -> None:
     parser = parser_of("tests.bench.send_cpu", __doc__, "--at-a-time")
     parser.add_argument("--queues", type=int, default=8)
     parser.add_argument("--topics", type=int, default=1, help="sent to in turn")
-    parser.add_argument("--json", action="store_true", help="JSON headers")
+    parser.add_argument("--json", action="store_true", help="use JSON headers")
     parser.add_argument("--acl", action="store_true", help="each with access control, too")
     parser.add_argument("--tls", action="store_true", help="each through TLS, too")
     parser.add_argument("--batch", type=int, default=1, help="messages in a send")

@@ -1,8 +1,8 @@
-"""What reading over the network costs: in bulk and by pulls, reader and broker together.
+"""Cost of reads over the network: in bulk and by pulls, reader and broker together.
 
-Called by tests/bench/spark_speed.py; alone: `python -m tests.bench.spark_network [--messages N]`.
-A broker process of this checkout serves a store, and the tasks of a read run in this process, one
-after the other. Processor time is that of both; the second table has what senders notice of it.
+tests/bench/spark_speed.py calls it; alone it is `python -m tests.bench.spark_network [--messages
+N]`. A broker process of this checkout serves a store, and the tasks of a read run in this process,
+one after the other. Processor time is that of both; the second table shows the effect on senders.
 """
 
 import json
@@ -105,7 +105,7 @@ class Quiet:
 
 
 def read(broker: Served, ranges: list[QueueRange], columns: tuple[str, ...], *, bulk: bool) -> int:
-    """How many rows there were."""
+    """Return the number of rows."""
     reader = NetworkReader(
         {BROKER: broker.address}, (BROKER,) if bulk else (), columns, RowFilter(), True
     )
@@ -165,9 +165,9 @@ def network(root: Path, scratch: Path, record_bytes: float) -> None:
 
 
 def beside(broker: Served) -> None:
-    """What a producer waits for each of its sends while somebody reads as fast as it goes.
+    """Return the latency of a producer's sends beside a reader at full speed.
 
-    The least of some rounds, in turn: what else the machine does only ever adds.
+    The minimum of some alternating rounds counts, since other work only adds.
     """
     ways: dict[str, bool | None] = {
         "nobody reads": None,
@@ -215,7 +215,7 @@ def read_for_ever(told: str) -> None:
 
 
 def send_times(broker: Served) -> list[float]:
-    """How long each of the sends took, one after the other, s."""
+    """Return the duration of each send, one after the other, in s."""
     header = SendMessageHeader("bench", SENT_TO, "TBW102", 1, 0, 0, 0, 0, "", 0)
     times = []
     with SyncConnection(broker.address) as line:
@@ -251,7 +251,7 @@ def main() -> None:
 
 
 def stored_bytes(store: Store) -> int:
-    """Of all records."""
+    """Return the total bytes of all records."""
     return sum(
         int(units["record_bytes"].sum(dtype="i8"))
         for name in store.queue_names()

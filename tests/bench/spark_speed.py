@@ -1,9 +1,9 @@
-"""What reading a store costs: the decoder alone, the source in Spark, Parquet beside them.
+"""Cost of reading a store: the decoder alone, the source in Spark, Parquet beside them.
 
 Run as `python -m tests.bench.spark_speed [--messages N] [--no-spark] [--flat 0.5 2 8]` (`make
-bench-spark`); prints tables, asserts nothing. Rates are for a second of processor time, of
-all processes together that a row needs: Spark's JVM and its Python workers, too. The best of some
-rounds counts, for other work on the machine only ever adds.
+bench-spark`). It prints tables and asserts nothing. Rates are per second of processor time of all
+processes that a row needs, Spark's JVM and Python workers included. The best of some rounds counts,
+since other work on the machine only adds.
 """
 
 import json
@@ -63,7 +63,7 @@ STRUCT_ROWS = 100_000
 
 
 def struct_rows(file: LogFile) -> Iterator[tuple[Any, ...]]:
-    """The same twelve, record by record, as one would write it first."""
+    """Return the twelve columns record by record, in the simplest code."""
     data, position, unpack = file.map, 0, HEAD_V4.unpack_from
     while position + HEAD_V4.size <= file.size:
         (size, magic, crc, queue_id, flag, queue_offset, offset, sys_flag, born, _, stored, _,
@@ -166,7 +166,7 @@ def session(scratch: Path) -> Any:
 
 
 def used() -> float:
-    """Of this process, the JVM and the Python workers."""
+    """Return the processor time of this process, the JVM and the Python workers."""
     return tree_cpu_seconds(os.getpid())
 
 
@@ -215,7 +215,7 @@ def in_spark(root: Path, table: Table, scratch: Path) -> None:
 
 
 def flat(gigabytes: list[float], directory: Path) -> None:
-    """What the archive job costs a GB, for logs of several sizes; one of them at a time."""
+    """Measure the archive job's cost per GB for logs of several sizes, one at a time."""
     scratch = directory / "scratch"
     scratch.mkdir()
     spark = session(scratch)

@@ -77,7 +77,7 @@ def make_store(
 
 
 def make_large_store(root: Path, log_bytes: int) -> int:
-    """As many files as have so many bytes; tells how many messages they have."""
+    """Fill files up to a number of bytes; return the number of messages."""
     make_store(root, FILE_BYTES // 260)
     log = root / "commitlog"
     for path in log.iterdir():
@@ -107,7 +107,7 @@ def make_large_store(root: Path, log_bytes: int) -> int:
 
 
 def _first_units(directory: Path) -> np.ndarray:
-    """Those whose records are in the first file of the log."""
+    """Return the units whose records are in the first file of the log."""
     units = np.concatenate([np.fromfile(path, _UNIT) for path in sorted(directory.iterdir())])
     return units[(units["size"] > 0) & (units["offset"] < FILE_BYTES)]
 

@@ -1,9 +1,9 @@
-"""How long a broker takes to serve a large store: ours and the official one, each on its own.
+"""Time until a broker serves a large store: ours and the official one, each on its own.
 
-A start counts from the launch of the process until the broker is registered and its route can be
-asked for.  Cleanly stopped: the same broker stopped it before.  After a crash: the checkpoint
-vouches for all but the last `dirty_gib` log files, whose records must be read.  The store was just
-written, so much of it is in the page cache, for both alike.
+A start is measured from the launch of the process until the broker is registered and its route is
+available. Cleanly stopped: the same broker stopped it before. After a crash: the checkpoint covers
+all but the last `dirty_gib` log files, whose records must be read. The store was just written, so
+much of it is in the page cache for both.
 """
 
 import shutil
@@ -25,7 +25,7 @@ GOALS = {False: 0.2, True: 0.5}
 
 @dataclass(frozen=True)
 class StartFigures:
-    """One start."""
+    """Figures of one start."""
 
     kind: str
     crashed: bool
@@ -69,7 +69,7 @@ def timed_start(kind: str, opponents: Opponents, folder: Path, name: str) -> flo
 
 
 def start_table(figures: list[StartFigures]) -> str:
-    """Markdown."""
+    """Return the starts as a Markdown table."""
     rows = [COLUMNS, ("---",) * 2 + ("---:",) * (len(COLUMNS) - 2)]
     for each in figures:
         per_gib = f"{each.seconds / each.dirty_gib:.1f}" if each.dirty_gib else ""

@@ -1,10 +1,10 @@
-"""What a TLS connection costs a broker: processor for a handshake, memory while it is open.
+"""Cost of a TLS connection for a broker: processor time of a handshake, memory while it is open.
 
-`python -m tests.bench.tls_handshakes [CONNECTIONS]`: that many with TLS, and as many without, from
-this process to the official broker, where there is a JDK, and to ours, both in test mode (there
-RSA, here P-256); one request each. Three times in turn, for a Java that is not warm costs several
-times as much; all stay open, so that nothing that was freed is used again. A Java's memory is what
-its heap holds after a collection, and what it has beside the heap.
+`python -m tests.bench.tls_handshakes [CONNECTIONS]` opens that many with TLS and without, to the
+official broker, if there is a JDK, and to ours. Both are in test mode (RSA there, P-256 here), with
+one request each. Three rounds alternate, since a cold JVM costs several times as much. All
+connections stay open, so that freed memory is not reused. Java's memory is its heap after a
+collection, and its memory outside the heap.
 """
 
 import subprocess
@@ -80,7 +80,9 @@ def measured(broker: Broker, jcmd: Path | None, number: int, wrap: Wrap, stack: 
 
 
 def held_kib(broker: Broker, jcmd: Path | None) -> float:
-    """Its memory; a Java's heap, all of which it has touched, counts with what is alive in it."""
+    """Return the memory of the process; of Java's heap, which is all touched, only live objects
+    count.
+    """
     anonymous = memory(broker.pid).anonymous_kib
     if jcmd is None:
         return anonymous

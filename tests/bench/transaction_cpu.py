@@ -1,6 +1,6 @@
-"""What a transaction costs a broker: `python -m tests.bench.transaction_cpu [NAME=CHECKOUT …]`.
+"""Cost of a transaction for a broker: `python -m tests.bench.transaction_cpu [NAME=CHECKOUT …]`.
 
-A half message and its commit, so many of both at a time, over one socket; else as
+A number of half messages and commits are in flight over one socket; otherwise it works like
 tests/bench/send_cpu.py.
 """
 
@@ -22,7 +22,7 @@ DISTINCT = 4_000
 
 
 def half_frames(kind: SerializeType = SerializeType.ROCKETMQ) -> list[bytes]:
-    """As the Java client makes them."""
+    """Return frames as the Java client encodes them."""
     frames = []
     for number in range(DISTINCT):
         properties = (
@@ -101,7 +101,7 @@ class CommittingBroker(LoadedBroker):
 
 def main() -> None:
     parser = parser_of("tests.bench.transaction_cpu", __doc__, "--at-a-time")
-    parser.add_argument("--json", action="store_true", help="JSON headers")
+    parser.add_argument("--json", action="store_true", help="use JSON headers")
     options = parser.parse_args()
     frames = half_frames(SerializeType.JSON if options.json else SerializeType.ROCKETMQ)
 

@@ -35,7 +35,7 @@ def admin_shell(java: Java, scratch: Path, name_server: str, *options: str) -> I
 def mqadmin_in_one_java(
     java: Java, scratch: Path, name_server: str, *options: str
 ) -> Iterator[Mqadmin]:
-    """The same with the two streams apart; what ends its Java fails."""
+    """Run mqadmin in one JVM, with separate streams; a command that ends the JVM fails."""
     program, *rest = java_command(java, scratch, MAIN_CLASS)
     command = [program, *options, *rest]
     with (scratch / "admin-shell.log").open("ab") as errors:

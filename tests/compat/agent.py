@@ -104,7 +104,7 @@ class Agent:
     def refused(
         self, way: str, topic: str, messages: Sequence[Outgoing], **settings: object
     ) -> str:
-        """What the client says of a send; AssertionError where it is not refused."""
+        """Return the client's error of a send; AssertionError if it was accepted."""
         try:
             sent = self.send(way, topic, messages, **settings)
         except AssertionError as failed:
@@ -124,7 +124,7 @@ class Agent:
         return results
 
     def checks(self, reads: str = "checked") -> list[Event]:
-        """What the producer was asked: serial, outcome, and which check it was."""
+        """Return the check-backs of the producer: serial, outcome, and number of the check."""
         return self._of("checked", reads)
 
     def join(
@@ -160,16 +160,16 @@ class Agent:
         self._ask("reply", group=group, topic=topic, suffix=b64encode(suffix).decode())
 
     def received(self, member: str) -> list[Event]:
-        """What `member` got, in the order in which it got it."""
+        """Return the messages of `member`, in the order of receipt."""
         return self._of("received", member)
 
     def everything_received(self) -> list[Event]:
-        """What all members got, in the order in which they told it."""
+        """Return the messages of all members, in the order of their reports."""
         with self._news:
             return [event for event in self.events if event["event"] == "received"]
 
     def replied(self, member: str) -> list[Event]:
-        """What became of the replies that `member` sent."""
+        """Return the results of the replies that `member` sent."""
         return self._of("replied", member)
 
     def assigned(self, member: str) -> set[int]:
@@ -178,7 +178,7 @@ class Agent:
         return set(decisions[-1]["queues"]) if decisions else set()
 
     def logged(self) -> str:
-        """What the client library has written: to standard error, or to its file beside the log."""
+        """Return the log of the client library: standard error, or its file beside the log."""
         paths = [self._log, *self._log.parent.rglob("rocketmq_client*.log")]
         return "".join(path.read_text(errors="replace") for path in paths)
 

@@ -35,7 +35,7 @@ class Child:
         return self._process.poll()
 
     def wait(self, timeout_s: float) -> int | None:
-        """Its exit code; None if it still runs after `timeout_s`."""
+        """Return the exit code; None if the process still runs after `timeout_s`."""
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:

@@ -1,6 +1,6 @@
-"""What each official client does wherever servers are guarded: with accounts, with TLS, with both.
+"""Cases of each official client at guarded servers: with accounts, with TLS, with both.
 
-Each case has a topic of its own, one of `topics_of`, whose route is known.
+Each case has its own topic of `topics_of`, whose route is known.
 """
 
 from base64 import b64decode
@@ -68,7 +68,7 @@ def serials(agent: Agent, member: str) -> set[str]:
 
 
 def asks_and_is_answered(client: Agent) -> None:
-    """Whose replies pass through the broker's own topic for them."""
+    """Return the clients whose replies pass through the broker's own topic."""
     topic = f"Asked-{client.name}"
     client.join("replier", f"of-{topic}", topic, replies=True)
     way = "request-async" if client.name.startswith("java-5") else "request"
@@ -95,7 +95,7 @@ def is_answered_unheard(client: Agent, topic: str) -> None:
     that is; what it asked is let through all the same, and so is the reply."""
     question = Outgoing("waits-for-it", b"?")
     said = client.refused("request", topic, [question], group=f"waiters-{client.name}")
-    assert "OK, but wait reply message timeout" in said
+    assert "OK, but wait reply message timeout" in said, said
 
     def statuses() -> list[str]:
         told = client.replied("replier")
@@ -123,8 +123,10 @@ def writes_traces(
 
 
 def reads_traces(client: Agent, reader: tuple[str, str] | None = None) -> None:
-    """Those of a producer and of a consumer, read by the same client, as that account if one is
-    named. A 5.3.3 consumer traces only what has MSG_REGION, which 4.9.7 adds only for its hooks."""
+    """Read the traces of a producer and a consumer with the same client, as that account if one is
+    named. A 5.3.3 consumer traces only messages with MSG_REGION, which 4.9.7 adds only for its
+    hooks.
+    """
     topic, own = f"Sent-{client.name}", client.account
     group = f"of-{topic}"
     client.join("traced", group, topic, trace=True)

@@ -58,7 +58,7 @@ def serial_of(event: Event) -> str:
 
 
 def order_differences(got: Iterable[Event]) -> list[str]:
-    """Where a queue's messages came out of their order; `got` is one member's."""
+    """Return where a queue's messages arrived out of order; `got` is one member's."""
     last: dict[int, int] = {}
     found = []
     for event in got:
@@ -119,7 +119,7 @@ def _expected_fields(sent: Sent, message: Outgoing, broker: Broker) -> dict[str,
 
 
 def _told_fields(sent: Sent, index: int) -> dict[str, object]:
-    """What the producer's own results and headers say about message `index`."""
+    """Return the fields of message `index` in the producer's results and headers."""
     told: dict[str, object] = {}
     if sent.wire:
         frame = _frame_of(sent, index)

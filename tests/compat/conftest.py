@@ -46,7 +46,8 @@ SOON_BALANCED = [
     "-Drocketmq.client.rebalance.waitInterval=1000",
     "-Drocketmq.client.rebalance.lockInterval=1000",
 ]
-"""Of a Java client, whose rounds are 20 s apart: where nobody looks for a broker's notice."""
+"""Rebalance interval of a Java client, which is 20 s by default, for tests without broker notices.
+"""
 
 SHORT_DELAYS_MS = (1000, 2000, 1000, 1000, 1000)
 SHORT_DELAYS = {

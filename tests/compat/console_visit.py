@@ -24,7 +24,7 @@ class Visit:
     browser: Client
 
     def json(self, path: str, **query: object) -> Any:
-        """What a page says; again for a while if brokers were too slow for its deadline."""
+        """Return a page as JSON; try again for a while if brokers exceeded its deadline."""
         found: list[Any] = []
 
         def is_whole() -> bool:
@@ -50,7 +50,7 @@ class Visit:
 
 
 def failures_in(page: Any) -> list[Any]:
-    """What a page says that it has not got."""
+    """Return the parts that a page reports as missing."""
     names = [key for key in page if key == "missing" or key.endswith("failures")]
     return [page[key] for key in names if page[key]]
 
@@ -61,7 +61,7 @@ def as_text(query: dict[str, object]) -> dict[str, str]:
 
 @contextmanager
 def visiting(namesrv: str, scratch: Path) -> Iterator[Visit]:
-    """`troupemq console -n NAMESRV`, with a token and with somebody logged in."""
+    """Run `troupemq console -n NAMESRV` with a token and a logged-in user."""
     accounts = Accounts(scratch / "data" / "accounts.json")
     headers = {"Authorization": f"Bearer {accounts.new_token('interop', 'admin')}"}
     ready = scratch / "ready"

@@ -1,8 +1,7 @@
 """Archives into a Delta table in one Spark session: `python -m tests.compat.delta_steps DIRECTORY`.
 
-DIRECTORY has the stores `first` and `all`; what was found goes to DIRECTORY/delta.json. The jars
-come from Maven Central, or from where Ivy keeps what it has fetched. Where there are none the exit
-code is NO_JARS.
+DIRECTORY has the stores `first` and `all`; results go to DIRECTORY/delta.json. The jars come from
+Maven Central or from Ivy's cache. Without them the exit code is NO_JARS.
 """
 
 import json
@@ -72,11 +71,11 @@ class Steps:
         return "not killed"
 
     def count(self) -> int:
-        """What the table itself has."""
+        """Return the row count of the table itself."""
         return self._spark.read.format("delta").load(f"{self._output}/table").count()
 
     def appended_again(self) -> int:
-        """How many messages there are when a run's transaction comes a second time."""
+        """Return the message count after a run's transaction was repeated."""
         made: list[tuple[Path, Manifest]] = []
         name = table_module.append_and_publish.__name__
         real = getattr(run_module, name)
@@ -97,7 +96,7 @@ class Steps:
 
 
 def steps(spark: "SparkSession", directory: Path) -> dict[str, Any]:
-    """What each step gave, in their order."""
+    """Return the result of each step, in order."""
     here = Steps(spark, directory)
     end = json.loads((directory / "ends.json").read_text())
     found: dict[str, Any] = {}

@@ -1,8 +1,7 @@
-"""What rocketmq-exporter would show of a broker, by the requests that it makes; scrapes of ours.
+"""Values of rocketmq-exporter for a broker, from its requests, and of our scrapes.
 
-Its MetricsCollectTask makes its values from answers of the official admin requests. Brokers that
-are compared get the same: messages that are consumed, a group that is late, one message that is
-retried and one that is given up.
+Its MetricsCollectTask derives its values from official admin requests. The compared brokers get
+equal traffic: consumed messages, a lagging group, one retried message and one dead letter.
 """
 
 import gzip
@@ -59,7 +58,7 @@ Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 @dataclass(frozen=True)
 class Life:
-    """What was sent to a broker, and who has consumed it."""
+    """Messages sent to a broker, and their consumers."""
 
     results: list[SendResult]
     consumer: str
@@ -68,7 +67,7 @@ class Life:
 
 @contextmanager
 def lived_in(broker: Broker) -> Iterator[Life]:
-    """The same at each broker; the consumer and the producer stay."""
+    """Send and consume the same at each broker; consumer and producer stay connected."""
     namesrv = broker.name_server.address
     with Admin(namesrv) as admin:
         admin.create_topic(TOPIC, QUEUES)
@@ -151,7 +150,7 @@ def producers_of(session: Admin, broker: Broker) -> int:
 
 
 def figures_of(broker: Broker) -> dict[str, str]:
-    """What code 28 answers."""
+    """Return the answer of code 28."""
     with Admin(broker.name_server.address) as session:
         return session.read(KVTable, broker.address, Code.GET_BROKER_RUNTIME_INFO).table
 
@@ -172,7 +171,7 @@ def series(name: str, number: float, **labels: str) -> Series:
 
 
 def as_the_exporter_reads(session: Admin, broker: Broker) -> Series:
-    """What it would show of TOPIC and its groups, by the requests that it makes."""
+    """Return the exporter's values for TOPIC and its groups, from its requests."""
     found: Series = {}
     address = broker.address
     for topic in (TOPIC, f"{RETRY_TOPIC_PREFIX}{GROUP}", f"{DLQ_TOPIC_PREFIX}{GROUP}"):
@@ -207,7 +206,7 @@ def _of_group(session: Admin, broker: Broker, topic: str, group: str) -> Series:
 
 
 def shown_of(page: Found, wanted: Series) -> Series:
-    """The same series of a scrape, by the labels that are wanted."""
+    """Return the same series of a scrape, by the requested labels."""
     found: Series = {}
     for name, labels in wanted:
         for own, number in page.get(name, []):

@@ -9,7 +9,7 @@ from tests.compat.servers import Broker
 
 
 def receive(agent: Agent, member: str, count: int, timeout_s: float = PATIENCE_S) -> list[Event]:
-    """What a member got, once so many came."""
+    """Return the messages of a member once a number have arrived."""
     what = f"{count} messages at {member}"
     wait_until(lambda: len(agent.received(member)) >= count, what, timeout_s)
     return agent.received(member)

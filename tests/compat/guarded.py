@@ -50,7 +50,7 @@ def accounts(topics: Sequence[str], more: str = "") -> str:
 
 
 def write_accounts(folder: Path, text: str) -> None:
-    """Where a server looks whose settings lie in that folder."""
+    """Write the accounts where a server with its settings in that folder reads them."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "plain_acl.yml").write_text(text)
     (folder / "plain_acl.yml").chmod(0o600)
@@ -103,7 +103,7 @@ def is_known(broker: Broker, topic: str) -> bool:
 
 
 def java_options(made: Certificates, more: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Of a Java that comes with TLS and believes who has signed our certificates."""
+    """Return the options of a JVM with TLS that trusts the issuer of our certificates."""
     path = made.folder / "tls.properties"
     lines = {
         "tls.test.mode.enable": "false",

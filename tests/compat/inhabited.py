@@ -16,7 +16,7 @@ QUEUE_COUNT = 4
 
 @dataclass(frozen=True)
 class Inhabited:
-    """What was sent, and who has consumed it."""
+    """Sent messages and their consumers."""
 
     results: list[SendResult]
     consumer: str

@@ -15,7 +15,7 @@ Mqadmin = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def java_command(java: Java, scratch: Path, main_class: str) -> list[str]:
-    """How to start the official tools; what they write of themselves goes to `scratch`."""
+    """Return the command line of the official tools; their own logs go to `scratch`."""
     return [
         java.executable,
         *SMALL_JVM,

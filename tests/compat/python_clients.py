@@ -1,4 +1,4 @@
-"""What the cases of our Python clients share: patience with a crowded broker, and topics."""
+"""Shared parts of the cases with our Python clients: patience with a crowded broker, and topics."""
 
 from tests.compat.conftest import wait_for_route
 from tests.compat.servers import Broker

@@ -43,7 +43,7 @@ class Got:
         return [view.body.decode() for view in self.views]
 
     def wait(self, count: int, timeout_s: float = WAIT_S) -> list[MessageView]:
-        """What came, once so many did."""
+        """Return the messages once a number have arrived."""
         wait_until(lambda: len(self.views) >= count, f"{count} messages", timeout_s)
         return self.views
 
@@ -79,19 +79,19 @@ class ConsumerProcess:
         )
 
     def kill(self) -> None:
-        """As a power cut would."""
+        """Kill the process with SIGKILL."""
         self._process.send_signal(SIGKILL)
         self._process.communicate()
 
     def bodies(self) -> list[str]:
-        """What it has consumed so far; a line that the kill cut off was not."""
+        """Return the consumed messages; a line truncated by the kill does not count."""
         if not self.out.exists():
             return []
         return [line for line in self.out.read_text().split("\n")[:-1] if line]
 
 
 def consume_to_file(name_server: str, group: str, topic: str, out: Path) -> None:
-    """What a ConsumerProcess does, until it is killed."""
+    """Consume until the process is killed; run by ConsumerProcess."""
     lock = Lock()
     with out.open("a") as file:
 

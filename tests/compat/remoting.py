@@ -35,7 +35,7 @@ _TOTAL = Struct(">i")
 
 @dataclass(frozen=True)
 class Answer:
-    """One response."""
+    """Response to one request."""
 
     code: int
     remark: str | None
@@ -46,7 +46,7 @@ class Answer:
 def ask(
     address: str, code: int, fields: dict[str, str] | None = None, tls: SSLContext | None = None
 ) -> tuple[int, bytes]:
-    """Response code and body of one request on its own connection; OSError if nobody answers."""
+    """Return code and body of one request on its own connection; OSError without an answer."""
     answer = exchange(address, code, fields or None, tls=tls)
     return answer.code, answer.body
 
@@ -58,7 +58,7 @@ def exchange(
     body: bytes = b"",
     tls: SSLContext | None = None,
 ) -> Answer:
-    """One request on its own connection and its response; OSError if nobody answers."""
+    """Return the response to one request on its own connection; OSError without an answer."""
     header = json.dumps(
         {"code": code, "language": "OTHER", "version": VERSION, "opaque": 1, "flag": 0}
         | ({} if fields is None else {"extFields": fields})
@@ -113,7 +113,7 @@ def knows_broker(
 def stored_offset(
     address: str, group: str, topic: str, queue_id: int, account: tuple[str, str] | None = None
 ) -> int:
-    """How far a group has committed; 0 also of a young queue of which nothing is stored yet."""
+    """Return a group's committed offset; 0 also for a young queue without one."""
     queue = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}
     if account is not None:
         queue = signed(*account, **queue)

@@ -90,7 +90,7 @@ class Server(ABC):
         return self
 
     def stop(self) -> int | None:
-        """Its exit code after SIGTERM; None if it had to be killed."""
+        """Stop with SIGTERM and return the exit code; None if it had to be killed."""
         return self.child.stop() if self._child else None
 
     @abstractmethod
@@ -172,7 +172,7 @@ def shipped_config(name: str) -> dict[str, str]:
 
 
 class OfficialProcess(Server, ABC):
-    """What the two official servers share: a home folder, free ports and a JVM."""
+    """Base of the two official servers: a home folder, free ports and a JVM."""
 
     kind = "official"
     jvm_options: tuple[str, ...] = SERVER_JVM
@@ -239,14 +239,14 @@ class OfficialBroker(OfficialProcess, Broker):
 
 
 class OurProcess(Server, ABC):
-    """What our two servers share: the command, port 0, and a file that tells the real port."""
+    """Base of our two servers: the command, port 0, and a ready file."""
 
     kind = "ours"
     wrapped_in: tuple[str, ...] = ()
     """A command that becomes ours, as `nsenter … --` does."""
     program: tuple[str, ...] = ("-m", "troupemq")
     checkout: Path = ROOT
-    """Whose code it runs."""
+    """Checkout whose code it runs."""
     python: str = sys.executable
     """The interpreter of the server."""
 
@@ -269,7 +269,7 @@ class OurProcess(Server, ABC):
 
 
 class OurNameServer(OurProcess, NameServer):
-    """`troupemq namesrv`."""
+    """Process of our name server."""
 
     def launch(self) -> None:
         self._run("namesrv", self._write_config(self._config(0)))
@@ -279,7 +279,7 @@ class OurNameServer(OurProcess, NameServer):
 
 
 class OurBroker(OurProcess, Broker):
-    """`troupemq broker`."""
+    """Process of our broker."""
 
     more_options: tuple[str, ...] = ()
 
@@ -309,11 +309,11 @@ class OurMasters(OurBroker):
         self.more_options = ("--masters", str(count))
 
     def pids(self) -> dict[str, int]:
-        """Of the brokers that serve, by name; those that the ready file has."""
+        """Return the process ids of the serving brokers, by name, from the ready file."""
         return {each["name"]: each["pid"] for each in self._masters()}
 
     def addresses(self) -> dict[str, str]:
-        """Where each is, by name."""
+        """Return the address of each broker, by name."""
         return {each["name"]: f"{HOST}:{each['broker']}" for each in self._masters()}
 
     def _masters(self) -> list[Any]:

@@ -51,7 +51,9 @@ CASES = [
     pytest.param("java-5-tls", marks=pytest.mark.whole),
     pytest.param("go-tls", marks=pytest.mark.whole),
 ]
-"""Those with TLS show no certificate; the Java clients among them want one of the servers."""
+"""Clients; those with TLS show no certificate, and the Java clients among them require the
+server's.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +119,7 @@ DENIED = [
     (STRANGER, "No acl config for nobody-knows-me"),
     (None, "No accessKey is configured"),
 ]
-"""Who, and what the broker says, which a client of the name server's does not get to hear."""
+"""Accounts and the broker's text, which a client refused by the name server does not get."""
 ONLY_TLS = (SHOP_OVER_TLS, "accessKey=shop-over-tls is only allowed over TLS")
 
 
@@ -127,8 +129,9 @@ ONLY_TLS = (SHOP_OVER_TLS, "accessKey=shop-over-tls is only allowed over TLS")
     indirect=True,
 )
 def test_other_accounts_are_refused_with_the_originals_texts(client: Agent) -> None:
-    """What the name server refuses the clients report as a route that is not there; of the broker's
-    own words: test_acl_denied.py. The Go client tries for half a minute."""
+    """Clients report the name server's refusal as a missing route; test_acl_denied.py has the
+    broker's texts. The Go client tries for half a minute.
+    """
     said = {}
     denied = DENIED if client.name.endswith("tls") else [*DENIED, ONLY_TLS]
     for number, (account, text) in enumerate(denied):
@@ -162,7 +165,7 @@ def test_a_denied_consumer_gets_nothing_and_the_operator_sees_the_reason(client:
 
 
 def admin(broker: Broker, name: str, *options: str) -> str:
-    """What our command says, as the administrator."""
+    """Return the output of our command, run as the administrator."""
     key, secret = ADMINISTRATOR
     done = run_process(
         [executable, "-m", "troupemq", "admin", name, "-n", broker.name_server.address, *options],

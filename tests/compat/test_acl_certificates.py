@@ -1,6 +1,6 @@
-"""Official clients with accounts and certificates, at servers of ours that let nobody in without.
+"""Official clients with accounts and certificates, at servers of ours that require both.
 
-`enforcing`, and a certificate is required: of clients, and of the broker at the name server.
+Their mode is `enforcing` with a required certificate, also for the broker at the name server.
 """
 
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def made(scratch: Path) -> Certificates:
 
 @pytest.fixture(scope="module")
 def tls(made: Certificates) -> Tls:
-    """How ours calls ours."""
+    """Return the TLS options of our own connections."""
     files = made.files("client", "client-1")
     return Tls(files.trust_path, files.cert_path, files.key_path)
 
@@ -129,7 +129,7 @@ def test_a_certificate_without_permission_is_refused(client: Agent) -> None:
 def test_an_account_without_certificate_is_refused(
     name: str, request: pytest.FixtureRequest, strict: Broker, tmp_path: Path
 ) -> None:
-    """A client that shows none is turned away before anybody asks for its account."""
+    """A client without one is refused before its account is checked."""
     options = java_options(Certificates(tmp_path / "trust"))
     with official_client(request, name, tmp_path / "client", strict, *options) as agent:
         agent.account = SHOP

@@ -42,7 +42,7 @@ STRANGERS = [
     (STRANGER, "No acl config for nobody-knows-me"),
     (None, "No accessKey is configured"),
 ]
-"""Whoever is refused whatever he asks, and what he is told."""
+"""Accounts that are always refused, and the text of the refusal."""
 ONLY_TLS = (SHOP_OVER_TLS, "accessKey=shop-over-tls is only allowed over TLS")
 
 
@@ -90,8 +90,11 @@ def test_a_denied_consumer_gets_nothing_and_logs_the_reason(client: Agent) -> No
 
 @each_client
 def test_a_denied_send_is_refused_in_every_form(client: Agent) -> None:
-    """Who waits for the reply to a request only hears that there is none: the Java clients forget
-    the reason before they have it, more often than not; the Go client waits for its time."""
+    """The requester only learns that no reply came.
+
+    The Java clients usually drop the reason before they have it; the Go client waits for its
+    timeout.
+    """
     client.account = READER
     topic = f"Sent-{client.name}"
     said = {

@@ -74,7 +74,7 @@ def test_mqadmin_changes_and_shows_accounts(shell: Shell, guarded: Broker) -> No
 def unguarded_shapes(
     java_tools: Java, scratch: Path, make_name_server: MakeNameServer, make_broker: MakeBroker
 ) -> Shapes:
-    """What the same commands print with official servers that have no access control."""
+    """Return the output shapes with official servers without access control."""
     folder = scratch / "mqadmin-unguarded"
     folder.mkdir()
     with (
@@ -96,7 +96,7 @@ def test_every_other_command_works_for_an_administrator(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of how it ended, and of what it printed; and none shows a secret."""
+    """Compared are exit and output; no output shows a secret."""
     for name, value in zip(("ACCESS_KEY", "SECRET_KEY"), ADMINISTRATOR, strict=True):
         monkeypatch.setenv(f"TROUPEMQ_{name}", value)
     made, folder = Certificates(tmp_path / "certificates"), tmp_path / "tools"

@@ -66,7 +66,7 @@ def test_an_allowlisted_official_broker_registers_and_serves_clients(
 def test_an_official_slave_follows_our_master_by_its_address(
     by: str, scratch: Path, make_name_server: MakeNameServer, make_broker: MakeBroker
 ) -> None:
-    """Its tables it always asks for as a white address; its log comes by either."""
+    """The slave requests tables from an allowlisted address; its log works with or without that."""
     folder = scratch / f"guarded-slave-{by}"
     name_server = guarded_name_server(folder / "name-server", make_name_server)
     write_accounts(folder / "master", accounts((), WHITE))

@@ -65,7 +65,7 @@ def sent(served: Broker, run: Run) -> Iterator[list[SendResult]]:
 
 
 def progress(run: Run) -> list[Any]:
-    """Where the group is in the topic's queues."""
+    """Return the group's offsets in the topic's queues."""
     return [row for row in run("consumerProgress", "-g", GROUP) if row["topic"] == TOPIC]
 
 
@@ -74,7 +74,7 @@ def only(rows: list[Any]) -> Any:
     return rows[0]
 
 
-def test_topics(run: Run, served: Broker, sent: list[SendResult]) -> None:
+def test_topic_commands_work(run: Run, served: Broker, sent: list[SendResult]) -> None:
     assert {"topic": TOPIC} in run("topicList")
     row = {"cluster": CLUSTER, "topic": TOPIC, "group": GROUP}
     assert row in run("topicList", "-c")
@@ -100,7 +100,7 @@ def test_topics(run: Run, served: Broker, sent: list[SendResult]) -> None:
     assert {"topic": other} not in run("topicList")
 
 
-def test_brokers(run: Run, served: Broker, sent: list[SendResult]) -> None:
+def test_broker_commands_work(run: Run, served: Broker, sent: list[SendResult]) -> None:
     assert only(run("clusterList"))["address"] == served.address
     assert only(run("clusterList", "-m"))["in_today"] >= MESSAGE_COUNT
     assert only(run("brokerStatus", "-b", served.address))["brokerVersionDesc"] == "V4_9_7"
@@ -111,7 +111,7 @@ def test_brokers(run: Run, served: Broker, sent: list[SendResult]) -> None:
     assert only(run("clusterRT", "-a", "3", "-r", "1"))["sent"] == 3
 
 
-def test_name_servers(run: Run, served: Broker) -> None:
+def test_name_server_commands_work(run: Run, served: Broker) -> None:
     assert "listenPort" in only(run("getNamesrvConfig"))
     run("updateNamesrvConfig", "-k", "orderMessageEnable", "-v", "true")
     assert only(run("getNamesrvConfig"))["orderMessageEnable"] == "true"
@@ -121,7 +121,7 @@ def test_name_servers(run: Run, served: Broker) -> None:
     assert only(run("addWritePerm", "-b", BROKER_NAME))["topics"] > 0
 
 
-def test_groups(run: Run, served: Broker, sent: list[SendResult]) -> None:
+def test_group_commands_work(run: Run, served: Broker, sent: list[SendResult]) -> None:
     other = f"{GROUP}-other"
     run("updateSubGroup", "-b", served.address, "-g", other, "-r", "5", "-q", "2")
     assert only(run("getConsumerConfig", "-g", other))["retry_max_times"] == 5
@@ -153,7 +153,7 @@ def test_members_report_their_state(run: Run, served: Broker, sent: list[SendRes
     assert {row["members"] for row in told} == {"told"}
 
 
-def test_messages(run: Run, served: Broker, sent: list[SendResult]) -> None:
+def test_message_commands_work(run: Run, served: Broker, sent: list[SendResult]) -> None:
     first = sent[0]
     found = only(run("queryMsgById", "-i", first.offset_message_id))
     assert (found["body"], found["keys"], found["tags"]) == ("0", [KEY], "A")
@@ -210,7 +210,7 @@ def test_figures_of_our_brokers_only_are_shown(
         assert done.exit_code == 1 and "REQUEST_CODE_NOT_SUPPORTED" in done.stderr
 
 
-def test_export_and_import(
+def test_an_export_can_be_imported(
     run: Run, served: Broker, sent: list[SendResult], tmp_path: Path
 ) -> None:
     for name in ("exportMetadata", "exportConfigs", "exportMetrics"):
@@ -231,6 +231,6 @@ def test_errors_are_one_sentence(served: Broker) -> None:
     assert done.stderr == "troupemq: no name server knows the topic IT-nowhere\n"
 
 
-def test_every_command_of_the_original_is_there() -> None:
+def test_every_command_of_the_original_exists() -> None:
     text = (Path(__file__).parent / "mqadmin-commands.txt").read_text()
     assert set(text.split()) <= set(COMMANDS)

@@ -96,7 +96,9 @@ def test_a_name_servers_settings_are_shown_and_changed(run: Shell, broker: Broke
         assert "CODE: 16  DESC: Can not update config in black list." in printed
 
 
-def test_key_value_settings_and_the_order_of_topics(run: Shell, broker: Broker) -> None:
+def test_key_value_settings_and_the_order_of_topics_can_be_changed(
+    run: Shell, broker: Broker
+) -> None:
     assert run("updateKvConfig", "-s", "NS", "-k", "k", "-v", "v") == (
         "create or update kv config to namespace success."
     )

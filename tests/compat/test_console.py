@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from protocol.properties import RETRY_TOPIC
 from tests.compat.admin_shell import Shell, admin_shell
 from tests.compat.conftest import MakeBroker, MakeNameServer
 from tests.compat.console_visit import Visit, as_text, failures_in, visiting
@@ -19,7 +20,8 @@ from tests.compat.servers import BROKER_NAME, CLUSTER, Broker
 from tests.compat.test_administration import FIGURE, SETTING
 from tests.compat.test_mqadmin import lines_of
 from tests.compat.toolchain import Java
-from troupemq import SendResult
+from troupemq import Message, Producer, SendResult
+from troupemq.client.admin import Admin
 from troupemq.console.app import ALL_OF_THEM
 from troupemq.console.asking import PLACES
 
@@ -102,6 +104,7 @@ def test_every_page_answers_and_marks_what_official_brokers_lack(
         "/tail": {"topic": TOPIC},
         "/trace": {"id": official_life.results[0].message_id},
         "/message": place_of(official_life.results[0]),
+        "/message/life": place_of(official_life.results[0]),
         "/dead-letters/group": {"name": GROUP},
         "/job": {"broker": official_pair[0].address, "run": "none"},
     }
@@ -215,6 +218,59 @@ def test_a_message_is_found_by_id_key_and_time_as_by_mqadmin(
     between = {each["message"] for each in all_of_it if each["stored_ms"] >= begin}
     assert {each["message"] for each in shown} == between
     assert between <= set(MSG_ID.findall(told)), "mqadmin begins a queue with the one before"
+
+
+def test_a_search_reads_what_official_brokers_have_in_steps(visit: Visit) -> None:
+    every = visit.json("/messages", topic=TOPIC, count=500)["messages"]
+    times = [each["stored_ms"] for each in every]
+    assert len(every) == COUNT and times == sorted(times, reverse=True)
+    middle = times[COUNT // 2]
+    for query, wanted in (
+        ({"text": "xxx"}, times),
+        ({"text": "nowhere"}, []),
+        (
+            {"tag": every[0]["tags"]},
+            [r["stored_ms"] for r in every if r["tags"] == every[0]["tags"]],
+        ),
+        ({"end": middle}, [each for each in times if each <= middle]),
+        ({"having": f"UNIQ_KEY={every[3]['message']}"}, [times[3]]),
+        ({"begin": middle, "end": middle}, [each for each in times if each == middle]),
+    ):
+        found = visit.json("/messages", topic=TOPIC, count=500, **query)
+        shown = [each["stored_ms"] for each in found["messages"]]
+        assert sorted(shown) == sorted(wanted) and found["progress"]["state"] == "over", query
+    tail = visit.json("/tail", topic=TOPIC)
+    assert len(tail["messages"]) == min(20, COUNT) and tail["progress"]["new"] == 0
+    given = {"topic": TOPIC, "body": "fresh", "tag": "", "key": "fresh-key"}
+    visit.change("send", is_meant=True, **given)
+    tail = visit.json("/tail", topic=TOPIC, go="next")
+    assert tail["messages"][0]["keys"] == "fresh-key" and tail["progress"]["new"] == 1
+    rows = visit.json("/topic", name=TOPIC)["at_brokers"]
+    assert [row["permission"] for row in rows] == ["read and write"]
+
+
+def test_dead_letters_are_redriven_and_discarded_at_official_brokers(
+    visit: Visit, official_pair: tuple[Broker, Broker]
+) -> None:
+    namesrv, group = official_pair[0].name_server.address, f"{GROUP}-dead"
+    topic = f"%DLQ%{group}"
+    with Admin(namesrv) as admin, Producer("letters", namesrv) as producer:
+        admin.create_topic(topic, 1)
+        wait_until(lambda: len(admin.queues(topic)) == 1, "the topic", 40.0)
+        own = {RETRY_TOPIC: TOPIC}
+        letters = [Message(topic, b"dead", system_properties=own) for _ in range(4)]
+        ids = [producer.send(each).offset_message_id for each in letters]
+        wait_until(lambda: admin.message_count(topic) == 4, "all of them")
+        given = {"group": group, "ids": ",".join(ids[:2])}
+        done = visit.change("redrive-some", is_meant=True, **given)
+        assert f"2 dead letters of {group} were sent" in done["sentences"][0]
+        plan = visit.change("discard", is_meant=False, **{**given, "ids": ids[2]})
+        assert [row["discarded"] for row in plan["queues"]] == [3]
+        visit.change("discard", is_meant=True, **{**given, "ids": ids[2]})
+        found = visit.json("/dead-letters/group", name=group)
+        assert [row["state"] for row in found["letters"]].count("waiting") == 1
+        (queue,) = admin.queues(topic)
+        assert admin.stored_offset(f"REDRIVE_{group}", queue) == 3
 
 
 def test_a_created_topic_is_visible_to_mqadmin(visit: Visit, official_run: Shell) -> None:

@@ -22,7 +22,7 @@ from tests.compat.patience import wait_until
 from tests.compat.side_by_side import KINDS, Agents, each_kind, known_group, new_topic
 
 LATE_MS = 1000
-"""What a busy machine may add; the broker itself is told apart in the simulated tests."""
+"""Delay that a busy machine may add; simulated tests measure the broker itself."""
 
 HANDOVER_S = 70.0
 """A client looks every 20 s whether it can have the lock of a queue that is now its own."""
@@ -80,12 +80,16 @@ def _first_times(events: list[Event]) -> list[Event]:
 
 
 def as_stored(events: Iterable[Event]) -> list[Event]:
-    """Those of one queue in its order: listeners on several threads have seen them in any."""
+    """Return the messages of one queue in its order; several listener threads see them in any
+    order.
+    """
     return sorted(events, key=lambda event: int(event["queueOffset"]))
 
 
 def order_problems(events: list[Event]) -> list[str]:
-    """Of all members together, in the order of time: only who takes over a queue may repeat."""
+    """Return the order errors of all members over time; only a member that takes over a queue may
+    repeat.
+    """
     last: dict[int, tuple[int, str]] = {}
     found = []
     for event in events:

@@ -16,7 +16,7 @@ from tests.compat.toolchain import Java
 
 LEVELS_S = (1, 2, 2, 3, 4)
 LATE_MS = 1000
-"""What a busy machine may add; the broker itself is told apart in the simulated tests."""
+"""Delay that a busy machine may add; simulated tests measure the broker itself."""
 
 RETRY_DEADLINE_S = 90.0
 """A client learns of its new retry topic with its next routes, every 30 s, and rebalance, 20 s."""

@@ -60,7 +60,7 @@ def found(stores: Path) -> dict[str, Any]:
 
 
 def messages(count: int) -> int:
-    """Of the first `count` those that are archived: all but every fourth."""
+    """Return the archived ones of the first `count` messages: all but every fourth."""
     return count * 3 // 4
 
 

@@ -1,4 +1,4 @@
-"""What `make dist` builds, installed in empty environments: alone, and with each extra alone."""
+"""Packages of `make dist`, installed in empty environments: alone, and with each extra alone."""
 
 import os
 import subprocess

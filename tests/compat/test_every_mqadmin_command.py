@@ -25,7 +25,7 @@ NOT_COMPARED = {"clusterRT"} | {
     *("updateGlobalWhiteAddr", "getAclConfig"),
 }
 FREE_FORM = {"brokerStatus", "getBrokerConfig", "getNamesrvConfig", "statsAll", "topicList"}
-"""What these list depends on the settings and topics that a server has."""
+"""Commands whose list depends on the server's settings and topics."""
 
 
 def commands(broker: Broker, found: Inhabited, folder: Path) -> list[list[str]]:
@@ -132,7 +132,7 @@ def exports_and_removals(broker: Broker, folder: Path) -> list[list[str]]:
 
 
 def shape(name: str, printed: str, folder: Path) -> list[str]:
-    """How it ended, and its lines without what differs from run to run."""
+    """Return exit and output lines without parts that differ between runs."""
     if "Exception" in printed:
         code = re.search(r"CODE: \d+", printed)
         return [f"fails {code.group() if code else ''}"]

@@ -53,12 +53,12 @@ def client(java_tools: Java, scratch: Path, broker: Broker) -> Iterator[Agent]:
 
 
 def rows(done: subprocess.CompletedProcess[str]) -> list[list[str]]:
-    """Its lines, cut at blanks."""
+    """Return the output lines, split at blanks."""
     return [line.split() for line in printed(done).splitlines() if line.strip()]
 
 
 def progress(run: Mqadmin) -> tuple[dict[int, tuple[int, int]], list[list[str]]]:
-    """By queue of the topic (broker offset, consumer offset); all lines."""
+    """Return broker and consumer offset by queue of the topic, and all lines."""
     lines = rows(run("consumerProgress", "-g", GROUP))
     assert " ".join(lines[0]) == (
         "#Topic #Broker Name #QID #Broker Offset #Consumer Offset #Diff #LastTime"
@@ -144,7 +144,7 @@ def test_one_message_is_consumed_directly(run: Mqadmin, client: Agent) -> None:
 
 
 def offsets_of(lines: list[list[str]], columns: str) -> dict[int, int]:
-    """What a reset prints: brokerName, queueId, offset."""
+    """Return the rows of a reset: brokerName, queueId, offset."""
     start = next(number for number, row in enumerate(lines) if " ".join(row) == columns)
     return {int(row[1]): int(row[2]) for row in lines[start + 1 :]}
 

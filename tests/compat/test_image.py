@@ -239,7 +239,7 @@ def page(url: str, form: dict[str, str] | None = None) -> tuple[str, str]:
 @pytest.mark.slow(seconds=20)
 @pytest.mark.usefixtures("files")
 def test_the_image_has_a_console_metrics_and_several_masters(image: Image, tmp_path: Path) -> None:
-    """Its processes start others of the same program, which find it as they do."""
+    """Processes of the image start others of the same program, which must be found."""
     (console,) = free_ports(1)
     metrics = ("metricsExporterType=PROM", "metricsPromExporterPort=0")
     named = (f"consolePort={console}", "brokerName=broker-a")

@@ -13,7 +13,7 @@ from tests.compat.toolchain import Java
 
 
 class BrokerAtIpv6(OurBroker):
-    """What a name server calls it differs from where the tests ask it."""
+    """Broker whose address at the name server differs from the one the tests use."""
 
     def _serves(self) -> bool:
         return self._read_address()

@@ -46,7 +46,7 @@ CONSUME_DEADLINE_S = 200.0
 
 
 class Story:
-    """What was sent, what came, and what the producer of transactions knows."""
+    """Sent and received messages, and the states that the transaction producer knows."""
 
     def __init__(self) -> None:
         self.sent: set[str] = set()
@@ -65,7 +65,7 @@ class Story:
         self.sent.update(bodies)
 
     def leave_under_way(self, producer: Producer, orders: TransactionProducer, label: str) -> None:
-        """What is open when the broker stops: delays, and transactions without an end."""
+        """Leave open work when the broker stops: delayed messages and open transactions."""
         for number in range(OPEN):
             body = f"{label}-open-{number}"
             orders.send_in_transaction(
@@ -78,7 +78,7 @@ class Story:
             self.sent.add(body)
 
     def check(self, _: MessageView) -> TransactionState:
-        """What the producer of transactions answers when it is asked."""
+        """Check the check-back answers of the transaction producer."""
         return TransactionState.COMMIT if self.commits else TransactionState.UNKNOWN
 
     def missing(self, label: str = "") -> set[str]:

@@ -60,7 +60,7 @@ def run(java_tools: Java, scratch: Path, broker: Broker) -> Iterator[Mqadmin]:
 
 
 def printed(done: subprocess.CompletedProcess[str]) -> str:
-    """What it printed, after a look at how it ended: a failure of mqadmin is a trace on stderr."""
+    """Return the output after a check of the exit: a failure of mqadmin is a trace on stderr."""
     assert done.returncode == 0, done.stderr
     assert "Exception" not in done.stderr, done.stderr
     return done.stdout.strip()

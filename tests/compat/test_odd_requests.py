@@ -1,7 +1,7 @@
-"""The same requests, well-formed and odd, to the official servers and to ours: equal answers.
+"""Equal requests, well-formed and unusual, to the official servers and to ours: equal answers.
 
-Equal are code and remark. What may differ, and why, is in `may_differ`; docs/protocol.md says it
-for those who operate a broker.
+Code and remark are compared. `may_differ` lists accepted differences and reasons, which
+docs/protocol.md explains to operators.
 """
 
 import json
@@ -46,7 +46,7 @@ BACK = {"offset": "0", "group": GROUP, "delayLevel": "0", "originTopic": TOPIC}
 RESET = {"topic": TOPIC, "group": GROUP, "timestamp": "0", "isForce": "true"}
 CLONE = {"srcGroup": GROUP, "destGroup": "odd-2", "topic": TOPIC, "offline": "true"}
 TAKES_ANY_NAME = {15, 36, 200, 314, 321}
-"""Of the original: it makes directories and entries of tables of them. Ours answers with 1."""
+"""Codes with which the original creates directories and table entries. Ours answers with 1."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def variants(
     flags: Sequence[str] = (),
     body: bytes = b"",
 ) -> Iterator[Case]:
-    """As it should be, without each of its fields, and with each one odd."""
+    """Return the valid request, one without each field, and one with each field unusual."""
     yield Case(code, fields, body)
     for key in fields:
         rest = {name: value for name, value in fields.items() if name != key}
@@ -156,7 +156,7 @@ def to_brokers() -> Iterator[Case]:
 
 
 def may_differ(case: Case, official: Answer, ours: Answer) -> bool:
-    """What is known, and wanted, or no harm."""
+    """Return whether a difference is known and intended, or harmless."""
     if "Exception" in (official.remark or "") or "Error" in (official.remark or ""):
         return True  # a mistake of its own: what counts is that ours answers at all
     if case.missing:  # it takes null for a name; nothing that is missing is guessed here
@@ -170,7 +170,7 @@ def may_differ(case: Case, official: Answer, ours: Answer) -> bool:
 
 
 def until_forgotten(address: str) -> None:
-    """Who registered has hung up, of which a name server hears a moment later."""
+    """Wait until a name server has noticed that a registered client disconnected."""
     for _ in range(5000):
         if exchange(address, 105, {"topic": "T"}).code:
             return

@@ -49,7 +49,7 @@ def various(prefix: str, count: int) -> list[Outgoing]:
 
 
 def wanted_of(sent: Sent) -> Sent:
-    """The same send with nothing but what matches, and what the client said of that."""
+    """Return the send with only the matching messages, and the client's results for those."""
     kept = [n for n, message in enumerate(sent.messages) if is_wanted(message)]
     messages = [sent.messages[n] for n in kept]
     results = [sent.results[n] for n in kept]
@@ -57,7 +57,7 @@ def wanted_of(sent: Sent) -> Sent:
 
 
 def receive(client: Agent, member: str, wanted: list[Sent]) -> list[Event]:
-    """What came, once everything wanted did."""
+    """Return the received messages once every expected one has arrived."""
     serials = {message.serial for sent in wanted for message in sent.messages}
     wait_until(
         lambda: serials <= {serial_of(event) for event in client.received(member)},

@@ -18,7 +18,7 @@ TIMEOUT_S = 60
 
 
 def questions() -> list[dict[str, Any]]:
-    """The same ones each time: groups of many sizes, queues at brokers with strange names."""
+    """Return fixed cases: groups of many sizes, and queues at brokers with unusual names."""
     random = Random(SEED)
     asked = []
     for number in range(COUNT):

@@ -50,7 +50,7 @@ class Stage:
         return name
 
     def status(self, consumer: PushConsumer) -> dict[MessageQueueKey, int]:
-        """How far it says that it is, asked of the broker; no command of mqadmin does that."""
+        """Query the broker for the consumer's reported progress, which mqadmin cannot do."""
         (topic,) = {queue.topic for queue in consumer.queues() if "%" not in queue.topic}
         header = GetConsumerStatusHeader(topic, consumer.group)
         command = RemotingCommand(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header.encode())

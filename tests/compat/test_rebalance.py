@@ -1,4 +1,4 @@
-"""Two members of a group share a topic's queues; whoever stays takes over from whoever goes."""
+"""Two members of a group share a topic's queues; a remaining member takes over after the other."""
 
 from collections.abc import Callable
 

@@ -56,7 +56,7 @@ class Manager:
         return subprocess.Popen(self._command, env={**os.environ, **self._own})
 
     def hears(self, text: str) -> list[str]:
-        """What is told up to this."""
+        """Return the notifications up to this one."""
         self._socket.settimeout(WAIT_S)
         found: list[str] = []
         while not found or found[-1] != text:

@@ -70,7 +70,7 @@ def processes() -> Iterator[str]:
 
 
 def all_is_gone(directory: Path) -> bool:
-    """What a demonstration has started and written."""
+    """Check that the demonstration's processes and files are gone."""
     if any(str(directory) in told for told in processes()):
         return False
     return not list(directory.glob("troupemq*"))
@@ -166,7 +166,7 @@ def test_kubernetes_gets_code_image_and_address(tmp_path: Path) -> None:
 
 
 def submitted(given: Mapping[str, str], work: Path) -> dict[str, str]:
-    """What spark-submit makes of our settings; it lists them before it does anything."""
+    """Return the settings that spark-submit derives from ours; it lists them before it starts."""
     settings = with_our_code(session_settings(given, str(work)), str(work))
     variables = {
         **os.environ,

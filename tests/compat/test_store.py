@@ -42,7 +42,7 @@ PAIRS = (
 
 @dataclass(frozen=True)
 class Ground:
-    """What each case starts on: servers and clients with a folder of their own."""
+    """Servers and clients of a case, with one folder each."""
 
     java: Java
     folder: Path

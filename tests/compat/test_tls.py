@@ -1,7 +1,7 @@
 """Official clients and tools with TLS at our servers, and ours at official ones.
 
-Ours want TLS and a certificate of everybody, the official ones are as they come: in test mode.
-Of the Go client what came after v2.1.2, the newest release, knows TLS; it shows no certificate.
+Ours require TLS and a certificate; the official ones run as installed, in test mode. Only the
+unreleased Go client after v2.1.2 supports TLS; it shows no certificate.
 """
 
 from collections.abc import Iterator, Mapping
@@ -49,7 +49,7 @@ def made(scratch: Path) -> Certificates:
 
 @pytest.fixture(scope="module")
 def tls(made: Certificates) -> Tls:
-    """How ours calls ours."""
+    """Return the TLS options of our own connections."""
     files = made.files("client", "client-1")
     return Tls(files.trust_path, files.cert_path, files.key_path)
 
@@ -76,7 +76,7 @@ def encrypted_servers(
     tls: Tls,
     more: Mapping[str, str] = {},
 ) -> Iterator[Broker]:
-    """Our broker and our name server, which want TLS of everybody."""
+    """Broker and name server of ours that require TLS."""
     settings = {**made.settings(), "tls.server.mode": "enforcing", **more}
     settings["tls.client.trustCertPath"] = made.trust
     name_server = OurNameServer(folder / "name-server")
@@ -208,7 +208,7 @@ def mqadmin_with(
     )
 
 
-def test_mqadmin_and_our_commands_with_tls(
+def test_mqadmin_and_our_commands_work_with_tls(
     java_tools: Java,
     encrypted: Broker,
     shows: tuple[str, ...],
@@ -232,7 +232,7 @@ def test_mqadmin_and_our_commands_with_tls(
 def test_an_official_broker_registers_at_our_name_server_with_its_certificate(
     encrypted: Broker, make_broker: MakeBroker, made: Certificates, tls: Tls, tmp_path: Path
 ) -> None:
-    """It has to have one of a server's too; one that comes without TLS stays unknown."""
+    """The broker needs a server certificate as well; without TLS it stays unknown."""
     path, server = tmp_path / "tls.properties", made.files()
     path.write_text(
         properties(made, tls)
@@ -256,7 +256,7 @@ def test_an_official_broker_registers_at_our_name_server_with_its_certificate(
 
 
 @pytest.mark.whole
-def test_our_client_with_tls_at_official_servers_in_test_mode(
+def test_our_client_connects_with_tls_to_official_servers_in_test_mode(
     scratch: Path, make_name_server: MakeNameServer, make_broker: MakeBroker, tmp_path: Path
 ) -> None:
     believing = Tls(checks_server=False)

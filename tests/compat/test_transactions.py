@@ -58,7 +58,7 @@ def start(java_tools: Java, java_5_tools: Java, go_program: Path) -> StartClient
 
 
 def transaction(serial: str, local: str, **checks: str) -> Outgoing:
-    """What its producer knows at the send, and by property, what it knows at each check."""
+    """Return a transaction: the state at the send and, by property, at each check-back."""
     properties = {"local": local, **(checks or {"checked": "unknown"})}
     return Outgoing(serial, b"body of " + serial.encode(), "TagT", f"key-{serial}", properties)
 
@@ -100,7 +100,7 @@ def everything(
     make_name_server: MakeNameServer,
     make_broker: MakeBroker,
 ) -> tuple[list[Event], list[Event], list[Event]]:
-    """What consumers got, what was given up, and what the producer was asked."""
+    """Return consumed and discarded messages, and the check-backs of the producer."""
     with ExitStack() as stack:
         names = stack.enter_context(make_name_server(kind, scratch / "names"))
         broker = make_broker(kind, scratch / "broker", names)
@@ -129,7 +129,7 @@ def everything(
 
 
 def shape(event: Event) -> dict[str, Any]:
-    """What of a message depends on nothing but what was sent."""
+    """Return the parts of a message that depend only on the send."""
     properties = dict(event["properties"])
     for name in ("UNIQ_KEY", "MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME"):
         properties.pop(name, None)
@@ -144,7 +144,7 @@ def shape(event: Event) -> dict[str, Any]:
 
 
 def shapes(events: list[Event]) -> dict[str, dict[str, Any]]:
-    """By serial; each comes once."""
+    """Return the shapes by serial; each occurs once."""
     kept = [event for event in events if not event["properties"][SERIAL].startswith("warm")]
     by_serial = {event["properties"][SERIAL]: shape(event) for event in kept}
     assert len(by_serial) == len(kept)

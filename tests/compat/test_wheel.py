@@ -182,7 +182,7 @@ def test_a_wheel_has_the_settings_reference(stranger: Stranger) -> None:
 
 @pytest.mark.slow
 def test_hooks_are_imported_from_a_wheel_as_the_documents_say(stranger: Stranger) -> None:
-    """It runs as it stands, but for sizes and address, beside packages of our names."""
+    """The program runs unchanged except sizes and address, beside packages of equal names."""
     text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert "hooks=[taken]" in example

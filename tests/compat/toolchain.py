@@ -1,11 +1,11 @@
-"""Finds Java, Maven and Go, and builds the official programs once for each state of their sources.
+"""Finds Java, Maven, Go and Rust, and builds the clients' programs once for each state of sources.
 
 Java: `mvn process-classes` leaves classes and the list of jars in java/target; the jars themselves
 stay in the user's repository. The folders java5/ and broker5/ add nothing but lists of jars: those
-of the client 5.3.3, and those of the broker and the name server 5.5.
-Go: `go build` leaves go/target/agent, and go/target/tls/agent with a later client. These folders
-are ignored by git; a stamp in each holds the digest of the sources. One process builds at a time;
-the others wait, and find it done.
+of the client and the tools 5.5.0, and those of the broker and the name server 5.5.
+Go: `go build` leaves go/target/agent, and go/target/tls/agent with a later client. Rust: `cargo
+build` leaves rust/target/debug/agent. These folders are ignored by git; a stamp in each holds the
+digest of the sources. One process builds at a time; the others wait, and find it done.
 """
 
 import os
@@ -23,6 +23,8 @@ JAVA_PROJECT = HERE / "java"
 JAVA_5_PROJECT = HERE / "java5"
 BROKER_5_PROJECT = HERE / "broker5"
 GO_PROJECT = HERE / "go"
+RUST_PROJECT = HERE / "rust"
+RUST_TIMEOUT_S = 1800
 BUILD_TIMEOUT_S = 600  # a first build downloads 20 MB of jars or modules, of 5.5 150 MB
 
 
@@ -39,7 +41,7 @@ class Java:
 
 
 def missing() -> list[str]:
-    """What this machine lacks, in the words of `MissingTool`."""
+    """Return the missing tool, in the words of `MissingTool`."""
     wanted = [(_java_program, "javac"), (_program, "mvn"), (_program, "go")]
     found = []
     for find, name in wanted:
@@ -59,7 +61,7 @@ def java() -> Java:
 
 
 def java_5() -> Java:
-    """The same programs of ours with the client 5.3.3 in the place of 4.9.7."""
+    """Build the programs with client and tools 5.5.0 instead of 4.9.7."""
     java()
     jars = _class_path(JAVA_5_PROJECT, "package")
     return Java(_java_program("java"), f"{JAVA_PROJECT / 'target' / 'classes'}:{jars}")
@@ -96,8 +98,23 @@ def go_agent() -> Path:
     return _go_program(GO_PROJECT / "target")
 
 
+def rust_agent() -> Path:
+    """Return the program of the independent client rocketmq-client-rust, built.
+
+    A first build compiles 300 crates: some 8 minutes on two cores.
+    """
+    cargo, target = _program("cargo"), RUST_PROJECT / "target"
+    sources = [*RUST_PROJECT.glob("Cargo.*"), *(RUST_PROJECT / "src").glob("*.rs")]
+    digest = _digest(sources)
+    with _alone_in(RUST_PROJECT):
+        if not _is_built(target, digest):
+            _run([cargo, "build", "--locked", "--quiet"], RUST_PROJECT, RUST_TIMEOUT_S)
+            (target / "stamp").write_text(digest)
+    return target / "debug" / "agent"
+
+
 def go_tls_agent() -> Path:
-    """The same with the client of go.tls.mod, which comes with TLS."""
+    """Build the agent with the client of go.tls.mod, which supports TLS."""
     return _go_program(GO_PROJECT / "target" / "tls", "-modfile=go.tls.mod", "-tags=tls")
 
 
@@ -153,9 +170,9 @@ def _all_exist(class_path: str) -> bool:
     return all(Path(jar).exists() for jar in class_path.strip().split(":"))
 
 
-def _run(command: list[str], folder: Path) -> None:
+def _run(command: list[str], folder: Path, timeout_s: float = BUILD_TIMEOUT_S) -> None:
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+        command, cwd=folder, capture_output=True, text=True, timeout=timeout_s, check=False
     )
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")

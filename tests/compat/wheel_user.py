@@ -1,6 +1,6 @@
-"""What a stranger's program does with the installed package; run by test_wheel.py.
+"""Program of a user of the installed package; run by test_wheel.py.
 
-Sends one message and waits until it has come back.  Argument: the name server's address.
+It sends one message and waits until that arrives. Argument: the name server's address.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What the pages of the manual that are followed start with."""
+"""Servers and folders for the pages of the manual that the tests follow."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from troupemq.servers import Servers
 
 @pytest.fixture
 def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
-    """What `troupemq run` starts, on free ports, once the broker is registered."""
+    """Start the servers of `troupemq run` on free ports, and wait for the broker's registration."""
     monkeypatch.chdir(tmp_path)
     servers = Servers(lambda reason: None)
     config, _ = parse_namesrv_config("", {"listenPort": "0", "bindAddress": HOST})

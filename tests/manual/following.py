@@ -16,19 +16,19 @@ DOCS = ROOT / "docs"
 
 
 def blocks(page: str) -> list[str]:
-    """What a page says one should type, block by block."""
+    """Return the code blocks of a page."""
     text = (DOCS / page).read_text(encoding="utf-8")
     return re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
 
 
 def commands(block: str) -> list[list[str]]:
-    """Its lines as words; one that is broken by a backslash is one, comments are none."""
+    """Return the commands of a block as words: continued lines joined, comments omitted."""
     lines = block.replace("\\\n", " ").splitlines()
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
 def run(*words: str, exit_code: int = 0) -> str:
-    """What a command prints."""
+    """Run a command and return its output."""
     program, *arguments = words
     assert program == "troupemq", words
     result = CliRunner().invoke(cli, arguments, catch_exceptions=False)
@@ -37,7 +37,7 @@ def run(*words: str, exit_code: int = 0) -> str:
 
 
 def told(line: str) -> str:
-    """The same, of a line."""
+    """Run a command line and return its output."""
     return run(*shlex.split(line))
 
 

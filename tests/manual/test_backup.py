@@ -33,7 +33,7 @@ class Sender(Thread):
 
 
 def bodies_in(store: Path) -> set[str]:
-    """Of the messages in a log, as `store dump` prints it."""
+    """Return the bodies of the messages in a log, read by `store dump`."""
     printed = run("troupemq", "store", "dump", str(store / "commitlog" / ("0" * 20)), "--json")
     found = map(json.loads, printed.splitlines())
     return {str(each["body"]) for each in found if each["kind"] == "record"}

@@ -33,7 +33,7 @@ def started(stack: ExitStack) -> Servers:
 
 
 def broker_of(stack: ExitStack, words: list[str], namesrv: str) -> Servers:
-    """What a command line of the page starts, but for its port."""
+    """Start the broker of a command line of the page, on another port."""
     program, command, c, path, *options = words
     assert (program, command, c, options[::2]) == ("troupemq", "broker", "-c", ["-s", "-s"])
     settings = dict(each.split("=") for each in options[1::2])

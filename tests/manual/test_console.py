@@ -33,7 +33,7 @@ def console(servers: Servers, tmp_path: Path) -> Iterator[Console]:
 
 
 def asked(client: TestClient, words: list[str], token: str, *, do: bool = False) -> Response:
-    """What curl would send: with -d a POST, which it calls a form."""
+    """Send the request of a curl line: with -d a POST with a form."""
     assert words.pop(0) == "curl"
     headers, body = {}, None
     while len(words) > 1 or words[0].startswith("-"):

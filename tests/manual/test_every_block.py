@@ -17,7 +17,7 @@ FENCED = re.compile(r"^ *```([^\n]*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 @dataclass(frozen=True)
 class Picture:
-    """Nothing that somebody types: a drawing, a layout, an index of the site."""
+    """Block that is not typed: a drawing, a layout, an index of the site."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class By:
 
     test: str
     for_want_of: str = ""
-    """What is missing to run it as it stands: the test compares what it names."""
+    """Means that running the block unchanged would need; the test compares its names."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
         ("curl", By(CONSOLE + "a_program_reads_and_changes_with_a_token")),
         ('{"webhook"', By(CONSOLE + "the_alerts_of_the_page_are_parsed")),
     ],
-    "docs/consuming.md": [("from troupemq import", By(EXAMPLES + "consuming"))],
+    "docs/consuming.md": [("from troupemq import", By(EXAMPLES + "consuming"))] * 2,
     "docs/decisions/index.md": [(":", DRAWN)],
     "docs/lab/index.md": [(":maxdepth: 1", DRAWN)],
     "docs/index.md": [(":", DRAWN)] * 4,
@@ -134,6 +134,10 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
             ),
         ),
         ("troupemq admin", By(OPERATIONS + "administrators_commands_do_what_the_page_describes")),
+        (
+            "troupemq admin consumerProgress",
+            By(OPERATIONS + "commands_for_what_is_stuck_do_what_the_page_describes"),
+        ),
         ("troupemq store check", By(OPERATIONS + "store_commands_do_what_the_page_describes")),
         ("troupemq store dump", By(OPERATIONS + "store_commands_do_what_the_page_describes")),
         (
@@ -155,7 +159,7 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
     ],
     "docs/protocol.md": [("offset  size", DRAWN)],
     "docs/security.md": [("", WALK)] * 10 + [("", TLS)] * 4,
-    "docs/sending.md": [("from troupemq import", By(EXAMPLES + "sending"))] * 4,
+    "docs/sending.md": [("from ", By(EXAMPLES + "sending"))] * 4,
     "docs/storage.md": [("", DRAWN)] * 3,
     "docs/testing.md": [("# orders.py", TESTING), ("# test_orders.py", TESTING)],
     "docs/traces.md": [
@@ -223,7 +227,7 @@ def test_the_test_named_for_a_page_exists_and_reads_it(page: str) -> None:
 
 
 def read(module: str) -> str:
-    """Its text; none of a package."""
+    """Return the text of a test file, or "" for a package."""
     path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
     return path.read_text("utf-8") if path.is_file() else ""
 

@@ -27,7 +27,7 @@ def named(text: str) -> Iterator[str]:
 
 
 def fault(line: str) -> str | None:
-    """What no command line has; None if nothing."""
+    """Return the first word that the command does not know, or None."""
     command: click.Command = cli
     words = shlex.split(line.replace("'", "").replace('"', ""))
     while words and isinstance(command, click.Group):

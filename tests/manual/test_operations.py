@@ -24,7 +24,7 @@ def inhabited(servers: Servers) -> Servers:
         "consume -t Orders -g billing --count 1",
     ):
         run("troupemq", *shlex.split(line))
-    run("troupemq", "send", "-t", "Orders", "-b", "another")
+    run("troupemq", "send", "-t", "Orders", "-b", "another", "-k", "4711")
     queue = Path("data/store/consumequeue/Orders/0/00000000000000000000")
     wait_until(queue.is_file, "the units are written out")
     return servers
@@ -51,6 +51,12 @@ def test_the_administrators_commands_do_what_the_page_describes(inhabited: Serve
     assert "_TROUPEMQ_COMPLETE" in printed["bash"]
     route = json.loads(run("troupemq", "admin", "topicRoute", "-t", "Orders", "--json"))
     assert "8" in json.dumps(route)
+
+
+def test_the_commands_for_what_is_stuck_do_what_the_page_describes(inhabited: Servers) -> None:
+    for words in block_with("memberProgress"):
+        said = run(*words, "-n", f"127.0.0.1:{inhabited.ports['namesrv']}")
+        assert "Orders" in said or "billing" in said or "no members" in said
 
 
 def without_from(words: list[str]) -> list[str]:

@@ -66,7 +66,7 @@ def starts(page: str, number: int) -> list[list[str]]:
 
 
 def nothing(_: Serving) -> None:
-    """It serves: no more is asked."""
+    """Accept the started server without a further check."""
 
 
 @pytest.mark.parametrize(("page", "number"), [(README, 2), ("operations.md", 1)])
@@ -105,7 +105,7 @@ def serves_orders() -> bool:
 
 @pytest.mark.slow(seconds=0.1)
 def test_the_loop_of_the_manual_starts_two_masters_and_a_slave_each(tmp_path: Path) -> None:
-    """As a shell reads it; what the brokers do together is in test_cluster.py."""
+    """Run by a shell; test_cluster.py shows what the brokers do together."""
     echoing = 'troupemq() { echo "$@"; }; sleep() { :; }\n'
     script = f"{echoing}{blocks('operations.md')[5]}\nwait\n"
     done = subprocess.run(

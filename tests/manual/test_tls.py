@@ -15,7 +15,7 @@ from troupemq.servers import Servers
 
 
 def chapter() -> list[tuple[str, str]]:
-    """Its blocks: language and lines."""
+    """Return the blocks of the chapter: language and lines."""
     text = (DOCS / "security.md").read_text("utf-8").partition("### Certificates")[2]
     found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [(str(kind), str(block)) for kind, block in found]

@@ -15,7 +15,7 @@ BLOCKS = [
     if part[0] in "345"
     for kind, block in re.findall(r"```(sh|python)\n(.*?)```", part, re.DOTALL)
 ]
-"""What comes once the servers run, and after they have stopped."""
+"""Blocks to run while the servers serve, and after they have stopped."""
 
 RUN_FIRST = "troupemq run --no-tour\n"
 PATH_LINE = 'export PATH="$PWD/mq/bin:$PATH"\n'

@@ -63,7 +63,7 @@ def test_an_invalid_batch_is_the_peers_error(bodies: list[bytes]) -> None:
 
 
 def test_batch_of_a_megabyte_of_small_messages_is_read() -> None:
-    """As RocketMQ's example SplitBatchProducer sends it; a limit of 8,192 refused it."""
+    """RocketMQ's example SplitBatchProducer sends such a batch; a limit of 8,192 refused it."""
     messages = [
         BatchMessage(
             b"Hello world %d" % each, b"KEYS\x01OrderID%d\x02UNIQ_KEY\x01%032x" % (each, each)

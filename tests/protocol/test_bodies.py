@@ -23,6 +23,12 @@ from protocol.bodies import (
     TopicRouteData,
 )
 from protocol.bodies_admin import ConsumeStatsBody, OffsetWrapper, ResetOffsetBody, TopicList
+from protocol.bodies_assignment import (
+    AssignmentAnswer,
+    QueueAssignment,
+    RequestMode,
+    RequestModeTable,
+)
 from protocol.bodies_client import ConsumerRunningInfo
 from protocol.bodies_own import Jobs
 from protocol.codes import ResponseCode
@@ -72,6 +78,16 @@ CASES: list[tuple[Body, bytes]] = [
         b'{"offsetTable":{{"brokerName":"b","queueId":3,"topic":"T"}:4}}',
     ),
     (TopicList(["a", "b"]), b'{"topicList":["a","b"]}'),
+    (
+        AssignmentAnswer([QueueAssignment(MessageQueue("T", "b", -1), "POP")]),
+        b'{"messageQueueAssignments":[{"messageQueue":{"brokerName":"b","queueId":-1,'
+        b'"topic":"T"},"mode":"POP"}]}',
+    ),
+    (
+        RequestModeTable({"T": {"G": RequestMode("G", "POP", 3, "T")}}),
+        b'{"messageRequestModeMap":{"T":{"G":{"consumerGroup":"G","mode":"POP",'
+        b'"popShareQueueNum":3,"topic":"T"}}}}',
+    ),
 ]
 
 

@@ -108,7 +108,7 @@ def test_a_reference_becomes_its_target(text: str, value: object) -> None:
 
 @pytest.mark.parametrize("path", ["..", "@", "$", "$.a", "$.a.b"])
 def test_a_reference_to_an_enclosing_object_is_kept(path: str) -> None:
-    """Its value would have no end: writers and readers ran into Python's recursion limit."""
+    """The value would be infinite: writers and readers ran into Python's recursion limit."""
     value = {"a": {"b": {"c": {"$ref": path}}}}
     assert loads(dumps(value)) == value
     itself = {"a": {"$ref": "$.a"}}

@@ -110,7 +110,7 @@ def test_every_config_file_equals_the_writers_output(name: str, tmp_path: Path) 
 
 
 def test_stored_property_text_is_rebuilt_from_its_pairs(tmp_path: Path) -> None:
-    """Where no name occurs twice and no separator trails, the text of the pairs is the text."""
+    """The text is rebuilt where no name occurs twice and no separator trails."""
     same = total = 0
     for expected in manifest("clean")["rawRecords"]:
         text = expected["propertiesRaw"].encode()

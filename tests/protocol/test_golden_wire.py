@@ -104,7 +104,7 @@ RESPONSE_BODIES: dict[int, type[Body]] = {
     328: ProducerTable,
 }
 NOT_4_9_7 = {"heartbeatFingerprint", "withoutSub", "onlyThisBroker"}
-"""What 5.x clients write beside the fields of 4.9.7: read past, so not written again."""
+"""Fields of 5.x clients beyond those of 4.9.7: skipped when read, so not written again."""
 
 
 def decoded(record: dict[str, Any]) -> RemotingCommand:

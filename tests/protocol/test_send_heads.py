@@ -1,4 +1,4 @@
-"""What the connections of a port have learnt of heads is shared, bounded, and changes no send."""
+"""The cache of send heads that a port's connections share is bounded and changes no send."""
 
 from random import Random
 

@@ -27,7 +27,7 @@ def replies(region: str = "DefaultRegion", *, trace_on: bool = True) -> SendRepl
 def in_general(
     made_by: SendReplies, kind: int, opaque: int, physical: int, queue_id: int, offset: int
 ) -> bytes:
-    """The same answer through the general encoder; the maps of both forms have their own order."""
+    """Return the answer of the general encoder; the maps of both forms have their own order."""
     region, trace = made_by.constant_fields["MSG_REGION"], made_by.constant_fields["TRACE_ON"]
     ids = {"msgId": made_by.message_ids([physical])}
     queue = {"queueId": str(queue_id)}

@@ -31,7 +31,7 @@ INT_MAX = (1 << 31) - 1
 
 
 def fast(frame: bytes, decoder: SendDecoder | None = None) -> Send | None:
-    """As a connection uses it: the frame between others in one buffer."""
+    """Decode as a connection does, with the frame between others in one buffer."""
     decoder = decoder or SendDecoder()
     data = b"before" + frame + frame
     start, header_bytes = len(b"before") + 8, int.from_bytes(frame[5:8])

@@ -49,7 +49,7 @@ def test_names_beyond_ascii_are_ordered_by_utf_16() -> None:
 
 
 def test_a_signature_equals_one_computed_by_hand() -> None:
-    """As `openssl dgst -sha1 -hmac secret12 -binary | base64` makes it of these texts."""
+    """Computed by `openssl dgst -sha1 -hmac secret12 -binary | base64`."""
     values = signed_values(BY_HAND.fields or {})
     assert SecretKey("secret12").sign(values, b"body") == b"xzLtrpZ9oGOVyKFUguC6m2F3NpU="
     assert SecretKey("secret12").has_signed(b"xzLtrpZ9oGOVyKFUguC6m2F3NpU=", values, b"body")
@@ -58,7 +58,6 @@ def test_a_signature_equals_one_computed_by_hand() -> None:
 
 
 def test_a_secret_longer_than_a_block_is_hashed_first() -> None:
-    """The same."""
     assert SecretKey("k" * 100).sign(b"x", None) == b"8PBu3EWgaXhVx2bdkaI19Emqo4Q="
 
 
@@ -89,7 +88,7 @@ def is_signed(send: Send | None) -> bool:
 
 
 def fast(decoder: SendDecoder, frame: bytes) -> Send | None:
-    """As a connection uses it: the frame before another one in one buffer."""
+    """Decode as a connection does, with another frame behind in the buffer."""
     decode = decoder.binary if frame[4] == SerializeType.ROCKETMQ else decoder.json
     return decode(frame + frame, 8, 8 + int.from_bytes(frame[5:8]), len(frame))
 
@@ -97,7 +96,7 @@ def fast(decoder: SendDecoder, frame: bytes) -> Send | None:
 def signed_frame(
     kind: SerializeType, account: Credentials = ACCOUNT, body: bytes = b"body", **changes: Any
 ) -> bytes:
-    """As the Java client writes it."""
+    """Return the frame that the Java client writes."""
     values = {
         "producer_group": "group",
         "topic": "Topic",
@@ -256,7 +255,7 @@ def is_sealed(command: RemotingCommand, secret: str = SECRET) -> bool:
 
 
 def test_a_seal_equals_one_computed_by_hand() -> None:
-    """As `openssl dgst -sha256 -hmac 12345678 -binary | base64` makes it of this text."""
+    """Computed by `openssl dgst -sha256 -hmac 12345678 -binary | base64`."""
     text = b'[310,"1700000000000",4,["AccessKey","Timestamp","a","b","x"],[8,13,6,5,4]]'
     seal = "UsHyX/BwXgSTbOFbiQfj87tP/7sZ9kZ/vuZyV2ppmb0="
     assert b2a_base64(digest(SECRET.encode(), text, "sha256"), newline=False).decode() == seal

@@ -70,7 +70,7 @@ def test_a_unique_key_looks_like_any_other_and_never_changes() -> None:
 
 
 def test_the_keys_of_two_versions_are_the_same() -> None:
-    """They stand in logs: whoever changes how they are made makes repeats look new."""
+    """Keys are stored in logs: another derivation would make repeats look new."""
     assert MARK.unique_key("Orders") == b"B9F105145C6A7B72078900000000E320"
 
 

@@ -49,7 +49,7 @@ orjson = pytest.importorskip("orjson", reason="orjson is not made for PyPy")
 
 
 def outcome(read: Any, text: bytes) -> str:
-    """The value, with its types; or that there is none."""
+    """Return the value with its types, or that the text is refused."""
     try:
         return repr(read(text))
     except ValueError:

@@ -141,7 +141,7 @@ def plain(sent: Send) -> tuple[Any, ...]:
 
 
 def said(answers: Iterable[list[Event]]) -> Said:
-    """Of one call after the other; after an error nobody asks any more."""
+    """Return the events of all calls up to the first error."""
     found = Said()
     for events in answers:
         for number, event in enumerate(events):

@@ -13,7 +13,7 @@ from tests.protocol.test_stream import MIXED, Said, general, said, said_of
 
 
 def calls(pieces: Iterable[bytes], events_max: int) -> Iterator[list[Event]]:
-    """As a connection asks: for more, until there is none; then it reads on."""
+    """Request events as a connection does, until no frame is left; then read on."""
     stream = Stream(FRAME_BYTES_MAX, SendDecoder(), events_max)
     for piece in pieces:
         yield stream.receive(piece)

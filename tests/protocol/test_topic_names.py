@@ -1,4 +1,4 @@
-"""Which names topics and groups may have, and with which words others are refused."""
+"""Names that topics and groups may have, and the texts that refuse others."""
 
 import pytest
 

@@ -16,7 +16,7 @@ JSON_RESPONSE = (
     b'"msgId":"7F000001000051AF0000000000000000","queueOffset":"0"},"flag":1,"language":"JAVA",'
     b'"opaque":8,"serializeTypeCurrentRPC":"JSON","version":407}'
 )
-"""Its answer."""
+"""Answer to the JSON request above."""
 
 JSON_GO_REQUEST = (
     b"\x00\x00\x00\x77\x00\x00\x00\x73"
@@ -41,7 +41,7 @@ BINARY_RESPONSE = bytes.fromhex(
     "71756575654f66667365740000000130000854524143455f4f4e0000000474727565000a4d53475f52454749"
     "4f4e0000000d44656661756c74526567696f6e"
 )
-"""Its answer."""
+"""Answer to the binary request above."""
 
 RECORD_V4 = bytes.fromhex(
     "00000087daa320a703dcefb7000000000000000000000000000000010000000000020a0a00000000000001a1"

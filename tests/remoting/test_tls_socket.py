@@ -106,7 +106,7 @@ def test_one_read_leaves_no_bytes_hidden_in_openssl(
 def test_a_refused_buffer_is_offered_again_and_arrives_once(
     pair: tuple[TlsSocket, SSLSocket],
 ) -> None:
-    """As `Transport` does: what was not taken comes again, as a copy, perhaps with more behind."""
+    """`Transport` offers the rest of a buffer again, as a copy and perhaps with more data."""
     server, client = pair
     random = Random(seed := new_seed())
     print(f"TROUPEMQ_SEED={seed}")
@@ -122,7 +122,7 @@ def test_a_refused_buffer_is_offered_again_and_arrives_once(
             sent = server.sendmsg(offered)
         except BlockingIOError:
             sent = 0
-            if taking.ident is None:  # nobody reads before the buffers between them are full
+            if taking.ident is None:  # the reader starts when the buffers are full
                 taking.start()
             assert select([], [server], [], WAIT_S)[1]
         while sent:
@@ -390,7 +390,7 @@ AGAIN = b"\x01\0\0\0"
 
 @pytest.fixture
 def old(tmp_path: Path) -> Iterator[tuple[TlsSocket, Fed, socket, OldRecords]]:
-    """As `sealed`, by TLS 1.2."""
+    """Return a TLS 1.2 record, like `sealed`."""
     made, keys = Certificates(tmp_path), tmp_path / "keys"
     near, far = socketpair()
     for sock in (near, far):
@@ -467,7 +467,7 @@ def test_a_server_cannot_request_a_renegotiation(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("again", [100, 3800])
 def test_the_last_handshake_record_contains_no_other(tmp_path: Path, again: int) -> None:
-    """It is over with the first of its messages; the first read worked through the rest, 29 ms."""
+    """The first read worked through the records behind it, which took 29 ms."""
     made, keys = Certificates(tmp_path), tmp_path / "keys"
     near, far = socketpair()
     with near, far:

@@ -1,8 +1,8 @@
-"""Attackers, a process of their own: `python -m tests.security.attackers NAME PORT`.
+"""Attackers in a process: `python -m tests.security.attackers NAME PORT`.
 
-Says what it has done, and with a number what came of it, as soon as all of it has come; holds it
-until it is told to do it again or to end, and gives way to everybody else on this machine:
-attackers would be elsewhere. Those who invent much: inventors.py.
+It prints what it did, and the number of outcomes once all have arrived. It holds the state until it
+is told to repeat it or to end. It runs at low priority, since real attackers would use other
+machines. inventors.py has the attackers that invent names.
 """
 
 import os
@@ -48,9 +48,8 @@ def connect(
 
 
 def still_open(lines: list[socket], at_most: int, wait_s: float = WAIT_S) -> list[socket]:
-    """Those that the other side has not closed, as soon as they are so few; the others are let go.
-
-    What comes is thrown away.
+    """Return the connections that the server has not closed, once they are few enough; close the
+    others.
     """
     until_s = monotonic() + wait_s
     while True:
@@ -99,7 +98,7 @@ def a4_impossible_lengths(port: int, stack: ExitStack) -> str:
 
 
 def a7_handshakes(port: int, stack: ExitStack) -> str:
-    """Of 400 addresses."""
+    """Start TLS handshakes from 400 addresses."""
     lines: list[socket] = []
     for number in range(10_000):
         line = connect(port, stack, host=f"127.7.{number % 400 // 200}.{number % 200 + 1}")
@@ -117,7 +116,9 @@ def a38_connections(port: int, stack: ExitStack) -> str:
 
 
 def a38_from_elsewhere(port: int, stack: ExitStack) -> str:
-    """Of 200 addresses that are no loopback (elsewhere.py); 4,000 are too many, too."""
+    """Connect from 200 addresses that are not loopback (elsewhere.py); more than 4,000 are too
+    many.
+    """
     lines: list[socket] = []
     for number in range(20_000):
         source = f"10.38.{1 + number % 200}.1"
@@ -140,7 +141,7 @@ def a39_greedy_pullers(port: int, stack: ExitStack) -> str:
 
 
 def a40_held_pulls(port: int, stack: ExitStack) -> str:
-    """Of an empty queue: they wait, as far as there is room for them."""
+    """Pull from an empty queue, so that the pulls are held up to the limit."""
     pulls = b"".join(
         encode(pull_command(queue_id=3, hold_ms=60_000, topic="Topic")) for _ in range(300)
     )
@@ -187,7 +188,7 @@ MORE_ATTEMPTS: dict[str, Callable[[int, ExitStack], str]] = {
     "A36 brokers": a36_brokers,
     "A40 in all": a40_all_held_pulls,
 }
-"""Those that take longer, or another server than a broker."""
+"""Attempts that take longer or need another server than a broker."""
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ _numbers = count(1)
 def refusals(
     port: int, commands: Iterable[RemotingCommand], stack: ExitStack, code: int | None = None
 ) -> int:
-    """Of all these, over one connection, some at a time; with a code those that are answered so."""
+    """Send the requests in portions; return the refusals, or those with `code`."""
     line = stack.enter_context(Line(create_connection(("127.0.0.1", port), ANSWERED_S)))
     left, refused = iter(commands), 0
     while some := [*islice(left, AT_A_TIME)]:
@@ -125,7 +125,7 @@ def a36_topics(port: int, stack: ExitStack) -> str:
 
 
 def a36_brokers(port: int, stack: ExitStack) -> str:
-    """As in three minutes at 1,000 a minute; 10,000 in all: on the virtual clock."""
+    """Register for three minutes at 1,000 brokers a minute, on the virtual clock."""
     refused = 0
     for _ in range(20):
         asked = (registration(invented("b"), b"", compressed=False) for _ in range(150))

@@ -1,16 +1,16 @@
-"""Attempts at full counts against a broker's process: who else is served, and what memory it takes.
+"""Attempts at full counts against a broker's process, with the delay of another client and the
+memory. They run only in `make trials`. The attackers are a process of low priority. A neighbour
+client measures its requests during and after the attempt, alternating with quiet periods.
 
-Only in `make trials`. The attackers are a process of their own that gives way to others; a
-neighbour is measured while their attempt comes, and then while it lasts, in turns with a quiet
-time. What he waits is taken twice: by the clock, and as the processor time that the broker uses
-between his question and its answer, which other work on the machine hardly changes. Both may be
-1.4 times what they are in the quiet time, or a floor: by the clock a slice that the scheduler gives
-to somebody else, for attackers, broker and neighbour share two processors; of processor time one
-piece of other people's work. While they come only the latter is asked for; the clock is told. A
-round that is over a limit is done again, three in all, and the best of them counts.
+Each delay is measured by the clock, and as processor time that the broker uses between request and
+answer. Other work on the machine hardly changes the latter. Both may be 1.4 times those of the
+quiet period, or a floor. By the clock the floor is a slice that the scheduler gives to another
+process, since attackers, broker and neighbour share two processors. For processor time it is one
+piece of other work. While the attackers connect only processor time is tested; the clock is
+reported. A round over a limit is repeated up to three times, and the best counts.
 
-What became of the attempt is a test, too, but for A1's end: a frame has 30 s and more by no
-setting's leave, so that only the virtual clock sees its connections closed.
+The attempt's outcome is tested as well, except A1's end. A frame has at least 30 s, so only the
+virtual clock sees its connections closed.
 """
 
 import json
@@ -43,15 +43,17 @@ from tests.support.sockets import Line
 ASKED = 400
 P99_RATIO = 1.4
 SLICE_MS = 4.0
-"""By the clock: in a quiet time the p99 is 0.2 ms, so that one slice in a hundred answers is 20
-times as much."""
+"""Floor by the clock: in a quiet period the p99 is 0.2 ms, so one slice in a hundred answers is 20
+times as much.
+"""
 
 PIECE_MS = 3.0
-"""Of processor time while they come; a question alone takes 0.1, a collection of garbage beside it
-5."""
+"""Floor of processor time while they connect; one request takes 0.1, a garbage collection beside it
+5.
+"""
 
 REST_MS = 1.0
-"""The same once all have come: nothing but cold caches makes a question dearer."""
+"""Floor of processor time after all have connected: only cold caches make a request slower."""
 
 MORE_BYTES = 50 << 20
 MORE_BYTES_OF = {
@@ -61,8 +63,11 @@ MORE_BYTES_OF = {
     "A36 topics": 550 << 20,
     "A40 in all": 100 << 20,
 }
-"""What is kept by rights: 64 MiB that unfold, 20,000 topics with a message each, 20,000 groups
-of each kind, a million topics of a name server, 200,000 pulls where A40 has 100,000."""
+"""Memory that accepted requests retain.
+
+Examples are 64 MiB of decompressed data, 20,000 topics with a message each, 20,000 groups of each
+kind, a million topics of a name server, and 200,000 pulls where A40 has 100,000.
+"""
 
 OUTCOMES = {
     "A2": (1, 32),
@@ -81,7 +86,7 @@ OUTCOMES = {
 
 ROUNDS_MAX = 3
 QUIET_US = 200
-"""Of processor, for each request; it is some 80."""
+"""Processor time of a request in a quiet period; it is some 80."""
 
 START_S = 60.0
 
@@ -92,10 +97,10 @@ class Waits:
 
     clock_ms: float
     work_ms: float
-    """Processor time of the broker until his answer."""
+    """Processor time of the broker until the answer."""
 
     def is_like(self, quiet: "Waits", *, by_clock: bool) -> bool:
-        """Whether he may not have noticed."""
+        """Return whether the neighbour was not affected."""
         if by_clock and self.clock_ms > max(quiet.clock_ms * P99_RATIO, SLICE_MS):
             return False
         floor_ms = REST_MS if by_clock else PIECE_MS
@@ -114,31 +119,29 @@ class Attacked:
     neighbour: Line
     question: RemotingCommand
     code: int = 0
-    """How it is answered."""
+    """Code of the answer."""
 
     def memory_bytes(self) -> int:
-        """What is its own: maps of files do not count."""
+        """Return the anonymous memory, without maps of files."""
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         (line,) = [line for line in text.splitlines() if line.startswith("RssAnon:")]
         return int(line.split()[1]) << 10
 
     def is_quiet(self) -> bool:
-        """It does nothing but answer: 100 requests cost what they cost without an attempt."""
+        """Return whether it only answers: 100 requests cost what they cost without an attempt."""
         began_us = scheduled_us(self.process.pid)
         for _ in range(100):
             self.ask()
         return scheduled_us(self.process.pid) - began_us < 100 * QUIET_US
 
     def waits(self) -> Waits:
-        """Of so many questions."""
+        """Return the delays of a number of requests."""
         return p99([self.waits_ms() for _ in range(ASKED)])
 
     def waits_ms(self) -> tuple[float, float]:
-        """Of one question: by the clock, and what the broker worked until the answer was there.
-
-        Neither has in it the time for which we were ready and the machine had no processor for us:
-        Linux 6.18 gives one at its next tick, 4 ms, which says nothing of the broker. The latter is
-        at most what it worked until we saw the answer.
+        """Return the delay of one request by the clock, and the broker's processor time until the
+        answer. Both exclude the time for which this process was ready and had no processor: Linux
+        6.18 gives one at its next tick, after 4 ms.
         """
         began_s, worked_s, delayed_s = perf_counter(), self._worked_s(), _delayed_s()
         self.ask()
@@ -147,7 +150,9 @@ class Attacked:
         return waited_s * 1000, min(worked_s, waited_s) * 1000
 
     def _worked_s(self) -> float:
-        """Of all its threads until now: their clock, named as by clock_getcpuclockid(3)."""
+        """Return the processor time of all threads until now, by the clocks of
+        clock_getcpuclockid(3).
+        """
         return clock_gettime((~self.process.pid << 3) | 2)
 
     def ask(self) -> None:
@@ -155,7 +160,7 @@ class Attacked:
 
 
 def _delayed_s() -> float:
-    """How long this thread has been ready without a processor until now."""
+    """Return how long this thread has been ready without a processor."""
     return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
 
 
@@ -214,7 +219,7 @@ def broker_process(root: Path, **more: str) -> Iterator[Attacked]:
 
 @contextmanager
 def server_for(name: str, root: Path) -> Iterator[Attacked]:
-    """Where this attempt belongs."""
+    """Start the server that the attempt needs."""
     with ExitStack() as stack:
         if name in ("A12", "A36 topics", "A36 brokers"):
             kept = {"kvConfigPath": str(root / "kv.json")}

@@ -65,7 +65,9 @@ class Attacked:
         return first
 
     def refuses(self, account: str, command: RemotingCommand, why: str) -> None:
-        """With this text; nothing is stored, also where nobody waits for an answer."""
+        """Assert a refusal with this text, and that no message is stored, even for a one-way
+        request.
+        """
         log = self.made.broker.store.commit_log
         before = log.end_offset
         answer = self.ask(account, command)
@@ -90,7 +92,7 @@ class Attacked:
         return at
 
     def refused(self) -> Counter[tuple[str, int]]:
-        """Of which account and code the log told how many, once a minute is over."""
+        """Return the refusals in the log after a minute: account, code and count."""
         before = len(self.logs)
         self.made.system.advance(60_000)
         found = refused(self.logs)
@@ -98,7 +100,7 @@ class Attacked:
         return found
 
     def stored_offset(self, **options: str) -> int:
-        """Where a message of the administrator's lies."""
+        """Return the offset of a message of the administrator."""
         answer = self.made.send(**options)  # type: ignore[arg-type]
         return self.made.stored(answer).physical_offset
 
@@ -163,7 +165,7 @@ def test_a22_administration_needs_an_administrator(account: str, attacked: Attac
 
 
 def as_code_10(command: RemotingCommand) -> RemotingCommand:
-    """The same with the long names."""
+    """Return the request in its long form with code 10."""
     header = SendMessageHeader.of_command(command)
     return replace(command, code=Code.SEND_MESSAGE, fields=header.encode())
 
@@ -244,7 +246,7 @@ def test_a25_a_forged_record_gives_no_access_to_bytes_after_it_by_view(
 
 
 def test_a25_a_forged_record_is_not_delivered_to_consumers(attacked: Attacked) -> None:
-    """Not even by an administrator, whom somebody may ask for it."""
+    """Not even an administrator's request delivers it."""
     consumer, asker, _ = consumer_and_question(attacked)
     at = attacked.forge("Orders", beyond_bytes=600)
     for _ in range(8):
@@ -268,7 +270,7 @@ def test_a25_a_message_of_another_account_cannot_be_viewed_by_id(attacked: Attac
 
 
 def test_a25_a_pull_contains_no_bytes_between_own_messages(attacked: Attacked) -> None:
-    """Where it is little, and where it is little on average."""
+    """Short foreign records lie between, singly or on average."""
     made = attacked.made
     secrets = ("", "DELAY\x013", "TRAN_MSG\x01true\x02PGROUP\x01p")
     for number in range(30):
@@ -388,4 +390,4 @@ def test_a28_an_account_without_permission_cannot_reply() -> None:
         assert [each.code for each in lines[1].receive_now()] == [1]
         assert victim.receive_now() == []
         lines[1].send(signed(reply, "shop-account"))
-        assert [each.body for each in victim.receive_now()] == [b"r"], "he does hear others"
+        assert [each.body for each in victim.receive_now()] == [b"r"], "it gets other replies"

@@ -48,8 +48,8 @@ WRONG_S = 1.0
 
 SHORT_MS = 200
 HELD_BYTES_MAX = 2 << 20
-"""What a flood may make a client hold: a read of 256 KiB, what it becomes, and what else it does
-meanwhile."""
+"""Memory that a flood may take: a read of 256 KiB, its decoded form, and the client's other work.
+"""
 
 FLOOD_BYTES = 16 << 20
 UNUSABLE = (ConnectionFailed, BadAnswer)
@@ -114,7 +114,7 @@ ANSWERS: dict[str, Answer] = {
 
 
 def flood(count: int, body_bytes: int) -> bytes:
-    """Answers to what nobody has asked."""
+    """Send answers to other requests."""
     other = RemotingCommand(0, opaque=1_000_000).answer(body=bytes(body_bytes))
     return encode(other) * count
 
@@ -205,7 +205,7 @@ def test_a49_an_answer_to_another_request_is_ignored() -> None:
 
 @pytest.fixture
 def broker() -> Iterator[FakeServer]:
-    """Its own name server, too: a route that it is asked for leads to it again."""
+    """Serve as a broker that is its own name server, so that its routes lead to itself."""
     with FakeServer() as server:
         serve_routes(server, {"hostile": server}, {"Topic": 1})
         server.succeed(Code.HEART_BEAT)
@@ -227,7 +227,7 @@ def test_a49_a_silent_broker_is_an_error_by_the_timeout(broker: FakeServer) -> N
 def test_a49_a_silent_broker_is_asked_once_and_then_rarely(
     broker: FakeServer, monkeypatch: pytest.MonkeyPatch, silent_s: float, asked: int
 ) -> None:
-    """With eight of them `statsAll` began anew with each of 200 topics, after 20 s."""
+    """With eight such brokers `statsAll` started again with each of 200 topics, after 20 s."""
     heard: list[RemotingCommand] = []
     broker.on(Code.GET_BROKER_RUNTIME_INFO, heard.append)
     now_s = [0.0]
@@ -259,7 +259,7 @@ def test_a49_a_broker_that_redirects_to_itself_is_tried_three_times(
 
 
 def bomb() -> bytes:
-    """A body that unfolds to more than anybody unfolds."""
+    """Return a body that decompresses to more than any limit."""
     packer, block = compressobj(1), bytes(1 << 20)
     first, next_one = (packer.compress(block) + packer.flush(Z_FULL_FLUSH) for _ in range(2))
     return first + next_one * (DECOMPRESSED_BYTES_MAX // len(block))

@@ -12,22 +12,25 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from socket import create_connection, socket
+from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
 
+from protocol.bodies_admin import TopicOffset
 from tests.compat.patience import wait_until
 from tests.support.brokers import BROKER, SimulatedBroker
 from tests.support.metrics import Scraper, samples, text_of
 from tests.troupemq.console.conftest import GONE, MakeVisit, Visit
 from troupemq.client.admin import BrokerPlace
 from troupemq.client.message import MessageQueue, MessageView
+from troupemq.console import search as search_module
 from troupemq.console import server as server_module
+from troupemq.console import tail as tail_module
 from troupemq.console.accounts import Accounts
 from troupemq.console.asking import ConsoleSettings
 from troupemq.console.changes import CHANGES
 from troupemq.console.pages import message as message_module
-from troupemq.console.pages import messages as messages_module
 from troupemq.console.server import ConsoleServer
 from troupemq.console.sessions import FREE_TRIES, IDLE_S, LIFE_S, WAIT_S_MAX
 from troupemq.console.snapshot import BrokerSummary, ClusterSnapshot, GroupSummary, TopicSummary
@@ -51,7 +54,7 @@ class TagsOf(HTMLParser):
         self.tags: list[str] = []
         self.dangers: list[str] = []
         self.shown = ""
-        """What it says; a field keeps what somebody has typed as it is."""
+        """Visible text; a field keeps its typed value."""
         self.feed(text)
 
     def handle_data(self, data: str) -> None:
@@ -93,7 +96,7 @@ def view(text: str) -> MessageView:
 
 
 def hostile_cluster(text: str) -> ClusterSnapshot:
-    """What brokers say that take any name, and that lie about themselves."""
+    """Return answers of brokers that accept any name and report wrong figures about themselves."""
     place = BrokerPlace(text, text, 0, text)
     return ClusterSnapshot(
         brokers=[BrokerSummary(place, {"brokerVersionDesc": text, "runtime": text, text: text})],
@@ -109,7 +112,10 @@ def test_a42_names_and_messages_are_escaped(
 ) -> None:
     monkeypatch.setattr(visit.console.watch, "newest", lambda: hostile_cluster(text))
     monkeypatch.setattr(message_module, "find_one", lambda asked: view(text))
-    monkeypatch.setattr(messages_module.Search, "run", lambda *_: [view(text)])
+    reader = SimpleNamespace(queue=MessageQueue(text, text, 0), messages=lambda *_: [view(text)])
+    queues = [SimpleNamespace(reader=reader, queue=reader.queue, ends=TopicOffset(0, 1, 0))]
+    for module in (search_module, tail_module):
+        monkeypatch.setattr(module, "queues_of", lambda *_: queues)
     tags: dict[str, set[str]] = {}
     queries: dict[str, dict[str, object]] = {
         "/message": {"topic": text},
@@ -131,6 +137,9 @@ def test_a42_names_and_messages_are_escaped(
         assert page.headers["content-security-policy"].startswith("default-src 'none'")
         assert page.headers["x-content-type-options"] == "nosniff"
     assert set().union(*tags.values()) == set()
+    for path in ("/messages", "/tail") if text.isprintable() else ():
+        (row,) = visit.get(f"/api{path}", topic=text).json()["messages"]
+        assert row["message"] == text
     program = visit.get("/api/message", topic=text)
     assert program.headers["content-type"] == "application/json"
     file = visit.get("/message/body", topic=text)
@@ -312,7 +321,9 @@ def everything(peer: socket) -> bytes:
 
 
 def asked(server: ConsoleServer, request: bytes) -> bytes:
-    """The begin of the answer; nothing where it is a reset, as somebody sees who sends on."""
+    """Return the start of the answer; nothing after a reset, which a client sees that keeps
+    sending.
+    """
     with create_connection(("127.0.0.1", server.port), WAIT_S) as peer, suppress(ConnectionError):
         peer.sendall(request)
         return peer.recv(4096)

@@ -26,7 +26,7 @@ from tests.troupemq.fake_server import FakeServer, Handler
 from troupemq.client.message import MessageQueue, view_of
 
 TIMES = 5
-"""How often the attempt comes, of all queues together."""
+"""Number of repetitions, over all queues."""
 
 SHORT = replace(QUICK, pull_timeout_ms=50)
 MESSAGES = 6
@@ -53,7 +53,7 @@ PULLED: dict[str, Handler] = {
     "a code that nobody knows": found(RECORD, FOUND, 7777),
     "moved to nowhere": found(b"", {**FOUND, "nextBeginOffset": "-9"}, 21),
 }
-"""What a pull is answered with."""
+"""Answers to a pull, by name."""
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_a49_a_flood_of_foreign_answers_is_not_buffered(
 
 
 def test_a49_invalid_requests_of_a_broker_end_nothing(broker: FakeBroker) -> None:
-    """They are taken on the thread that reads all answers."""
+    """The requests arrive on the thread that reads all answers."""
     random = Random(1)
     bodies = [None, b"{", b"[" * 100_000, b"\xff" * 100, b'{"offsetTable":{"a":1}}', RECORD[:-3]]
     fields = [None, {}, {"group": "g"}, {"consumerGroup": "g", "topic": TOPIC, "group": "g"}]

@@ -1,9 +1,8 @@
-"""Attempts by a detour: what a message, a name or a handle of another account leads to, A52 to A54.
+"""Attempts by a detour, A52 to A54: through a message, a name or a handle of another account.
 
-Each request here is one that its sender may make; what it names besides is somebody else's.
+Each request is permitted for its sender, and names something of another account besides.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -47,17 +46,16 @@ MORE = """
 
 
 @pytest.fixture
-def made() -> Iterator[GuardedBroker]:
+def made() -> GuardedBroker:
     broker = with_accounts(1, ACCOUNTS + MORE)
     for topic in ("Orders", "Secret", "%DLQ%shop"):
         broker.make_topic(topic)
     broker.make_group("shop")
-    yield broker
-    broker.stop()
+    return broker
 
 
 def refused(made: GuardedBroker, account: str, command: RemotingCommand) -> str:
-    """Why it is; nothing is stored."""
+    """Return the refusal, and assert that nothing is stored."""
     before = made.broker.store.commit_log.end_offset
     answer = made.ask_as(account, command)
     assert answer.code == 1, answer
@@ -102,7 +100,7 @@ def test_a52_the_console_signs_for_no_server_that_is_not_listed() -> None:
 
 
 def test_a52_the_consoles_signatures_give_no_administration_rights(made: GuardedBroker) -> None:
-    """Not even where somebody hears it on the way to a listed broker."""
+    """Not even if an attacker reads them on the way to a listed broker."""
     run = "evil-account" + "true" + "evil-secret"
     heard = RemotingCommand(Code.CANCEL_JOB, {"run": run})
     signed(heard, "administrator", now_ms=made.clock.now_ms())
@@ -124,7 +122,7 @@ def test_a52_the_consoles_signatures_give_no_administration_rights(made: Guarded
 
 @pytest.mark.parametrize("level", [1, -1], ids=["retry", "dead letter"])
 def test_a53_a_sent_back_message_keeps_its_stored_topic(made: GuardedBroker, level: int) -> None:
-    """Its producer wrote another one, which the group consumed it as, and redrive sent it to."""
+    """The producer wrote another topic, under which the group consumed it and redrive sent it."""
     forged = "RETRY_TOPIC\x01Secret\x02ORIGIN_MESSAGE_ID\x01of another"
     sent = made.stored(made.send(topic="Orders", properties=forged))
     assert made.ask_as("shop-account", back(sent.physical_offset, level=level)).code == 0

@@ -4,7 +4,7 @@ What it takes is the processor time of a message's handler: nothing of others on
 it but their caches, and of several attempts the best counts.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from time import thread_time
@@ -26,7 +26,7 @@ from tests.support.sockets import paired_lines
 
 LOOP_S = 0.05
 BUSY = 3
-"""How much longer a busy machine may take; all seven at once take it ten times as long."""
+"""Factor for a busy machine; all seven at once take ten times as long."""
 ATTEMPTS = 5
 LONGEST = {
     "balanced parentheses": lambda n: "(" * 4000 + f"a = 1{n:03}" + ")" * 4000,
@@ -40,7 +40,7 @@ _numbers = count()
 
 
 class Handlers:
-    """What the handlers of a broker's filters take."""
+    """Recorder of the time that the handlers of a broker's filters take."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.longest_s = 0.0
@@ -84,10 +84,8 @@ def filtering() -> SimulatedBroker:
 
 
 @pytest.fixture
-def made() -> Iterator[SimulatedBroker]:
-    made = filtering()
-    yield made
-    made.stop()
+def made() -> SimulatedBroker:
+    return filtering()
 
 
 def heartbeat(*expressions: str, group: str = "consumers") -> RemotingCommand:

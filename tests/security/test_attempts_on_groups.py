@@ -58,7 +58,7 @@ def test_a18_offsets_of_unknown_groups_topics_and_queues_are_limited() -> None:
 
 
 def test_a18_a_save_copies_only_the_offsets_that_have_changed() -> None:
-    """Of 20,000 groups with four queues all were copied twice: 6 to 40 ms, for nothing."""
+    """Copying all 20,000 groups with four queues took 6 to 40 ms."""
     made = SimulatedBroker(1)
     made.make_topic()
     oneway(made, *(commit(f"group-{n}") for n in range(3)))

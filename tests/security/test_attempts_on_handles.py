@@ -1,11 +1,10 @@
-"""Attempts with handles, names and reports of others, A55 to A57.
+"""Attempts with handles, names and reports of other accounts, A55 to A57.
 
-Each request here is one that its sender may make; what it names besides is somebody else's.
+Each request is permitted for its sender, and names something of another account besides.
 """
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -49,13 +48,12 @@ SEND_CODES = (10, 310, 320, 324, 325)
 
 
 @pytest.fixture
-def made() -> Iterator[GuardedBroker]:
+def made() -> GuardedBroker:
     broker = with_accounts(1, ACCOUNTS + MORE)
     for topic in ("Orders", "Secret"):
         broker.make_topic(topic)
     broker.make_group("shop")
-    yield broker
-    broker.stop()
+    return broker
 
 
 # --- A55: handles of another account
@@ -225,7 +223,6 @@ def test_a57_job_reports_and_logs_need_permission_for_every_topic(who: str, tmp_
     assert (answer.code == 0) == sees
     assert (b"secret body" in bytes(answer.body or b"")) == sees
     assert sees or "Need admin permission" in (answer.remark or "")
-    world.stop()
 
 
 def asked(world: World, account: Account, code: Code, **values: str) -> RemotingCommand:

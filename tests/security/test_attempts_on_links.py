@@ -30,7 +30,7 @@ def white_list(line: Line, path: Path) -> int:
 def test_a21_only_a_linked_accounts_file_is_written_through_its_link(
     tmp_path: Path, is_loaded: bool
 ) -> None:
-    """Below acl/ whoever may make a link there has made it one; it stays a link."""
+    """A link below acl/ was made by a user with access there; it stays a link."""
     folder, other = tmp_path / "conf", tmp_path / "other" / "file.yml"
     for each in (folder / "acl", other.parent):
         each.mkdir(parents=True)

@@ -56,7 +56,7 @@ def connections_of(made: SimulatedBroker) -> Connections:
 
 
 def events(logs: list[MutableMapping[str, Any]]) -> Counter[str]:
-    """What is told once a kind and minute; the simulated time makes actors late at times."""
+    """Return the rate-limited events of a minute; simulated time makes actors late at times."""
     found = Counter(str(entry["event"]) for entry in logs if entry["log_level"] == "warning")
     del found["actor stop overdue"]
     return found

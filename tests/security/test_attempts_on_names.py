@@ -83,7 +83,7 @@ def tables_of(made: SimulatedBroker) -> list[set[str]]:
 
 
 def topic_text(name: str) -> str:
-    """What 4.9.7 says of such a topic."""
+    """Return the text of 4.9.7 for such a topic."""
     if not name:
         return "The specified topic is blank."
     if re.fullmatch(LEGAL, name):
@@ -117,7 +117,7 @@ def test_a17_a_topic_that_is_a_path_is_refused_and_creates_nothing(name: str) ->
 
 
 def group_text(name: str) -> str:
-    """What 4.9.7's clients say of such a group."""
+    """Return the text of 4.9.7's clients for such a group."""
     if not name:
         return "the specified group is blank"
     if len(name) > 255:

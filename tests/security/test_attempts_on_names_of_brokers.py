@@ -63,7 +63,7 @@ def test_a36_requests_waiting_behind_a_registration_are_counted_with_it(
     refused = codes.count(ResponseCode.SYSTEM_BUSY)
     assert codes.count(0) == 301 - refused
     if of_what == "bodies" and code == Code.UNREGISTER_BROKER:
-        assert refused < 100, "nobody keeps what nobody reads"
+        assert refused < 100, "bodies without a reader are not kept"
     else:
         assert refused > (40 if of_what == "requests" else 250)
     codes.clear()
@@ -114,7 +114,7 @@ def test_unregistrations_of_unknown_brokers_are_not_logged(namesrv: OpenNamesrv)
 
 
 def test_a36_a_broker_that_changes_clusters_leaves_nothing_behind(namesrv: OpenNamesrv) -> None:
-    """Three thousand of a thousand letters were all kept, and told to whoever asked for them."""
+    """Three thousand names of a thousand letters were all kept, and sent to every client."""
     for number in range(300):
         header = RegisterBrokerHeader("b", AT, f"{number}".ljust(1000, "c"), AT, 0)
         assert namesrv.ask(Code.REGISTER_BROKER, header.encode(), topics("T")).code == 0
@@ -169,7 +169,7 @@ def test_a38_a_name_servers_connection_limit_is_a_setting() -> None:
 def test_a_flood_of_refused_administration_logs_few_lines(
     namesrv: OpenNamesrv, code: Code, fields: dict[str, str], body: bytes | None
 ) -> None:
-    """Without access control anybody may, some thousand times a second."""
+    """Without access control any client may send some thousand a second."""
     with capture_logs() as logs:
         for _ in range(LINES_MAX + 50):
             assert namesrv.ask(code, fields, body).code == 0

@@ -46,9 +46,9 @@ from tests.support.told import floods, times
 from troupemq.client.message import MessageQueue, view_of
 
 LOOP_S = 0.05
-"""What one of these may take of the loop."""
+"""Time for which one input may block the loop."""
 BUSY = 12
-"""How much longer a busy machine may take for it in `make test`."""
+"""Factor for a busy machine in `make test`."""
 
 
 def frame(header: bytes, body: bytes = b"", kind: int = 0) -> bytes:
@@ -120,7 +120,7 @@ CLOSED = {
     "a11 negative field": frame(binary(pack(">hi", -1, -1)), kind=1),
     "a11 unknown serialisation": frame(b"{}", kind=9),
 }
-"""What is answered with the end of its connection."""
+"""Inputs that close the connection."""
 
 HASHES = (1 << 61) - 1
 """Python's hash of a whole number is what is left when this divides it."""
@@ -148,7 +148,7 @@ REFUSED = {
     ),
     "a long body in the dialect": heartbeat(b"{'clientID':'c','x':[" + b"1," * 400_000 + b"]}"),
 }
-"""What is answered with code 1."""
+"""Inputs that are answered with code 1."""
 
 
 def cpu_s(work: Callable[[], object]) -> float:
@@ -369,7 +369,7 @@ PROPERTIES = {
 
 @pytest.mark.parametrize("properties", PROPERTIES.values(), ids=PROPERTIES.keys())
 def test_a16_unusual_properties_are_stored_as_read(properties: str) -> None:
-    """What is no property is left out, as by 4.9.7; tools read what the broker has stored."""
+    """Text that is not a property is omitted, as by 4.9.7; tools read what is stored."""
     made = SimulatedBroker(1)
     answer = made.send(b"body", properties=f"{properties}\x02KEYS\x01k")
     assert answer.code == 0
@@ -401,7 +401,7 @@ def test_a16_properties_over_32_767_bytes_are_refused() -> None:
 
 
 def many(total: int) -> Iterator[str]:
-    """As many properties as there is room for, to the last byte."""
+    """Return as many properties as fit, to the last byte."""
     names, rest = total // 7 - 1, total % 7
     for number in range(names):
         yield f"{number:04x}\x01v\x02"

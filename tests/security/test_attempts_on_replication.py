@@ -1,6 +1,6 @@
-"""Attempts on the port of replication: A37.
+"""Attempts on the replication port, A37.
 
-Who comes there gets every message, and may confirm that he has it (H16).
+A connected slave gets every message and may confirm its receipt (H16).
 """
 
 from collections.abc import Iterator
@@ -70,7 +70,7 @@ def test_a37_an_offset_out_of_range_gets_nothing(slaves: list[Slave], offset: in
 
 
 def test_a37_a_slave_cannot_confirm_more_than_it_was_sent(slaves: list[Slave]) -> None:
-    """4.9.7's master believes any number: a stranger would confirm what he has not."""
+    """4.9.7's master believes any number, so a stranger would confirm missing bytes."""
     made = SimulatedBroker(1)
     made.send(b"one")
     slaves.append(Slave(made, "198.51.100.1"))
@@ -132,7 +132,7 @@ def test_a37_with_accounts_unauthenticated_slaves_get_and_confirm_nothing(
 
 
 def test_a37_bytes_not_sent_are_not_confirmed(slaves: list[Slave]) -> None:
-    """Without accounts whoever comes is a slave; he has no more than was sent to him."""
+    """Without accounts any client can be a slave; it can confirm only the bytes sent to it."""
     made = SimulatedBroker(1, config=replace(BROKER, broker_role="SYNC_MASTER"))
     slaves.append(Slave(made, "198.51.100.1"))
     slaves[0].say(encode_report(0))
@@ -140,7 +140,7 @@ def test_a37_bytes_not_sent_are_not_confirmed(slaves: list[Slave]) -> None:
     made.system.drain()
     end = made.broker.store.commit_log.end_offset
     slaves[0].say(encode_report(end))
-    assert not slaves[0].is_open, "most of it waits until he reads"
+    assert not slaves[0].is_open, "most bytes wait until the slave reads"
     assert made.broker.replicas.acked_offset == 0
     made.system.advance(made.config.slave_timeout_ms + 1000)
     assert all(answers[0].code != 0 for answers in waiting)

@@ -305,7 +305,7 @@ def test_a33_a_malformed_signature_fails(signature: str | None) -> None:
 
 @pytest.mark.parametrize("code", [310, 11])
 def test_a33_the_last_of_two_signatures_counts(code: int) -> None:
-    """As of any key that is there twice; a right one in front of a wrong one is wrong."""
+    """Any duplicate key is treated so: a valid signature before an invalid one is refused."""
     send = send_command if code == 310 else pull_command
     right = frames_of([signed(send(topic="Orders"), "shop-account")])
     (field,) = re.findall(rb'"Signature":"([^"]+)"', right)
@@ -324,7 +324,7 @@ def test_a33_the_last_of_two_signatures_counts(code: int) -> None:
 
 
 def test_a33_invented_groups_codes_and_keys_share_log_lines() -> None:
-    """They are counted, each of them, as far as there is room (aclRefusals)."""
+    """Each is counted up to the limit (aclRefusals)."""
     made = GuardedBroker(1)
     with capture_logs() as logs:
         for n in range(100):
@@ -334,7 +334,9 @@ def test_a33_invented_groups_codes_and_keys_share_log_lines() -> None:
             stranger = made.client_at(f"198.51.100.{n}")
             assert stranger.request(signed(pull_command(), f"made-up-{n}")).code == 1
             assert stranger.request(RemotingCommand(20_000)).code == 1, "it learns nothing"
-        assert times(logs, "request refused") == [1, 1], "an account, and all that are none"
+        assert times(logs, "request refused") == [1, 1], (
+            "one for an account, one for all unknown ones"
+        )
         made.system.advance(60_000)
     assert refused(logs) == {(READER, 11): 100, ("", 11): 1, ("", 20_000): 199}
     found = [each.count for each in made.broker.refusals.all()]

@@ -1,7 +1,7 @@
-"""Attempts on name servers: A35, A36.
+"""Attempts on name servers, A35 and A36.
 
-Name servers here have no access control: these limits hold without it too. With it nobody but a
-broker comes so far (H14, H15).
+The name servers here have no access control: these limits hold without it as well. With it only
+brokers reach them (H14, H15).
 """
 
 import gc
@@ -71,7 +71,9 @@ def test_a35_an_invalid_address_is_refused(namesrv: OpenNamesrv) -> None:
 
 
 def test_a35_a_second_broker_of_a_name_is_logged(namesrv: OpenNamesrv) -> None:
-    """Without accounts nobody knows which of two is the right one: the log says so."""
+    """Without accounts the name server cannot tell which of two is the right one: the log reports
+    it.
+    """
     assert namesrv.register("broker-a", "10.0.0.1:10911").code == 0
     with capture_logs() as logs:
         namesrv.register("broker-a", "10.0.0.2:10911")
@@ -229,7 +231,7 @@ def test_a36_a_registration_with_high_compression_delays_no_other_client(
 
 
 def most_bytes(work: Callable[[], None]) -> tuple[int, int]:
-    """What it takes while it goes on, and what is left."""
+    """Return the most memory in use meanwhile, and the memory retained."""
     tracemalloc.start()
     try:
         work()
@@ -313,7 +315,7 @@ def test_a36_a_decompression_bomb_is_refused(namesrv: OpenNamesrv) -> None:
 def test_a36_a_compressed_registration_of_millions_is_refused_before_it_is_read(
     namesrv: OpenNamesrv,
 ) -> None:
-    """Of 4 MiB, it took 25 s of processor and 250 MiB."""
+    """A registration of 4 MiB took 25 s of processor time and 250 MiB."""
     head = b"\0\0\0\x02{}" + (2_000_000).to_bytes(4)
     worked_s = process_time()
     for lines, remark in (

@@ -1,6 +1,6 @@
-"""Attempts with a signature that somebody has heard, and with wrong ones: A31, A32.
+"""Attempts with a recorded signature, and with invalid ones, A31 and A32.
 
-Most are taken where an account does not want fresh ones: that is 4.9.7's signature.
+Most are made with accounts that require no fresh signatures: that is 4.9.7's signature.
 """
 
 from collections.abc import Mapping
@@ -108,7 +108,7 @@ def test_a32_a_fresh_signature_is_valid_for_one_request(name: str, kind: Seriali
 
 
 def test_a32_a_timestamp_without_a_seal_is_refused() -> None:
-    """Of a client of ours from before there was one, or a stranger's that strips it."""
+    """Such requests come from an older client of ours, or from an attacker that strips the seal."""
     made = with_accounts(1, ACCOUNTS.replace("secret-shop,", "secret-shop, aclMaxAgeSeconds: 30,"))
     for command in (send_command(topic="Orders"), replace(ENDS)):
         own = command.fields or {}

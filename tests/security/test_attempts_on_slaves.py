@@ -30,7 +30,7 @@ class HostileMaster:
         return Dialed(ends[0])
 
     def asked_from(self) -> int:
-        """Where the slave wants the log to begin, once it has called."""
+        """Return the offset at which the connected slave wants the log to start."""
         while not self._ends:
             self._pair.advance(STEP_MS)
         return int.from_bytes(self._ends[-1][1].recv(8), "big")

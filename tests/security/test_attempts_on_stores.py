@@ -104,7 +104,7 @@ def test_a50_a_table_is_written_through_no_link(tmp_path: Path, name: str) -> No
 
 
 def test_a50_a_linked_lease_does_not_release_the_store_lock(tmp_path: Path) -> None:
-    """Whoever closes a file gives up all locks of its process on it."""
+    """Closing a file releases all locks of the process on it."""
     store, disk = StoreConfig(root=str(tmp_path)), RealDisk()
     lock = StoreLock(store, disk)
     lock.acquire()
@@ -120,7 +120,7 @@ def test_a50_a_linked_lease_does_not_release_the_store_lock(tmp_path: Path) -> N
 
 
 def test_a50_a_linked_folder_stays_a_link(tmp_path: Path) -> None:
-    """An operator's."""
+    """An operator made the link."""
     config = tmp_path / "store" / "config"
     config.parent.mkdir()
     (tmp_path / "elsewhere").mkdir()

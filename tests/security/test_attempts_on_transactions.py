@@ -1,7 +1,5 @@
 """Attempts on transactions of another account that may send to the same topic: A26."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from protocol.bodies import HeartbeatData, ProducerData
@@ -29,11 +27,10 @@ REFUSED = f"{PREFIX}The transaction is not of accessKey={OTHER}"
 
 
 @pytest.fixture
-def made() -> Iterator[GuardedBroker]:
+def made() -> GuardedBroker:
     broker = with_accounts(1, ACCOUNTS + MORE)
     broker.make_topic("Orders")
-    yield broker
-    broker.stop()
+    return broker
 
 
 def half_of(made: GuardedBroker, account: str, key: str = "K", **more: object) -> MessageRecord:
@@ -61,7 +58,7 @@ def ended(made: GuardedBroker, account: str, of: object, outcome: int) -> str | 
 def test_a26_an_account_cannot_settle_a_transaction_of_another(
     made: GuardedBroker, outcome: int
 ) -> None:
-    """Its place can be guessed from one's own half message, its group is in committed ones."""
+    """The offset can be guessed from an own half message, the group is in committed ones."""
     sent = half_of(made, OWNER)
     assert ended(made, OTHER, sent, outcome) == REFUSED
     assert made.messages("Orders") == []
@@ -94,7 +91,7 @@ def test_a26_a_check_back_goes_to_the_owning_account_first(made: GuardedBroker) 
 def test_another_account_of_the_group_may_settle_a_transaction_it_was_asked_about(
     made: GuardedBroker,
 ) -> None:
-    """A producer that came back under a new account; nobody of the old one is there."""
+    """A producer reconnected with a new account; no producer of the old one is connected."""
     other = producing_as(made, OTHER, 8)
     half_of(made, OWNER)
     round_of_checks(made)

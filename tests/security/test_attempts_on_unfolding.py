@@ -38,7 +38,7 @@ def zstd(window_log: int, unfolded_bytes: int) -> bytes:
 
 @cache
 def lz4() -> bytes:
-    """Of 1 MB: this codec makes 255 bytes of one at most."""
+    """Return LZ4 data that decompresses to 1 MB: this codec reaches at most a factor of 255."""
     packed: bytes = pa.compress(bytes(250_000_000), codec="lz4", asbytes=True)
     return packed
 

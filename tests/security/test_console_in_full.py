@@ -34,18 +34,18 @@ GUESSES, GUESSERS = 10_000, 16
 STREAMS = 1_000
 TOPICS, SERIES_MAX, AT_A_TIME = 2_000, 500, 50
 MORE_KIB = 150 << 10
-"""What an attempt may cost the console: two passwords at a time take 64 MiB of it."""
+"""Memory that an attempt may cost the console: two concurrent passwords take 64 MiB of it."""
 
 Tell = Callable[[str], None]
 
 
 @pytest.fixture(autouse=True)
 def cheap_passwords() -> None:
-    """They are not, in a process."""
+    """Keep the passwords expensive: the console is a separate process."""
 
 
 class Attacked:
-    """A console with somebody logged in, and a neighbour of its broker."""
+    """Console with a logged-in user, and a neighbour client of its broker."""
 
     def __init__(self, made: Watched, neighbour: Line) -> None:
         self.made, self._neighbour = made, neighbour
@@ -73,7 +73,7 @@ class Attacked:
         return stack.enter_context(create_connection(where, WAIT_S))
 
     def p99_ms(self) -> float:
-        """What another client of the broker waits."""
+        """Return the p99 of another client's requests."""
         waits = []
         for _ in range(400):
             began_s = perf_counter()

@@ -30,7 +30,7 @@ READS = re.compile(
     "|tokens|cut|first_|pairs|from_json|of_command|general|library_loads|resolved|integer_of|text_of"
     "|chain_of|signed_values"
 )
-"""How the names of public readers begin."""
+"""Prefixes of the names of public readers."""
 
 
 def readers() -> Iterator[str]:
@@ -177,7 +177,7 @@ def test_the_judging_process_survives_its_inputs() -> None:
 def test_a_finding_is_saved_and_ends_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By a decoder of the table whose own error is taken away from it."""
+    """A decoder of the table is tried without its own error class."""
     program = (
         "import sys; from dataclasses import replace\n"
         "from tests.security.fuzzing import one, table\n"

@@ -1,9 +1,9 @@
-"""Bytes of strangers: what a fuzzer has found, and a fuzz run of its own from recorded frames.
+"""Findings of the fuzzer, and fuzz runs from recorded frames.
 
-`make test` has some thousand damaged frames, `make trials` more, and a run that is guided by
-coverage; a longer one is `python -m tests.security.fuzz`. They begin with the golden frames, and
-with those made by hand where there are none. Where atheris has no wheel, hypothesis draws as many
-inputs as take as long.
+`make test` tries some thousand damaged frames, `make trials` more, and a coverage-guided run. A
+longer run is `python -m tests.security.fuzz`. Runs start with the golden frames, or with hand-made
+ones where these are missing. Where atheris has no wheel, hypothesis draws as many inputs as take as
+long.
 """
 
 import subprocess
@@ -78,12 +78,12 @@ def test_a_tag_expression_without_tags_is_refused() -> None:
 
 @cache
 def recorded() -> list[bytes]:
-    """Where each run begins."""
+    """Return the first inputs of each run."""
     return [*seeds(wire_if_there())]
 
 
 def some(seed: int) -> list[bytes]:
-    """Those whose turn it is: all of them in a few seeds."""
+    """Return the part of this seed; a few seeds cover all."""
     found = recorded()
     parts = -(-len(found) // DAMAGED)
     return found[seed % parts :: parts]
@@ -100,7 +100,7 @@ def test_damaged_frames_are_refused_without_side_effects(seed: int) -> None:
 
 @pytest.mark.trial(short=1, long=300)
 def test_damaged_frames_do_not_affect_other_connections(seed: int) -> None:
-    """The same to a whole broker, with access control and without, in pieces or at once."""
+    """Frames go to a whole broker, with and without access control, in pieces or at once."""
     random = Random(seed)
     found = recorded()
     try:
@@ -135,7 +135,7 @@ def input_of(drawn: Drawn) -> bytes:
 
 
 def run_drawn(target: str, seed: int, examples: int) -> None:
-    """The same from this seed; hypothesis makes what fails as short as it can be."""
+    """Run with this seed; hypothesis shortens a failing input."""
     taking = take if target == "frames" else take_connection
 
     @drawn_from(seed)
@@ -153,7 +153,7 @@ def run_drawn(target: str, seed: int, examples: int) -> None:
 @pytest.mark.trial(short=1, long=30)
 @pytest.mark.parametrize("target", TARGETS)
 def test_random_inputs_are_refused_without_side_effects(target: str, seed: int) -> None:
-    """As where there is no atheris, but fewer."""
+    """The run without atheris is shorter."""
     run_drawn(target, seed, DRAWN[target] // 100)
 
 

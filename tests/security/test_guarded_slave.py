@@ -83,7 +83,7 @@ def test_h16_an_authenticated_slave_replicates_and_another_does_not(
     master.start_broker(config, store(tmp_path / "master"))
     with create_connection(("127.0.0.1", master.ports["ha"]), DEADLINE_S) as stranger:
         stranger.sendall(encode_report(0))
-        assert gets_nothing(stranger), "nobody has shown himself from here"
+        assert gets_nothing(stranger), "no account was verified from this address"
     account = ADMINISTRATOR.access_key, ADMINISTRATOR.secret_key
     wait_until(lambda: has_route(config.namesrv_address, "TBW102", account), "it is registered")
     with Producer("shop", config.namesrv_address, credentials=ADMINISTRATOR) as producer:

@@ -41,7 +41,7 @@ WHITE_OF_ADMIN = "whiteRemoteAddress: 192.0.2.9"
 
 
 def test_h8_signatures_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is not known takes the same way as a wrong secret."""
+    """An unknown key takes the code path of a wrong secret."""
     made = GuardedBroker(1)
     compared: list[tuple[int, int]] = []
 
@@ -142,7 +142,7 @@ def test_h13_a_verified_account_does_not_allow_guesses_at_another() -> None:
         with pytest.raises(AccessRefused) as refused:
             guess(proven(), account, f"secret-{number}")
         answered += not isinstance(refused.value, TooManyFailures)
-    assert answered == 2 * TRIES_MAX, "20 each of the administrator, and of those nobody knows"
+    assert answered == 2 * TRIES_MAX, "20 of the administrator, 20 of unknown accounts"
     with pytest.raises(TooManyFailures):
         guess(proven(), "administrator", None)
     assert before.grant(own), "who is right goes on"
@@ -150,7 +150,7 @@ def test_h13_a_verified_account_does_not_allow_guesses_at_another() -> None:
 
 @pytest.mark.parametrize("host", [WHITE_HOST, "192.0.2.9"], ids=["global", "of the account"])
 def test_h13_an_allowlisted_address_cannot_guess_secrets(host: str) -> None:
-    """What needs no key goes on meanwhile, whatever key is shown with it."""
+    """Requests that need no key are still served, with any key shown."""
     made = with_accounts(1, ACCOUNTS.replace("admin: true", f"admin: true, {WHITE_OF_ADMIN}"))
     guard = made.broker.guard
     assert guard is not None

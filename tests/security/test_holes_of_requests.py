@@ -41,7 +41,7 @@ def refused(made: GuardedBroker, account: str | None, command: RemotingCommand) 
 
 
 def stored_offset(made: GuardedBroker, **options: Any) -> int:
-    """Where the administrator's message lies in the log."""
+    """Return the physical offset of the administrator's message."""
     return made.stored(made.send(**options)).physical_offset
 
 
@@ -52,7 +52,7 @@ def heartbeat(group: str, topic: str) -> RemotingCommand:
     return RemotingCommand(Code.HEART_BEAT, body=body, version=407)
 
 
-# --- H1: codes that nobody checks
+# --- H1: codes without a check
 
 
 def test_h1_a_batch_needs_the_topic() -> None:
@@ -116,7 +116,7 @@ def test_h1_sending_back_a_message_needs_permission_to_read_it() -> None:
 
 
 def test_h1_an_offset_is_a_message_only_if_its_queue_unit_agrees() -> None:
-    """Whoever may use a topic is shown all of its messages, and none that lies in a body."""
+    """A user of a topic sees all of its messages, and none that lies in a body."""
     made = GuardedBroker(1)
     made.make_group("shop")
     waiting = ("", "DELAY\x013", "TRAN_MSG\x01true\x02PGROUP\x01p")
@@ -341,7 +341,7 @@ def test_h7_an_old_request_cannot_be_replayed_with_fresh_signatures() -> None:
 
 @pytest.mark.parametrize("signed_by", [None, "nobody-known", READER])
 def test_h9_a_body_is_read_only_with_a_valid_signature(signed_by: str | None) -> None:
-    """A heartbeat whose body is no JSON would be answered otherwise if somebody read it."""
+    """A heartbeat with an invalid JSON body would get another answer if it were parsed."""
     made = GuardedBroker(1)
     command = RemotingCommand(Code.HEART_BEAT, body=b"[" * 100_000)
     if signed_by is not None:

@@ -1,5 +1,7 @@
-"""What an account, a secret or a right leaves behind when it is taken away, and files that two
-change at once. Each test has the hole's number (docs/security.md); where there is none it is ours.
+"""Revoked accounts, secrets and permissions, and files that two processes change at once.
+
+Each test has the number of the hole (docs/security.md); tests without a number are of holes that
+4.9.7 does not have.
 """
 
 from multiprocessing import get_context
@@ -55,7 +57,7 @@ def test_h2_a_former_administrator_cannot_restore_its_rights() -> None:
     made.client_at("192.0.2.50").start(signed(deletion, "administrator"), answers.append)
     made.client_at("192.0.2.51").start(signed(again, "evil-admin"), answers.append)
     made.system.drain()
-    if [each.code for each in answers] == [0, 0]:  # his came first, while he still was one
+    if [each.code for each in answers] == [0, 0]:  # the request came before the revocation
         assert made.ask(signed(deletion, "administrator")).code in (0, 210)
     else:
         assert sorted(each.code for each in answers) == [0, 1]
@@ -81,7 +83,7 @@ def test_h2_an_invalid_file_is_not_overwritten() -> None:
 
 
 def test_h7_the_old_secret_stays_valid_after_a_repeated_request() -> None:
-    """By a repeat after a timeout, or as masters on one machine have one file."""
+    """The request is repeated after a timeout, or masters on one machine share one file."""
     made = GuardedBroker(1)
     for _ in range(2):
         assert made.ask(change("shop-account", "secret-two", keep_previous_secret=True)).code == 0

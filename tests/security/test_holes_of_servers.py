@@ -45,7 +45,7 @@ TAKERS: list[tuple[Asker, Asker]] = [
     (("broker-account", "192.0.2.50"), (None, OTHER_WHITE)),
     ((None, WHITE), ("other-broker", "198.51.100.9")),
 ]
-"""Whose a broker is, and who wants to take it over."""
+"""Owners of a broker name, and accounts that try to register it."""
 
 
 def goodbye(address: str = HERE, name: str = "broker-a") -> RemotingCommand:

@@ -68,7 +68,7 @@ def produces(made: GuardedBroker, account: str, host: str, *groups: str) -> Loca
 
 
 def questions(client: LocalClient) -> int:
-    """How often it was asked what became of a half message; they are forgotten."""
+    """Return the number of check-backs received, and clear them."""
     codes = [each.code for each in client.received]
     client.received.clear()
     return codes.count(Code.CHECK_TRANSACTION_STATE)
@@ -95,7 +95,7 @@ def test_h1_viewing_a_half_message_needs_permission_to_send_to_its_topic() -> No
     for _ in range(3):
         made.system.advance(ROUND_MS - 1000)
         produces(made, SHOP, VICTIM, "bookers")
-    assert questions(owner) == 3, "each round asks it, whoever else is in its group"
+    assert questions(owner) == 3, "each round asks the owner first"
     assert [questions(each) for each in attackers] == [0, 0, 0]
 
 
@@ -119,7 +119,7 @@ def reply_to(client_id: str) -> RemotingCommand:
 
 
 def takes_reply(made: GuardedBroker, *clients: LocalClient) -> list[int]:
-    """How many replies each of them is given, of one."""
+    """Return the number of replies that each client gets to one request."""
     for each in clients:
         each.received.clear()
     made.client_at("192.0.2.101").start(signed(reply_to("client"), SHOP))
@@ -132,17 +132,17 @@ def test_h1_replies_go_to_the_first_owner_of_a_client_id() -> None:
     asker = produces(made, SHOP, VICTIM, "askers")
     thief = produces(made, NOTHING, ATTACKER, "askers", "evil")
     assert takes_reply(made, asker, thief) == [1, 0]
-    for _ in range(4):  # the table is made anew every ten seconds
+    for _ in range(4):  # the table is rebuilt every ten seconds
         made.system.advance(6000)
         produces(made, NOTHING, ATTACKER, "askers", "evil")
         assert takes_reply(made, asker, thief) == [1, 0]
     again = produces(made, SHOP, "192.0.2.102", "askers")
-    assert takes_reply(made, asker, thief, again) == [0, 0, 1], "the same account comes anew"
+    assert takes_reply(made, asker, thief, again) == [0, 0, 1], "the account reconnects"
     for each in (asker, again):
         each.close()
     made.system.drain()
     produces(made, NOTHING, ATTACKER, "evil")
-    assert takes_reply(made, thief) == [1], "nobody has it any more"
+    assert takes_reply(made, thief) == [1], "the client id is free"
 
 
 def test_h1_a_held_pull_gets_no_message_after_its_permission_is_revoked() -> None:

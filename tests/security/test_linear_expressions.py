@@ -39,13 +39,13 @@ SIZES = (*range(8, 33, 4), 64, 512, 8000)
 LONG = 40_000
 """The first ones end an expression whose time grows with a power, before it takes for ever."""
 BOUND_S = 0.04
-"""What takes n² steps needs 0.2 s for the longest text, what is linear 1 ms."""
+"""A quadratic expression needs 0.2 s for the longest text, a linear one 1 ms."""
 CHARS_MAX = 10
 
 
 @dataclass(frozen=True)
 class Entry:
-    """How an expression is applied, and what hostile texts begin with."""
+    """Use of an expression, and the start of hostile texts for it."""
 
     how: str = "fullmatch"
     """Empty: it is compiled here, and applied nowhere, or to one character."""
@@ -114,7 +114,7 @@ TABLE: dict[str, Entry] = {
     "spark/masters.py:_LOOPBACK": Entry(starts=["127.", "127.1."]),
     "spark/masters.py:_PRIVATE": SEARCH,
     "spark/runner.py:_SENTENCE": Entry("search", ["StoreError: "]),
-    "spark/source/options.py:_pattern": NOT_APPLIED,  # of who starts the read, in his own process
+    "spark/source/options.py:_pattern": NOT_APPLIED,  # in the process that starts the read
     "spark/source/row_filter.py:Expression.parse": SEARCH,
     "storage/delay_levels.py:_LEVEL": Entry(),
     "storage/spelling.py:_WORD": Entry("findall"),
@@ -128,10 +128,13 @@ TABLE: dict[str, Entry] = {
     "troupemq/console/given.py:_ADDRESS": Entry(),
     "troupemq/console/given.py:_WORD": Entry(),
     "troupemq/console/given.py:_PERMISSIONS": Entry(),
+    "troupemq/console/given.py:_IDS": Entry(),
     "troupemq/console/given.py:_NUMBER": Entry(),
     "troupemq/console/given.py:_TIME": Entry(),
     "troupemq/java.py:_VERSION": Entry("search", ['version "', 'version "1.']),
     "troupemq/numbers.py:_WHOLE": Entry(),
+    "troupemq/setting_meanings.py:_END": Entry(),
+    "troupemq/setting_meanings.py:_NUMBER": Entry(),
     "troupemq/setting_meanings.py:meanings": MATCH,
 }
 

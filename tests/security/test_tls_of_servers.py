@@ -52,7 +52,7 @@ def made(tmp_path: Path) -> Certificates:
 
 
 def tls_settings(files: TlsFiles, mode: str = "enforcing") -> dict[str, Any]:
-    """Of a server that shows this certificate."""
+    """Return the settings of a server with this certificate."""
     return {
         "tls_mode": mode,
         "tls_server_certificate": files.cert_path,
@@ -61,7 +61,7 @@ def tls_settings(files: TlsFiles, mode: str = "enforcing") -> dict[str, Any]:
 
 
 def calls_with(files: TlsFiles, *, shows: bool = False) -> dict[str, Any]:
-    """Of a broker that calls others."""
+    """Return the settings of a broker for its outbound connections."""
     return {
         "tls_client_trust": files.trust_path,
         "tls_client_certificate": files.cert_path if shows else "",
@@ -192,7 +192,7 @@ def test_a8_old_versions_and_renegotiation_are_refused(
 def test_a_flood_of_key_updates_ends_only_its_connection(
     made: Certificates, tmp_path: Path
 ) -> None:
-    """27 bytes each, and some 14 µs: 256 KiB of them held everybody up for 91 to 182 ms."""
+    """Each has 27 bytes and takes 14 µs: 256 KiB of them blocked the loop for 91 to 182 ms."""
     settings = tls_settings(made.files()) | {"tls_ha_mode": "enforcing"}
     with serving_broker(tmp_path / "store", **settings) as running, capture_logs() as logs:
         with Line(made_tls_socket(made, running.ports.main)) as neighbour:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from actors.broker import Broker
 from actors.config import BrokerConfig
@@ -151,8 +151,14 @@ class FramesPeer(RecordingPeer):
         return sorted(self.received, key=lambda answer: answer.opaque)
 
 
-running: list["SimulatedBroker"] = []
-"""Simulated brokers of the current test. tests/conftest.py stops them at its end."""
+class Stoppable(Protocol):
+    """Part of a test that is stopped at its end."""
+
+    def stop(self) -> None: ...
+
+
+running: list[Stoppable] = []
+"""Simulated brokers and worlds of the current test. tests/conftest.py stops them at its end."""
 
 
 @dataclass(eq=False)

@@ -79,6 +79,8 @@ from protocol.headers.pull import (
 )
 from protocol.headers.raw import RawResponseHeader, ReadRecordsHeader, ReadUnitsHeader
 from protocol.headers.send import (
+    RecallMessageHeader,
+    RecallMessageResponseHeader,
     ReplyMessageHeader,
     SendMessageHeader,
     SendMessageResponseHeader,
@@ -104,6 +106,7 @@ REQUEST_HEADERS: dict[int, type[Header]] = {
     Code.ACK_MESSAGE: AckMessageHeader,
     Code.CHANGE_MESSAGE_INVISIBLETIME: ChangeInvisibleTimeHeader,
     Code.NOTIFICATION: NotificationHeader,
+    Code.RECALL_MESSAGE: RecallMessageHeader,
     Code.QUERY_MESSAGE: QueryMessageHeader,
     Code.VIEW_MESSAGE_BY_ID: ViewMessageHeader,
     Code.QUERY_CONSUMER_OFFSET: QueryConsumerOffsetHeader,
@@ -181,6 +184,7 @@ RESPONSE_HEADERS: dict[int, type[Header]] = {
     Code.NOTIFICATION: NotificationResponseHeader,
     Code.READ_RECORDS: RawResponseHeader,
     Code.READ_UNITS: RawResponseHeader,
+    Code.RECALL_MESSAGE: RecallMessageResponseHeader,
     Code.QUERY_MESSAGE: QueryMessageResponseHeader,
     Code.SEND_SINK_BATCH: SinkProgressHeader,
     Code.GET_SINK_PROGRESS: SinkProgressHeader,

@@ -1,7 +1,6 @@
 """Brokers with queues that begin again, and a group that consumed the earlier messages."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from protocol.bodies import ConsumerOffsetTable, TopicConfig, TopicConfigTable
@@ -18,11 +17,9 @@ from tests.support.fake_disk import FakeDisk
 CONFIG = "/store/config"
 
 
-@contextmanager
-def broker(disk: FakeDisk | None = None, **settings: Any) -> Iterator[SimulatedBroker]:
+def broker(disk: FakeDisk | None = None, **settings: Any) -> SimulatedBroker:
     made = SimulatedBroker(1, disk or FakeDisk(), **settings)
-    yield made
-    made.stop()
+    return made
 
 
 def disk_with(offsets: Mapping[str, Mapping[int, int]], *topics: str) -> FakeDisk:

@@ -11,7 +11,7 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.naming.messages import MasterClientAddress
 from actors.replication.ha_slave import HaSlave
 from actors.replication.slave_sync import SlaveSync
-from protocol.codes import RequestCode
+from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.offset import UpdateConsumerOffsetHeader
 from protocol.signature import Credentials
@@ -20,7 +20,7 @@ from tests.support.brokers import BROKER, SimulatedBroker
 from tests.support.replication import Pair
 
 MASTER = "192.0.2.1:10911"
-TABLES = ("topics", "consumer_offsets", "delay_offsets", "groups", "clean_files")
+TABLES = ("topics", "consumer_offsets", "delay_offsets", "groups", "request_modes", "clean_files")
 
 
 @dataclass
@@ -31,6 +31,8 @@ class ToMaster:
     address: str = MASTER
     connection_count: int = 1
     asked: list[int] = field(default_factory=list)
+    unknown: set[int] = field(default_factory=set)
+    """Codes that an older master does not know."""
     down: bool = False
     closed: bool = False
 
@@ -42,6 +44,8 @@ class ToMaster:
             raise ConnectionBroken(self.address, "connection refused")
         self.asked.append(request.code)
         assert self.master is not None
+        if request.code in self.unknown:
+            return request.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
         return self.master.ask(request)
 
     def send(self, request: RemotingCommand, **_: Any) -> None:

@@ -29,7 +29,7 @@ from protocol.message import MessageRecord
 from protocol.properties import parse
 from storage.config import StoreConfig
 from tests.support.askers import Asker
-from tests.support.brokers import BROKER, STORE, SimulatedBroker, subscription
+from tests.support.brokers import BROKER, STORE, SimulatedBroker, running, subscription
 from tests.support.consumers import HEARTBEAT_MS, Consumer
 from tests.support.fake_disk import FakeDisk
 from tests.support.producers import Producer, Sent
@@ -122,6 +122,7 @@ class World:
             for n in range(SEATS + 1)
         ]
         self.made = SimulatedBroker(seed, config=config, store_config=store, before=seats)
+        running.append(self)
 
     # --- processes
 
@@ -363,5 +364,6 @@ class World:
             assert first == sorted(first), f"seed {self.seed}: {queue}: {first}"
 
     def stop(self) -> None:
+        """Stop the broker and raise the first failure. The end of a test does this."""
         self.made.stop()
         self.check_failures()

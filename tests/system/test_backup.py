@@ -63,7 +63,7 @@ class Producer(Thread):
 
 
 def told(*words: object, code: int = 0) -> str:
-    """What `troupemq store` prints."""
+    """Run `troupemq store` and return its output."""
     result = CliRunner().invoke(cli, ["store", *map(str, words)], catch_exceptions=False)
     assert result.exit_code == code, result.output
     return result.output
@@ -120,5 +120,5 @@ def test_a_backup_contains_all_messages_acknowledged_before(seed: int, tmp_path:
 
 
 def before(producers: list[Producer]) -> set[bytes]:
-    """What has been acknowledged by now."""
+    """Return the messages acknowledged so far."""
     return {body for producer in producers for body in list(producer.acknowledged)}

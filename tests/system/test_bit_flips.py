@@ -46,9 +46,9 @@ CONFIG_FILES = tuple(
 )
 SETTINGS = replace(BROKER, property_filter_enable=True)
 DELAYED = "Later"
-"""Its messages are delayed; what is delivered of them is there before the flip."""
+"""Topic of delayed messages; some are delivered before the flip."""
 ASKED_FOR = 12
-"""Of the messages, by key and by id, in each seed."""
+"""Number of queries by key and by id, in each seed."""
 
 Place = tuple[str, int, int]
 """Topic, queue id, queue offset."""
@@ -106,7 +106,7 @@ def pristine(stopped: str) -> Pristine:
 
 
 def tables(broker: SimulatedBroker) -> dict[str, object]:
-    """What the broker says of topics, groups and offsets; by which expressions groups filter."""
+    """Return the broker's topics, groups, offsets and filter expressions."""
     broker.system.drain()
     found: dict[str, object] = {}
     for code in (
@@ -204,7 +204,9 @@ def hit_record(store: Pristine, path: str, position: int) -> RecordHead | None:
 
 
 def hit_places(store: Pristine, hit: RecordHead) -> set[Place]:
-    """Where the hit message was, and where a changed number, queue or topic may put it."""
+    """Return the place of the damaged message, and those to which a changed number, queue or topic
+    may move it.
+    """
     home = (hit.topic.decode(), hit.queue_id, hit.queue_offset)
     return {home}
 
@@ -221,7 +223,7 @@ def judge(
     found: dict[Place, bytes],
     tally: Counter[str],
 ) -> None:
-    """What 4.9.7's format can show must have been reported, and left out."""
+    """Check that damage which 4.9.7's format can show is reported and skipped."""
     place = (hit.topic.decode(), hit.queue_id, hit.queue_offset)
     start, end = hit.physical_offset, hit.physical_offset + hit.record_bytes
     reported = broker.broker.store.damage.overlaps(start, end)
@@ -233,7 +235,7 @@ def judge(
     if place not in found and not reported and names_another and store.was_killed:
         tally["undetectable: names another queue before its own knew it"] += 1
     elif place not in found:
-        assert reported, f"{place} is not served, and nobody says so"
+        assert reported, f"{place} is not served and not reported"
         tally["hit, reported and left out"] += 1
     elif found[place] == store.served[place]:
         tally["hit, served as it was"] += 1

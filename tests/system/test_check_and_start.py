@@ -1,7 +1,7 @@
-"""What `store check` names beforehand is what the start then says, for each kind of loss.
+"""Findings of `store check` equal those of the next start, for each kind of loss.
 
-One store, filled by a broker and stopped cleanly, is damaged in one way at a time, checked, and
-then opened by a broker. What the check calls clean is opened without a word.
+A store that a broker filled and stopped cleanly is damaged in one way at a time, checked, and
+opened by a broker. A store without findings opens without a finding.
 """
 
 import json
@@ -105,7 +105,7 @@ def written(name: str, data: bytes, *, alone: bool = False) -> Damage:
 
 
 def with_entry(name: str, table: str, key: str, value: object) -> Damage:
-    """By hand: the checksums are removed, as docs/operations.md says."""
+    """Change the file by hand: the checksums are removed, as docs/operations.md advises."""
 
     def damage(disk: FakeDisk) -> None:
         path = f"{CONFIG_DIR}/{name}.json"

@@ -65,7 +65,7 @@ def test_a_child_process_imports_nothing_from_the_working_directory(
 
 
 def test_every_python_process_is_started_without_the_working_directory() -> None:
-    """Of the product, the image and the Makefile; the supervisor is isolated by -I."""
+    """Checked in the product, the image and the Makefile; -I isolates the supervisor."""
     files = [
         path
         for package in ("storage", "actors", "spark", "troupemq", "conf/deploy/container")

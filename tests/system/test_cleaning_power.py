@@ -62,7 +62,7 @@ class Life:
         self.made.client.start(command, taken)
 
     def produce(self) -> None:
-        """Some seconds of sending and cleaning, up to a moment that nobody chose."""
+        """Send and clean for some seconds, up to a random moment."""
         for _ in range(self.random.randrange(1, 60)):
             for _ in range(self.random.choice((0, 1, 4, 12))):
                 self.send()

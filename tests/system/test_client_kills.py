@@ -1,5 +1,6 @@
 """kill -9 of the broker under Python clients: a producer that sends on, and a group of two members.
 
+Push consumers in one trial, and workers that settle each message in the other.
 Three kills, restarted at the same port and on the same store. Everything acknowledged is consumed
 at least once, and in the end the group's offsets are behind the last message of every queue.
 """
@@ -29,6 +30,7 @@ from troupemq import (
     PushConsumer,
     SendResult,
     SendStatus,
+    SimpleConsumer,
 )
 
 KILLS = 3
@@ -123,17 +125,83 @@ def test_a_group_consumes_all_acknowledged_messages_through_kills(
         assert_offsets_are_at_the_end(names.address)
 
 
+class Worker(Thread):
+    """Receives and acknowledges until its consumer stops; keeps what it got and what it settled."""
+
+    def __init__(self, consumer: SimpleConsumer) -> None:
+        super().__init__()
+        self.bodies: list[bytes] = []
+        self.settled: set[bytes] = set()
+        self._consumer = consumer
+
+    def run(self) -> None:
+        while self._consumer.is_running:
+            for delivery in self._consumer.receive(8, wait_ms=2000):
+                with delivery:
+                    self.bodies.append(delivery.message.body)
+                if delivery.is_settled:
+                    self.settled.add(delivery.message.body)
+
+
+@pytest.mark.slow(seconds=10)
+@pytest.mark.trial(short=0, long=5)
+def test_workers_settle_whatever_was_acknowledged_before_between_and_after_kills(
+    seed: int, tmp_path: Path
+) -> None:
+    random = Random(seed)
+    with ExitStack() as stack:
+        names = stack.enter_context(OurNameServer(tmp_path / "names"))
+        broker = at_a_port_of_its_own(OurBroker(tmp_path / "broker", names, SMALL_FILES))
+        stack.enter_context(broker)
+        with Admin(names.address) as admin:
+            admin.create_topic(TOPIC, QUEUES)
+        sender = Sender(names.address)
+        with ExitStack() as group:
+            consumers = [
+                group.enter_context(
+                    SimpleConsumer(GROUP, names.address, begin=ConsumeFrom.FIRST_OFFSET)
+                )
+                for _ in range(2)
+            ]
+            workers = [Worker(consumer) for consumer in consumers]
+            for consumer, worker in zip(consumers, workers, strict=True):
+                consumer.subscribe(TOPIC)
+                worker.start()
+            sender.start()
+            try:
+                for _ in range(KILLS):
+                    wait_for_more(sender, workers, random.randrange(*BETWEEN_KILLS))
+                    kill(broker)
+                    broker.start()
+                wait_for_more(sender, workers, BETWEEN_KILLS[0])
+            finally:
+                sender.over.set()
+                sender.join()
+            wait_until(
+                lambda: sender.acknowledged <= set().union(*(each.settled for each in workers)),
+                "all settled",
+                BACK_S,
+            )
+            for consumer in consumers:
+                consumer.stop()
+            for worker in workers:
+                worker.join()
+        got = [body for worker in workers for body in worker.bodies]
+        print(f"{len(got)} received, {len(got) - len(set(got))} of them again")
+        assert sender.failed == []
+
+
 def consumed(members: Sequence[Member]) -> set[bytes]:
     return {body for member in members for body in list(member.bodies)}
 
 
-def wait_for_more(sender: Sender, members: Sequence[Member], count: int) -> None:
+def wait_for_more(sender: Sender, members: Sequence[Member] | Sequence[Worker], count: int) -> None:
     """Until so many more are acknowledged and each member has had some more."""
     sent = len(sender.acknowledged) + count
-    had = [len(member.bodies) for member in members]
+    had = [(member, len(member.bodies)) for member in members]
     wait_until(lambda: len(sender.acknowledged) >= sent, "sends", BACK_S)
     wait_until(
-        lambda: all(len(each.bodies) > before for each, before in zip(members, had, strict=True)),
+        lambda: all(len(each.bodies) > before for each, before in had),
         "messages at both members",
         BACK_S,
     )

@@ -17,7 +17,7 @@ ROLES = {
     "2m-2s-sync": {"broker-a": "SYNC_MASTER", "broker-a-s": "SLAVE"},
     "2m-noslave": {"broker-a": "ASYNC_MASTER", "broker-trace": "ASYNC_MASTER"},
 }
-"""Of broker-b there are the same files as of broker-a."""
+"""Roles by folder and file; the files of broker-b equal those of broker-a."""
 
 FILES = [
     (folder, name.replace("-a", letter), role)
@@ -28,7 +28,7 @@ FILES = [
 
 
 def official(name: str, role: str) -> dict[str, str]:
-    """What the file of that name in the release of 4.9.7 says."""
+    """Return the settings of this file in the release of 4.9.7."""
     return {
         "brokerClusterName": "DefaultCluster",
         "brokerName": name.removesuffix("-s"),

@@ -56,7 +56,7 @@ class Sender(Thread):
         super().__init__()
         self._namesrv, self._number, self._over = namesrv, number, over
         self.acknowledged: list[tuple[str, bytes]] = []
-        """By which broker, and what."""
+        """Broker and body of each acknowledged message."""
 
     @property
     def count(self) -> int:
@@ -78,7 +78,7 @@ class Sender(Thread):
 
 
 def at_a_port_of_its_own(server: S) -> S:
-    """The same after every restart, as a real one's is."""
+    """Choose a fixed port, so that a restarted server keeps it like a real one."""
     server.settings["listenPort"] = str(free_port())
     return server
 
@@ -100,7 +100,7 @@ def bodies(queues: Sequence[Sequence[MessageRecord]]) -> set[bytes]:
 
 
 def assert_in_order(queues: Sequence[Sequence[MessageRecord]]) -> None:
-    """What one producer sent lies in each queue as it was sent."""
+    """Check that each queue has one producer's messages in the order of sends."""
     for records in queues:
         last: dict[bytes, int] = {}
         for record in records:
@@ -181,7 +181,7 @@ def wait_for_more(senders: Sequence[Sender], what: str) -> None:
 
 
 def acknowledged(senders: Sequence[Sender], broker_name: str) -> set[bytes]:
-    """What was told SEND_OK by this master."""
+    """Return the messages that this master answered with SEND_OK."""
     return {
         body
         for sender in senders

@@ -74,7 +74,7 @@ BAD_ENTRIES = {
 
 
 def test_an_invalid_entry_in_every_table_costs_only_itself() -> None:
-    """As 4.9.7 saves what it is told."""
+    """4.9.7 saves such entries unchecked."""
     disk = stopped_broker()
     for name, entry in BAD_ENTRIES.items():
         path = f"/store/config/{name}"

@@ -46,7 +46,7 @@ LEVELS_MS = (1000, 2000, 3000, 4000, 5000, 6000)
 SYNC = replace(STORE, flush_disk_type="SYNC_FLUSH", message_delay_level="1s 2s 3s 4s 5s 6s")
 RETRY_MAX = 2
 SAVED_MS = 5_200
-"""By then the offsets are in their file."""
+"""Time after which the offsets are in their file."""
 LATE_MS = 100
 
 GROUPS = sampled_from(("one", "two"))
@@ -76,9 +76,9 @@ class Consuming(RuleBasedStateMachine):
         self.waiting: list[Waiting] = []
         self.come: list[Waiting] = []
         self.places: dict[str, list[int]] = {}
-        """How far each group has pulled, by queue."""
+        """Pulled offsets of each group, by queue."""
         self.offsets: dict[tuple[str, int], list[int]] = {}
-        """What each group may find after a crash, and last what it finds now."""
+        """Offsets that each group may find after a crash; the last one is the current one."""
         self.pulled: dict[str, dict[tuple[bytes, int], MessageRecord]] = {}
         self.members: dict[str, dict[str, LocalClient]] = {"one": {}, "two": {}}
         self.has_crashed = False
@@ -159,7 +159,9 @@ class Consuming(RuleBasedStateMachine):
 
     @rule(group=GROUPS, queue_id=QUEUE_IDS)
     def take_over(self, group: str, queue_id: int) -> None:
-        """Somebody else goes on where the group has committed: what is behind comes again."""
+        """Continue at the committed offset with another member: uncommitted messages are
+        redelivered.
+        """
         header = QueryConsumerOffsetHeader(group, "Topic", queue_id)
         answer = self.ask(RequestCode.QUERY_CONSUMER_OFFSET, header)
         assert answer.code == 0 and answer.fields is not None
@@ -187,7 +189,7 @@ class Consuming(RuleBasedStateMachine):
 
     @rule(group=GROUPS)
     def pull_retries(self, group: str) -> None:
-        """What has come again may be given back again."""
+        """Pull the retries, which may be sent back again."""
         topic = f"%RETRY%{group}"
         if topic in self.made.broker.tables.topics.value:
             for record in self.made.messages(topic):
@@ -243,7 +245,7 @@ class Consuming(RuleBasedStateMachine):
             client.received.clear()
 
     def check_notices(self, group: str) -> None:
-        """Everybody who is there has been told."""
+        """Check that every member got its notices."""
         self.made.system.drain()
         for client in self.members[group].values():
             codes = {command.code for command in client.received}

@@ -93,7 +93,7 @@ class SmallDisk:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    """Skips, or under TROUPEMQ_CI fails, where nobody may mount."""
+    """Mount a small disk; skip where mounting is impossible, or fail under TROUPEMQ_CI."""
     disk = SmallDisk(tmp_path / "disk")
     try:
         if not disk.is_there:
@@ -127,7 +127,7 @@ class Producer:
         return answer
 
     def send_until_refused(self) -> RemotingCommand:
-        """The refusal."""
+        """Send until a send is refused; return the refusal."""
         for _ in range(TMPFS_BYTES // len(BODY)):
             answer = self.send()
             if answer.code != ResponseCode.SUCCESS:
@@ -140,7 +140,9 @@ class Producer:
         assert {self.send().code for _ in range(4 * QUEUES)} == {ResponseCode.SUCCESS}
 
     def reads_go_on(self, *, all_of_it: bool = False) -> None:
-        """What was acknowledged can be pulled; what reached the log only, later."""
+        """Check that acknowledged messages can be pulled, and those that reached only the log
+        later.
+        """
         for queue in range(QUEUES):
             found = {record.body for record in self.wire.messages(TOPIC, queue)}
             assert found

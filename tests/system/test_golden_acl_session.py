@@ -38,7 +38,7 @@ Record = dict[str, Any]
 
 
 class Told(NamedTuple):
-    """What an answer says."""
+    """Fields of an answer."""
 
     code: int
     remark: Any
@@ -58,11 +58,11 @@ HOST, BROKERS_HOST = "127.0.0.1", "10.10.103.1"
 """Whence clients ask, and the broker, which cannot sign: a white address."""
 
 PLACE = re.compile(r", org\.apache\.rocketmq\.acl\.plain\.\w+\.\w+\(\w+\.java:\d+\)$")
-"""Where in its source the original refused."""
+"""Source position at which the original refused."""
 
 
 class Servers:
-    """A broker and a name server, both guarded, and whoever is connected to them."""
+    """Broker and name server with access control, and their connected clients."""
 
     def __init__(self, start_ms: int) -> None:
         settings: dict[str, Any] = {"acl_enable": True, "acl_file": ACL_PATH}
@@ -121,7 +121,7 @@ class Servers:
 
 
 def conversations() -> list[list[Record]]:
-    """What belongs together, a request and its answer, in the order in which it was said."""
+    """Return pairs of request and answer in recorded order."""
     found: dict[tuple[str, int], list[Record]] = {}
     for record in frames("acl"):
         found.setdefault((record["session"], record["pair"]), []).append(record)
@@ -173,7 +173,7 @@ def as_a_guarded_name_server(request: Record, theirs: Told) -> tuple[str, Told]:
 
 
 def as_ours(request: Record, theirs: Told) -> tuple[str, Told]:
-    """Why our answer is another one, if it is, and which one."""
+    """Return the reason why our answer differs, and the expected one."""
     if request["to"] == "namesrv":
         return as_a_guarded_name_server(request, theirs)
     code = request["code"]
@@ -206,7 +206,7 @@ REASONS = {
     "queries with an odd field fail there always": 2,
     "it came with a registration that is not kept": 1,
 }
-"""How many answers were compared, by why they are not as recorded; empty: they are."""
+"""Number of compared answers by the reason why they differ from the recorded ones; empty: equal."""
 
 
 def test_the_recorded_session_gets_its_answers_from_guarded_servers(

@@ -58,7 +58,7 @@ def expected(group: str) -> list[int]:
 
 
 def pulled(made: SimulatedBroker, group: str, expression: str | None) -> list[int]:
-    """What the group finds, by its own expression or one that it brings."""
+    """Return the messages that the group finds, by its own expression or a given one."""
     offset, found = 0, list[int]()
     kind = "TAG" if expression is None else "SQL92"
     while True:

@@ -55,7 +55,7 @@ def served_by_the_original(name: str) -> list[dict[str, Any]]:
 
 
 def as_message(raw: dict[str, Any]) -> dict[str, Any]:
-    """What a client would see of a record; of the slave the manifest has nothing else."""
+    """Return the fields that a client sees of a record; the slave's manifest has no others."""
     properties = parse(raw["propertiesRaw"].encode())
     return {
         "topic": raw["topic"],

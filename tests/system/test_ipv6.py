@@ -25,7 +25,7 @@ TOPIC = "T"
 
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[Servers]:
-    """Both advertise ::1 and listen as they do by default."""
+    """Start servers that advertise ::1 and listen as they do by default."""
     servers = Servers(lambda reason: None)
     kv = str(tmp_path / "kv.json")
     settings = {"listenPort": "0", "kvConfigPath": kv}
@@ -44,7 +44,7 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
 
 
 def test_a_broker_listens_at_its_advertised_ipv6_address(servers: Servers) -> None:
-    """It was advertised and not listened at: every send failed."""
+    """The broker advertised it without listening at it: every send failed."""
     broker = host_port("::1", servers.ports["broker"])
     for host in ("::1", "127.0.0.1"):
         namesrv = host_port(host, servers.ports["namesrv"])

@@ -1,8 +1,8 @@
-"""What a broker promises when the power fails: seed by seed, on a disk that forgets.
+"""Promises of a broker at a power cut, on a simulated disk that loses unsynced pages.
 
-Producers send at random into a simulated broker; the power fails at a random moment; the disk keeps
-or drops every unsynced page; the broker starts again and a consumer reads everything.
-To repeat one: make trials ROUNDS=1 SEED=<it> ARGS='-k power_loss'.
+Producers send at random to a simulated broker. The power fails at a random moment, and the disk
+keeps or drops every unsynced page. The broker starts again, and a consumer reads everything. To
+repeat one: make trials ROUNDS=1 SEED=<it> ARGS='-k power_loss'.
 """
 
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ STORED = (ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an acknowledged message lies, and when its answer came."""
+    """Place of an acknowledged message, and the time of its answer."""
 
     offset: int
     at_ms: int
@@ -38,10 +38,10 @@ def place_of(answer: RemotingCommand, broker: SimulatedBroker) -> Place:
 
 
 def flushed(acknowledged: dict[bytes, Place], config: StoreConfig, now_ms: int) -> set[bytes]:
-    """What ASYNC_FLUSH must have brought to the disk by now.
+    """Return the messages that ASYNC_FLUSH must have flushed by now.
 
-    Whatever is older than the long interval; and at the last tick, but for less than the least
-    pages, everything that was there then.
+    These are all older than the long interval. After the last tick they also include all that
+    existed then, if there were enough pages.
     """
     tick_ms = config.flush_interval_ms
     old_ms = now_ms - config.flush_thorough_interval_ms - tick_ms
@@ -63,7 +63,7 @@ class Producers:
         self.sent: list[bytes] = []
         self.acknowledged: dict[bytes, Place] = {}
         self.flushed: set[bytes] = set()
-        """What ASYNC_FLUSH had to have on the disk when the power failed."""
+        """Bodies that ASYNC_FLUSH had to flush before the power cut."""
 
     def send(self) -> None:
         body = b"%d:" % len(self.sent) + self._random.randbytes(self._random.randrange(600))
@@ -113,11 +113,11 @@ def order_holds(broker: SimulatedBroker) -> None:
 
 @dataclass
 class Life:
-    """What was promised before the power failed, for a store that rolls, deletes and is managed."""
+    """Promises made before the power cut, for a store that rolls, deletes and is administered."""
 
     acknowledged: dict[bytes, Place] = field(default_factory=dict)
     flushed: set[bytes] = field(default_factory=set)
-    """What ASYNC_FLUSH had to have on the disk when the power failed."""
+    """Bodies that ASYNC_FLUSH had to flush before the power cut."""
     topics: dict[str, int] = field(default_factory=dict)
     """Topics of which an answer said that they have so many queues."""
 

@@ -18,7 +18,7 @@ QUEUES = 3
 
 
 class Story:
-    """One run."""
+    """One run of the trial."""
 
     def __init__(self, seed: int, pair: Pair) -> None:
         self.random, self.pair = Random(seed), pair
@@ -78,7 +78,7 @@ class Story:
 
 
 def queued(made: SimulatedBroker, topics: set[str]) -> dict[tuple[str, int], list[int]]:
-    """Where the messages of each queue lie in the log."""
+    """Return the physical offsets of the messages of each queue."""
     found = {}
     for queue in made.broker.store.consume_queues:
         units = [queue.unit(number) for number in range(queue.min_offset, queue.max_offset)]

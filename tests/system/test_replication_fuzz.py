@@ -1,6 +1,6 @@
-"""Anything at all at the port of replication, and from what should have been a master.
+"""Invalid bytes at the replication port, and from a false master.
 
-Nobody dies of it, nothing of it gets into a log, and who replicates in earnest goes on.
+No server ends, no such byte reaches a log, and real slaves continue.
 """
 
 from collections.abc import Callable, Iterator

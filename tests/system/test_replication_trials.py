@@ -140,7 +140,7 @@ def has_gone_apart(pair: Pair) -> bool:
 
 @pytest.mark.trial(short=2, long=200)
 def test_a_slave_can_replace_its_dead_master(seed: int) -> None:
-    """As docs/operations.md says: its store, started as a master, has what was promised."""
+    """The slave's store, started as a master, has every acknowledged message."""
     story = Story(seed, "SYNC_MASTER", SYNC, power=True)
     for _ in range(STEPS // 2):
         story.step()

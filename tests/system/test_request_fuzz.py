@@ -135,7 +135,7 @@ class Fuzz:
         made.system.advance(2000)
 
     def renew(self) -> None:
-        """What was asked may have taken away what the next ones are about."""
+        """Create again what earlier requests may have removed."""
         if not self.is_slave:
             self.made.make_topic()
             self.made.make_group()
@@ -156,7 +156,7 @@ class Fuzz:
         return value
 
     def likely(self, field: Field[Any]) -> str:
-        """What a client could have meant."""
+        """Return a value that a client could mean."""
         random, hint, name = self.random, str(field.type), field.name
         if name in LIKELY:
             return LIKELY[name]
@@ -169,7 +169,7 @@ class Fuzz:
         return random.choice(("consumers", "producers") if "group" in name else ("Topic", "Other"))
 
     def fields(self, code: int, strange: Mapping[str, str | None]) -> dict[str, object]:
-        """Those of this code, some of them strange; None leaves one out."""
+        """Return fields of this code, some of them unusual; None omits one."""
         found: dict[str, object] = {}
         for each in fields_of_code(code):
             name = each.metadata["short" if code in SHORT else "name"]
@@ -210,7 +210,7 @@ class Fuzz:
     def command(
         self, code: int, found: dict[str, object], *, oneway: float = 0.1
     ) -> RemotingCommand:
-        """As it comes off the wire: JSON, whose values need not be strings."""
+        """Return a command as decoded from the wire: values in JSON need not be strings."""
         random = self.random
         header = {
             "code": code,

@@ -1,4 +1,4 @@
-"""Nobody on the loop keeps the others waiting: a burst of sends over sockets, then its pulls."""
+"""Handlers on the loop are short: a burst of sends over sockets, then its pulls."""
 
 from pathlib import Path
 

@@ -111,7 +111,9 @@ LIKELY = {
 
 
 def likely(name: str, number: int) -> str:
-    """What a client could have meant; with a number of its own, or a later one hides it."""
+    """Return a value that a client could mean; its number is unique, so that a later one does not
+    hide it.
+    """
     lower = name.lower()
     if "group" in lower or name == "namespace":
         return f"victims-{number}"
@@ -156,7 +158,7 @@ BODIES: dict[Code, dict[str, Any]] = {
     Code.UPDATE_BROKER_CONFIG: {"defaultTopicQueueNums": 8, "brokerPermission": 6},
     Code.UPDATE_NAMESRV_CONFIG: {"kvConfigPath": "/x", "orderMessageEnable": True},
 }
-"""What matters of the body of those that have one."""
+"""Fields of the bodies that matter."""
 
 
 def body(code: Code, fields: Mapping[str, Any]) -> bytes:
@@ -186,7 +188,9 @@ def fields_named(code: Code) -> list[str]:
 def made_request(
     code: Code, number: int, strange: Mapping[str, Any], *, is_json: bool, oneway: bool
 ) -> RemotingCommand:
-    """As it comes off the wire, in one of the two forms of headers; None leaves a field out."""
+    """Return a command as decoded from the wire, in one of the two header forms; None omits a
+    field.
+    """
     number = number if code in MAKING else number % VICTIMS
     header = REQUEST_HEADERS.get(code)
     names = [] if header is None else [each.metadata["name"] for each in fields_of(header)]
@@ -249,7 +253,7 @@ QUICK = settings(
 
 @cache
 def filled() -> FakeDisk:
-    """The store of a broker with topics, groups and offsets that nobody may touch, and a victim."""
+    """Return the store of a broker with protected topics, groups and offsets, and a victim."""
     made = SimulatedBroker(1, disk=(disk := FakeDisk()), config=replace(CONFIG))
     for number in range(5):
         made.make_topic(f"Kept-{number}")
@@ -273,7 +277,7 @@ def _commit(made: SimulatedBroker, topic: str, group: str, offset: int) -> None:
 
 
 def tables_of(made: SimulatedBroker) -> dict[str, Mapping[Any, Any]]:
-    """What a broker has in memory; of filters what a restart leaves alone."""
+    """Return a broker's tables in memory; of filters only what a restart keeps."""
     tables = made.broker.tables
     return {
         "topics": dict(tables.topics.value),

@@ -31,7 +31,7 @@ def broker(seed: int) -> SimulatedBroker:
 
 
 def carried(record: MessageRecord) -> dict[str, str]:
-    """What of the context a message has."""
+    """Return the trace context of a message."""
     properties = parse(record.properties)
     return {name: properties[name] for name in CONTEXT if name in properties}
 

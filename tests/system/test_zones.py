@@ -121,7 +121,7 @@ class Zones:
             sender.join()
 
     def answered(self, name: str, *statuses: SendStatus) -> set[bytes]:
-        """What a master has answered with one of these by now."""
+        """Return the requests that a master has answered with one of these codes by now."""
         return {
             body
             for sender in self.senders

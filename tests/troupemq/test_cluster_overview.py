@@ -1,17 +1,18 @@
 """Tests of troupemq/cluster_overview.py: what a cluster looks like, with official brokers in it."""
 
 from collections.abc import Iterator
+from time import time_ns
 
 import pytest
 
 from protocol.bodies import BrokerData, ClusterInfo, KVTable, MessageQueue
-from protocol.bodies_admin import ConsumeStatsBody, ConsumeStatsList, OffsetWrapper
-from protocol.bodies_own import ActorLine, ActorList
+from protocol.bodies_admin import ConsumeStatsBody
+from protocol.bodies_own import ActorLine, ActorList, OffsetProgress, ProgressList, ProgressStats
 from protocol.codes import RequestCode
 from protocol.json_body import Body
 from tests.troupemq.fake_server import FakeServer
 from troupemq.client.admin import Admin
-from troupemq.cluster_overview import ClusterPoller, GroupFigures
+from troupemq.cluster_overview import ClusterPoller
 
 GONE = "127.0.0.1:1"
 FIGURES = {
@@ -37,16 +38,31 @@ def cluster(namesrv: FakeServer, **addresses: str) -> None:
     answers(namesrv, RequestCode.GET_BROKER_CLUSTER_INFO, ClusterInfo(brokers, {"C": [*brokers]}))
 
 
-def fill(server: FakeServer, name: str) -> None:
-    """An official broker with a group that is three messages behind in one of two queues."""
+def now_ms() -> int:
+    return time_ns() // 1_000_000
+
+
+def fill(server: FakeServer, name: str, *, is_ours: bool = False) -> None:
+    """A group that is three messages behind in one of two queues, and has a retry waiting.
+
+    A broker of ours reports that nothing was consumed for five minutes; an official one does not.
+    """
     answers(server, RequestCode.GET_BROKER_RUNTIME_INFO, KVTable(FIGURES))
     table = {
-        MessageQueue("Orders", name, 0): OffsetWrapper(10, 7, 5000),
-        MessageQueue("Orders", name, 1): OffsetWrapper(4, 4, 1000),
-        MessageQueue("%RETRY%billing", name, 0): OffsetWrapper(9, 0, 0),
+        MessageQueue("Orders", name, 0): OffsetProgress(10, 7, 5000, 9),
+        MessageQueue("Orders", name, 1): OffsetProgress(4, 4, 1000, 4),
+        MessageQueue("%RETRY%billing", name, 0): OffsetProgress(1, 0, 0, 0),
     }
-    stats = ConsumeStatsList([{"billing": [ConsumeStatsBody(table, 2.5)]}, {"idle": []}])
-    answers(server, RequestCode.GET_BROKER_CONSUME_STATS, stats)
+    stats = ProgressStats(table, 2.5)
+    if is_ours:
+        now = now_ms()
+        stats.observed_since, stats.answered_timestamp = now - 900_000, now
+        table[MessageQueue("Orders", name, 0)].waiting_timestamp = now - 300_000
+        table[MessageQueue("%RETRY%billing", name, 0)].waiting_timestamp = now - 1000
+    else:
+        stats = ConsumeStatsBody.from_json(stats.to_json())  # type: ignore[assignment]
+    found = ProgressList([{"billing": [stats]}, {"idle": []}])
+    answers(server, RequestCode.GET_BROKER_CONSUME_STATS, found)
     server.on(RequestCode.GET_ACTORS, lambda command: command.answer(3, remark="what?"))
 
 
@@ -55,7 +71,7 @@ def servers() -> Iterator[tuple[FakeServer, FakeServer, FakeServer]]:
     """A name server, a broker of ours, an official one."""
     with FakeServer() as namesrv, FakeServer() as ours, FakeServer() as official:
         cluster(namesrv, ours=ours.address, official=official.address, dead=GONE)
-        fill(ours, "ours")
+        fill(ours, "ours", is_ours=True)
         fill(official, "official")
         lines = [ActorLine("idle", True, 0, 9, 0), ActorLine("pull_hold", False, 3, 9, 1)]
         answers(ours, RequestCode.GET_ACTORS, ActorList(lines, 2))
@@ -66,7 +82,7 @@ def test_all_brokers_are_listed_and_an_unreachable_one_is_named(
     servers: tuple[FakeServer, FakeServer, FakeServer],
 ) -> None:
     with Admin(servers[0].address) as admin:
-        overview = ClusterPoller(admin).take()
+        overview = ClusterPoller(admin).take(with_actors=True)
     found = {each.place.name: each for each in overview.brokers}
     for name in ("ours", "official"):
         one = found[name]
@@ -79,16 +95,43 @@ def test_all_brokers_are_listed_and_an_unreachable_one_is_named(
     assert "dead: " in troubles and GONE in troubles
     assert "ours: the disk is 87% full." in troubles
     assert "ours: the actor pull_hold is down." in troubles
+    assert troubles.startswith("dead: "), "brokers that are gone come first"
+    assert "billing is stuck for 5 min at offset 7 of Orders, ours, queue 0." in troubles
+    assert overview.missing == ["dead"]
 
 
-def test_lag_is_summed_over_brokers_without_retries(
+def test_lag_is_added_up_over_brokers_and_is_stuck_where_that_is_known(
     servers: tuple[FakeServer, FakeServer, FakeServer],
 ) -> None:
     with Admin(servers[0].address) as admin:
-        (group,) = ClusterPoller(admin).take().worst_groups()
-    assert (group.group, group.topic, group.lag, group.tps) == ("billing", "Orders", 6, 5.0)
-    assert group.late_s(now_ms=65_000) == 60.0, "of the queue that is behind"
-    assert GroupFigures("g", "t").late_s(1e9) is None
+        (group,) = ClusterPoller(admin).take().groups
+    assert (group.group, group.lag, group.tps, group.in_flight) == ("billing", 8, 5.0, 2)
+    assert group.stuck_queues == 1
+    assert group.late_ms == 300_000
+    assert 299_000 <= now_ms() - (group.stuck_since_ms or 0) <= 310_000
+
+
+def test_actors_are_queried_on_demand_only(
+    servers: tuple[FakeServer, FakeServer, FakeServer],
+) -> None:
+    with Admin(servers[0].address) as admin:
+        overview = ClusterPoller(admin).take()
+    assert all(each.actors is None for each in overview.brokers)
+
+
+def test_a_slave_that_does_not_follow_is_named() -> None:
+    behind = str((300 << 20) + 3048)
+    with FakeServer() as namesrv, FakeServer() as master, FakeServer() as slave:
+        broker = BrokerData("C", "b", {0: master.address, 1: slave.address})
+        found = ClusterInfo({"b": broker}, {"C": ["b"]})
+        answers(namesrv, RequestCode.GET_BROKER_CLUSTER_INFO, found)
+        fill(master, "b")
+        table = {**FIGURES, "commitLogMaxOffset": behind}
+        answers(master, RequestCode.GET_BROKER_RUNTIME_INFO, KVTable(table))
+        answers(slave, RequestCode.GET_BROKER_RUNTIME_INFO, KVTable(FIGURES))
+        with Admin(namesrv.address) as admin:
+            overview = ClusterPoller(admin).take()
+    assert "b: the slave 1 is 300.0 MiB behind its master." in overview.troubles
 
 
 def test_lag_is_queried_less_often_than_rates(

@@ -46,6 +46,26 @@ def test_one_broker_serves_a_session_that_asks_for_it(pytester: pytest.Pytester)
     pytester.runpytest_inprocess(*HERE).assert_outcomes(passed=2)
 
 
+def test_coroutines_get_clients_that_they_start(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import asyncio
+        from troupemq import Message
+
+        def test_it(troupemq_topic, aio_producer, aio_consumer):
+            async def main():
+                async with aio_producer as producer, aio_consumer as consumer:
+                    await consumer.subscribe(troupemq_topic)
+                    await producer.send(Message(troupemq_topic, b"one"))
+                    async for delivery in consumer:
+                        async with delivery:
+                            return delivery.message.body
+            assert asyncio.run(main()) == b"one"
+        """
+    )
+    pytester.runpytest_inprocess(*HERE).assert_outcomes(passed=1)
+
+
 def test_unknown_scope_is_refused_with_a_sentence(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\ntroupemq_scope = module")
     pytester.makepyfile("def test_it(troupemq_broker): ...")

@@ -56,6 +56,7 @@ NAMES = [
     "send",
     "store",
     "top",
+    "trace",
 ]
 
 
@@ -116,6 +117,10 @@ class Commands(CommandGroup):
                 from troupemq.cli.admin import admin
 
                 return admin
+            case "trace":
+                from troupemq.cli.admin import admin
+
+                return admin.get_command(click.Context(admin), "trace")
             case "top":
                 from troupemq.cli.top import top
 

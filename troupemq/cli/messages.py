@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from errno import EPIPE
 from math import inf
-from threading import Lock
+from threading import Lock, Thread
 from time import monotonic
 
 import click
@@ -31,6 +31,7 @@ from troupemq.client.consuming.listener import RetryLater
 from troupemq.client.errors import ClientError, MessageIllegal
 from troupemq.client.message import Message, MessageView, SendResult
 from troupemq.client.producing.producer import Producer
+from troupemq.client.receiving.simple_consumer import RECEIVE_COUNT_MAX, SimpleConsumer
 from troupemq.interrupts import Wakeup
 from troupemq.saying import say
 from troupemq.text import escaped, escaped_json
@@ -77,6 +78,19 @@ IN_FLIGHT_MAX = 1000
     " [default: 0, no delay]",
 )
 @click.option(
+    "--delay",
+    type=FiniteRange(0, YEAR_S),
+    metavar="SECONDS",
+    help="Delay delivery by this time; RocketMQ 4.9 delivers at once. [default: no delay]",
+)
+@click.option(
+    "--deliver-at",
+    callback=lambda _context, _option, text: None if text is None else _time(text),
+    metavar="TIME",
+    help="Deliver at this time: ms since 1970, or 2026-01-31T12:00:00; RocketMQ 4.9 delivers at"
+    " once. [default: at once]",
+)
+@click.option(
     "-g",
     "--group",
     default="troupemq-send",
@@ -111,6 +125,8 @@ def send(
     keys: tuple[str, ...],
     properties: tuple[str, ...],
     delay_level: int,
+    delay: float | None,
+    deliver_at: int | None,
     group: str,
     count: int,
     timeout_ms: int,
@@ -130,7 +146,16 @@ def send(
         with Producer(group, namesrv) as producer:
             try:
                 for data in bodies:
-                    message = Message(topic, data, tags, keys, own, delay_level=delay_level)
+                    message = Message(
+                        topic,
+                        data,
+                        tags,
+                        keys,
+                        own,
+                        delay_level=delay_level,
+                        delay=delay,
+                        deliver_at=deliver_at,
+                    )
                     for _ in range(count):
                         waiting.append(producer.send_async(message, timeout_ms))
                         if len(waiting) >= IN_FLIGHT_MAX:
@@ -160,9 +185,15 @@ def _name_and_value(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _time(text: str) -> int:
+    from troupemq.cli.admin.times import parse_time  # here: a slow import, seldom needed
+
+    return max(0, parse_time(text))  # `now` is a negative number
+
+
 def _print_result(result: SendResult, as_json: bool) -> None:
     if as_json:
-        fields = {
+        fields: dict[str, object] = {
             "status": result.status.value,
             "message_id": result.message_id,
             "offset_message_id": result.offset_message_id,
@@ -170,10 +201,14 @@ def _print_result(result: SendResult, as_json: bool) -> None:
             "queue_id": result.queue.queue_id,
             "queue_offset": result.queue_offset,
         }
+        if result.recall_handle is not None:
+            fields["recall_handle"] = result.recall_handle
         click.echo(escaped_json(json.dumps(fields)))
     else:
         status = result.status.value
         where = f"{result.message_id} in {result.queue} at {result.queue_offset}"
+        if result.recall_handle is not None:
+            where += f", recall handle {result.recall_handle}"
         click.echo(escaped(f"{status} {where}"))
 
 
@@ -212,6 +247,12 @@ def _print_result(result: SendResult, as_json: bool) -> None:
     "--broadcast", is_flag=True, help="Deliver all messages to every member; keep offsets locally."
 )
 @click.option(
+    "--simple",
+    is_flag=True,
+    help="Receive and acknowledge each message by itself, whatever its queue; needs TroupeMQ or"
+    " RocketMQ 5. [default: share the queues among the members]",
+)
+@click.option(
     "--count",
     type=click.IntRange(1),
     metavar="N",
@@ -242,6 +283,7 @@ def consume(
     sql: str | None,
     orderly: bool,
     broadcast: bool,
+    simple: bool,
     count: int | None,
     wait_s: float | None,
     begin: str,
@@ -258,6 +300,8 @@ def consume(
     """
     if sys.stdout is None:  # closed by the shell: consumed messages would be lost
         leave("stdout is closed, consumed messages would be lost: redirect it to a file.")
+    if simple and broadcast:
+        raise click.UsageError("--simple shares the messages, and --broadcast does not: use one")
     printer = _Printer(count, as_json)
     position = ConsumeFrom.FIRST_OFFSET if begin == "first" else ConsumeFrom.LAST_OFFSET
     from troupemq.cli.nothing_came import SilenceAdvice  # here: a slow import
@@ -265,19 +309,16 @@ def consume(
     advice = SilenceAdvice(namesrv, topic, group, "*" if sql else tags, is_sql=bool(sql))
     advice.tags()
     try:
-        consumer = PushConsumer(
-            group,
-            printer,
-            namesrv,
-            orderly=orderly,
-            broadcast=broadcast,
-            begin=position,
-            settings=ConsumerSettings(consume_threads=1),
+        consumer = (
+            SimpleConsumer(group, namesrv, orderly=orderly, begin=position)
+            if simple
+            else _push_consumer(group, namesrv, printer, position, orderly, broadcast)
         )
         consumer.subscribe(topic, tags, sql=sql)
-        printer.on_enough = consumer.finish
         with _until_signalled(printer), consumer:
             advice.topic()
+            if isinstance(consumer, SimpleConsumer):
+                Thread(target=printer.receive_from, args=(consumer,), daemon=True).start()
             look_after_s = LOOK_AFTER_S if wait_s is None else min(wait_s, LOOK_AFTER_S)
             if not printer.wait(look_after_s):
                 if not printer.printed:
@@ -291,6 +332,27 @@ def consume(
         sys.exit(1)
 
 
+def _push_consumer(
+    group: str,
+    namesrv: str | None,
+    printer: "_Printer",
+    begin: ConsumeFrom,
+    orderly: bool,
+    broadcast: bool,
+) -> PushConsumer:
+    consumer = PushConsumer(
+        group,
+        printer,
+        namesrv,
+        orderly=orderly,
+        broadcast=broadcast,
+        begin=begin,
+        settings=ConsumerSettings(consume_threads=1),
+    )
+    printer.on_enough = consumer.finish
+    return consumer
+
+
 class _Printer:
     """Listener that prints messages and ends the command after `count` of them."""
 
@@ -300,6 +362,8 @@ class _Printer:
         self.printed = 0
         self.failure: OSError | None = None
         """First write error; messages from then on are retried."""
+        self.refusal: ClientError | None = None
+        """Error of a receive, which ends the command."""
         self.on_enough: Callable[[], None] = lambda: None
         self._count = count
         self._as_json = as_json
@@ -307,14 +371,37 @@ class _Printer:
 
     def __call__(self, views: Sequence[MessageView]) -> RetryLater | None:
         with self._lock:
-            try:
-                self._print(views)
-            except OSError as error:
-                self.failure = error
-            if self.failure is not None or self.printed >= (self._count or inf):
+            result = self._take(views)
+            if self._has_enough():
                 self.on_enough()
                 self.end()
-            return None if self.failure is None else RetryLater(reason="not printed")
+            return result
+
+    def receive_from(self, consumer: SimpleConsumer) -> None:
+        """Print and settle what `consumer` receives, until the end; for a thread."""
+        try:
+            while not self.is_over and consumer.is_running:
+                left = RECEIVE_COUNT_MAX if self._count is None else self._count - self.printed
+                for delivery in consumer.receive(min(left, RECEIVE_COUNT_MAX)):
+                    with delivery:
+                        if (failed := self._take([delivery.message])) is not None:
+                            raise failed
+                if self._has_enough():
+                    self.end()
+        except ClientError as error:
+            if consumer.is_running:
+                self.refusal = error
+                self.end()
+
+    def _take(self, views: Sequence[MessageView]) -> RetryLater | None:
+        try:
+            self._print(views)
+        except OSError as error:
+            self.failure = error
+        return None if self.failure is None else RetryLater(reason="not printed")
+
+    def _has_enough(self) -> bool:
+        return self.failure is not None or self.printed >= (self._count or inf)
 
     def end(self) -> None:
         """End the command. Signal handlers call this, too."""
@@ -329,7 +416,9 @@ class _Printer:
         return self.is_over
 
     def leave_if_failed(self) -> None:
-        """End the command after a write error; a closed pipe (`| head`) ends it silently."""
+        """End the command after an error; a closed pipe (`| head`) ends it silently."""
+        if self.refusal is not None:
+            leave(str(self.refusal))
         if self.failure is None:
             return
         if self.failure.errno == EPIPE:

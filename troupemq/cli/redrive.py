@@ -13,8 +13,10 @@ from troupemq.cli.options import (
     namesrv_option,
     tls_options,
 )
+from troupemq.client.admin import Admin
 from troupemq.client.errors import ClientError
-from troupemq.redrive import Redrive, Redriven, redrive_one
+from troupemq.redrive import Redrive, Redriven, redrive_some
+from troupemq.redrive import discard as discarded
 from troupemq.text import one_line
 
 
@@ -32,7 +34,18 @@ from troupemq.text import one_line
     help="Send at most N messages a second.",
 )
 @click.option("--count", type=click.IntRange(1), metavar="N", help="Send at most N. [default: all]")
-@click.option("--id", "one", metavar="ID", help="Send only this message, by the broker's id.")
+@click.option(
+    "--id",
+    "ids",
+    metavar="ID",
+    multiple=True,
+    help="Send only this message, by the broker's id; may be repeated.",
+)
+@click.option(
+    "--discard",
+    is_flag=True,
+    help="Send none: let runs pass over all, or those up to the last --id of each queue.",
+)
 @click.option(
     "--without-original",
     "believes",
@@ -45,7 +58,8 @@ def redrive(
     namesrv: str | None,
     rate: float,
     count: int | None,
-    one: str | None,
+    ids: tuple[str, ...],
+    discard: bool,
     believes: bool,
     as_json: bool,
 ) -> None:
@@ -58,9 +72,12 @@ def redrive(
     access control therefore need the original message to exist, unless --without-original is
     given.
     """
+    if discard:
+        _discard(group, namesrv, ids, as_json=as_json)
+        return
     run = Redrive(group, namesrv, rate=rate, count_max=count, believes=believes, wait=Event().wait)
     try:
-        done = run.run() if one is None else redrive_one(group, namesrv, one, believes=believes)
+        done = _some(group, namesrv, ids, believes=believes) if ids else run.run()
     except ClientError as error:
         leave(f"{one_line(str(error))} ({run.done.sent} were sent; run it again to continue)")
     Output(as_json=as_json).done(
@@ -70,6 +87,29 @@ def redrive(
         without_origin=done.without_origin,
         without_original=done.without_original,
     )
+
+
+def _some(group: str, namesrv: str | None, ids: tuple[str, ...], *, believes: bool) -> Redriven:
+    """Redrive the messages of `ids`. Raises the first ClientError after all of them."""
+    done, failure = Redriven(), None
+    for each in redrive_some(group, namesrv, ids, believes=believes):
+        if isinstance(each, ClientError):
+            failure = failure or each
+        else:
+            done = done.plus(each)
+    if failure is not None:
+        raise failure
+    return done
+
+
+def _discard(group: str, namesrv: str | None, ids: tuple[str, ...], *, as_json: bool) -> None:
+    out = Output(as_json=as_json)
+    try:
+        with Admin(namesrv) as admin:
+            for each in discarded(admin, group, ids):
+                out.done(each.sentence, **each.row())
+    except ClientError as error:
+        leave(one_line(str(error)))
 
 
 def sentence_of(group: str, done: Redriven) -> str:

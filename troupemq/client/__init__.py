@@ -4,6 +4,7 @@ message.py     Message, MessageView, SendResult, MessageQueue
 errors.py      errors that an application may catch
 producing/     Producer, TransactionProducer, requests
 consuming/     PushConsumer, PullConsumer, Idempotent
-connection/    connections, routes and heartbeats, shared by producing/ and consuming/
+receiving/     SimpleConsumer
+connection/    connections, routes and heartbeats, shared by all of these
 admin/         Admin: administration of a cluster, with typed results
 """

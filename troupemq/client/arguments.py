@@ -16,6 +16,8 @@ Returned = TypeVar("Returned")
 SHOWN_CHARS_MAX = 200
 MS_MAX = (1 << 31) - 1
 TIME_MS_MAX = (1 << 63) - 1
+DELAY_S_MAX = 366 * 86_400
+"""Limit of a delay or a hold, in seconds: a year."""
 SECONDS_MIN, SECONDS_MAX = 10**8, 10**11
 """Range of times in seconds since 1970, from 1973 to 5138. Read as ms, it ends in early 1973."""
 
@@ -123,6 +125,27 @@ def check_time(time_ms: object, what: str) -> None:
         raise ArgumentIllegal(
             f"{what} is in ms since 1970, and {time_ms} looks like seconds: pass {time_ms}000"
         )
+
+
+def milliseconds(time: object, what: str) -> int:
+    """Return ms since 1970 of a datetime, or of ms since 1970. Raises ArgumentIllegal."""
+    if isinstance(time, datetime):
+        try:
+            time = int(time.timestamp() * 1000)
+        except (ValueError, OverflowError, OSError):
+            raise ArgumentIllegal(f"{what} is out of range: {time!r}") from None
+    check_time(time, what)
+    assert isinstance(time, int)
+    return time
+
+
+def delay_milliseconds(delay: object, what: str) -> int:
+    """Return the ms of a timedelta, or of a number of seconds. Raises ArgumentIllegal."""
+    if isinstance(delay, timedelta):
+        delay = delay.total_seconds()
+    check_range(delay, 0, DELAY_S_MAX, what)
+    assert isinstance(delay, int | float)
+    return round(delay * 1000)
 
 
 def check_integer(value: object, least: int, most: int, what: str) -> None:

@@ -53,6 +53,18 @@ class QueueChoiceFailed(ClientError):
     """The application's queue choice failed; its exception, if any, is the `__cause__`."""
 
 
+class NotSupported(ClientError):
+    """The broker's version does not know this request."""
+
+
+class DeliverySettled(ClientError):
+    """The delivery was acknowledged or given back before."""
+
+
+class DeliveryExpired(ClientError):
+    """The broker no longer holds the message: it is delivered again, or was settled."""
+
+
 class ResultUnknown(ClientError, TypeError):
     """A callback of the application returned a value without a meaning."""
 

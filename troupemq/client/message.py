@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import Enum
 from types import MappingProxyType
 
@@ -28,7 +29,12 @@ from protocol.topic_names import (
     group_name_fault,
     is_legal_name,
 )
+from troupemq.client.arguments import delay_milliseconds, milliseconds
 from troupemq.client.errors import ArgumentIllegal, MessageIllegal
+
+TIMER_DELAY_MS = "TIMER_DELAY_MS"
+TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
+"""Properties of timers, by RocketMQ 5's names. RocketMQ 4.9 does not reserve them."""
 
 DEFAULT_REGION = "DefaultRegion"
 
@@ -61,6 +67,13 @@ class Message:
     wait_store_ok: bool = True
     """With False the broker answers without waiting for the sync or the slave it is set to."""
 
+    delay: float | timedelta | None = field(default=None, kw_only=True)
+    """Delay of delivery in seconds, or as a timedelta, to the millisecond. TroupeMQ and RocketMQ 5
+    keep to it; RocketMQ 4.9 delivers at once, and knows only delay levels."""
+
+    deliver_at: datetime | int | None = field(default=None, kw_only=True)
+    """Time of delivery: a datetime, local without a zone, or ms since 1970. See `delay`."""
+
     system_properties: Mapping[str, str] = field(default_factory=dict, kw_only=True, repr=False)
     """Reserved properties; only the client itself sets them."""
 
@@ -89,6 +102,8 @@ class Message:
                 f"a delay level is a number from 0, and not {self.delay_level!r}:"
                 " 3 is 10 s, where the broker has its default levels"
             )
+        if self.delay is not None or self.deliver_at is not None:
+            self._check_timer()
         if not isinstance(self.wait_store_ok, bool):
             raise MessageIllegal(f"wait_store_ok is True or False, and not {self.wait_store_ok!r}")
         if not isinstance(self.properties, Mapping):
@@ -108,6 +123,25 @@ class Message:
             if "||" in self.tags or self.tags != self.tags.strip():
                 raise MessageIllegal(f"no subscription could name the tag {self.tags!r}")
 
+    def _check_timer(self) -> None:
+        if (self.delay is not None) + (self.deliver_at is not None) + bool(self.delay_level) > 1:
+            raise MessageIllegal("a message has a delay, deliver_at or delay_level, one of them")
+        try:
+            self._timer()
+        except ArgumentIllegal as error:
+            raise MessageIllegal(str(error)) from None
+
+    def _timer(self) -> tuple[str, int]:
+        """Return the property of the timer and its value in ms. Raises ArgumentIllegal."""
+        if self.deliver_at is not None:
+            return TIMER_DELIVER_MS, milliseconds(self.deliver_at, "deliver_at")
+        return TIMER_DELAY_MS, delay_milliseconds(self.delay, "delay")
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether it is delivered later than it is sent."""
+        return bool(self.delay_level) or self.delay is not None or self.deliver_at is not None
+
     def wire_properties(self, message_id: str) -> bytes:
         """Return the encoded properties of this message with the id `message_id`."""
         properties = {**self.properties, **self.system_properties}
@@ -117,6 +151,9 @@ class Message:
             properties[names.TAGS] = self.tags
         if self.delay_level:
             properties[names.DELAY] = str(self.delay_level)
+        if self.delay is not None or self.deliver_at is not None:
+            name, value_ms = self._timer()
+            properties[name] = str(value_ms)
         properties.setdefault(names.UNIQ_KEY, message_id)
         properties[names.WAIT] = "true" if self.wait_store_ok else "false"
         text = format(properties)
@@ -270,6 +307,9 @@ class SendResult:
     region_id: str = DEFAULT_REGION
     trace_on: bool = False
     """Whether the broker asks for traces of its messages."""
+
+    recall_handle: str | None = None
+    """Handle to cancel a delayed delivery (`Producer.recall`), from brokers that can."""
 
 
 @dataclass(slots=True)

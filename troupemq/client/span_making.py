@@ -233,7 +233,7 @@ class ClientSpans:
 
     def _of_message(self, message: Message, operation: str) -> dict[str, AttributeValue]:
         kind = "normal"
-        if message.delay_level:
+        if message.is_delayed:
             kind = "delay"
         elif TRAN_MSG in message.system_properties:
             kind = "transaction"

@@ -8,7 +8,8 @@ parts.py      parts of a page: tables, facts, sentences, forms; /api gives them 
 labels.py     headings of JSON keys, and the glossary
 rendering.py  pages as HTML, from templates/
 accounts.py   users, tokens and roles; sessions.py: logins; audit.py: log of changes
-cluster.py    requests to brokers under one deadline; snapshot.py: the data of all lists
+cluster.py    requests to brokers under one deadline; questions.py: those of a snapshot
+snapshot.py   the data of all lists; watch.py: the newest snapshot
 findings.py   current problems as sentences; alerts.py sends them
 pages/        the pages; changes.py: the changes, each a command
 gate.py       checks before a request reaches a page; app.py; server.py

@@ -131,7 +131,9 @@ class Alerts:
 
     def look(self, now: ClusterSnapshot) -> None:
         """Send the findings that began or ended; failures are logged and shown."""
-        found = {each.key: each for each in findings_of(now, self.thresholds)}
+        found = {
+            each.key: each for each in findings_of(now, self.thresholds) if not each.is_standing
+        }
         self._seen = {key: min(TURNS, self._seen.get(key, 0) + 1) for key in found}
         began = [
             each

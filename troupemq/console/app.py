@@ -3,6 +3,7 @@
     /PATH             a page            /api/PATH          the page as JSON
     /change/NAME      a form; POST previews or applies it; /api/change/NAME with JSON
     /login, /logout   sessions          /static/NAME       files of a fixed list
+    /offer/KIND       names that contain a text, offered while one types
 
 A browser sends a session cookie; a program sends `Authorization: Bearer TOKEN` to /api.
 """
@@ -28,6 +29,7 @@ from troupemq.client.log import client_logger
 from troupemq.console.accounts import Viewer
 from troupemq.console.asking import (
     PLACES,
+    TEXT_CHARS_MAX,
     Console,
     NotThere,
     NotUsable,
@@ -41,23 +43,29 @@ from troupemq.console.changing import (
     access_changes,
     cluster_changes,
     house_changes,
+    letter_changes,
     message_changes,
     offset_changes,
+    topic_changes,
 )
 from troupemq.console.gate import RequestGate
+from troupemq.console.names import known_names, offered
 from troupemq.console.pages import (
     access,
     brokers,
+    clients,
+    group,
     groups,
     house,
     jobs,
+    live,
     message,
     messages,
     overview,
     topics,
     waiting,
 )
-from troupemq.console.parts import Note, Notes, Page, as_json
+from troupemq.console.parts import PICKED, Note, Notes, Page, as_json
 from troupemq.console.rendering import Renderer
 from troupemq.console.sessions import BrowserSession
 
@@ -65,7 +73,8 @@ log = client_logger(__name__)
 
 COOKIE = "troupemq_console"
 ZONE_COOKIE = "troupemq_zone"
-FIELDS_MAX = 100
+FIELDS_MAX = 700
+"""Fields of a form: some, and a checkbox for each row of a page."""
 WRONG = "The name or the password is wrong."
 NOT_UNDERSTOOD = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError),
@@ -75,7 +84,9 @@ NOT_UNDERSTOOD = (
 SAID_CHARS_MAX = 200
 ALL_OF_THEM = (
     *(access_changes, cluster_changes, house_changes, message_changes, offset_changes),
-    *(access, brokers, groups, house, jobs, message, messages, overview, topics, waiting),
+    *(letter_changes, topic_changes),
+    *(access, brokers, clients, group, groups, house, jobs, live, message, messages, overview),
+    *(topics, waiting),
 )
 """Modules imported because they register pages and changes."""
 
@@ -112,6 +123,7 @@ class Application:
             Route("/message/body", self.body, methods=["GET"]),
             Route(waiting.EXPORT, self.letters, methods=["GET"]),
             Route(f"/api{waiting.EXPORT}", self.letters, methods=["GET"]),
+            Route("/offer/{kind}", self.offer, methods=["GET"]),
             Route("/change/{name}", self.change_form, methods=["GET"]),
             Route("/change/{name}", self.change, methods=["POST"]),
             Route("/api/change/{name}", self.change_by_json, methods=["POST"]),
@@ -155,10 +167,11 @@ class Application:
             raise NotAllowed(401, "Log in first.")
         return viewer, session.csrf
 
-    def _asked(self, request: Request, viewer: Viewer) -> PageRequest:
+    def _asked(self, request: Request, viewer: Viewer, is_api: bool = False) -> PageRequest:
         zone = zone_of(unquote(request.cookies.get(ZONE_COOKIE, "")))
         pairs = request.query_params.multi_items()[:FIELDS_MAX]
-        return PageRequest(self._console, viewer, dict(pairs), zone)
+        is_refresh = "hx-request" in request.headers
+        return PageRequest(self._console, viewer, dict(pairs), zone, is_refresh, is_api)
 
     # --- pages
 
@@ -167,7 +180,7 @@ class Application:
             viewer, csrf = self._viewer(request, is_api)
             if not viewer.may(place.role):
                 raise NotAllowed(403, f"This page needs the role {place.role}.")
-            asked = self._asked(request, viewer)
+            asked = self._asked(request, viewer, is_api)
             try:
                 page = place.make(asked)
                 if is_api:
@@ -198,6 +211,15 @@ class Application:
         headers = {"Content-Disposition": 'attachment; filename="message.bin"'}
         body = message.body_of(message.find_one(asked))
         return Response(body, media_type="application/octet-stream", headers=headers)
+
+    def offer(self, request: Request) -> Response:
+        """Return names as options of a field, whose value is the only parameter."""
+        viewer, _ = self._viewer(request, is_api=False)
+        names = known_names(self._asked(request, viewer).snapshot(), request.path_params["kind"])
+        if names is None:
+            raise NotThere("Names of this kind are not offered.")
+        typed = next(iter(request.query_params.values()), "")[:TEXT_CHARS_MAX].strip()
+        return HTMLResponse(self._renderer.options(offered(names, typed)))
 
     def letters(self, request: Request) -> Response:
         viewer, _ = self._viewer(request, is_api=self._is_api(request))
@@ -386,10 +408,13 @@ def _address(request: Request) -> str:
 
 
 async def _fields(request: Request) -> dict[str, str]:
-    """Return the fields of a form; of equal names the last one."""
+    """Return the fields of a form; of equal names the last one, but all checked rows."""
     text = (await request.body()).decode(errors="replace")
     try:
         pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_MAX)
     except ValueError:
         raise NotAllowed(400, f"A form has at most {FIELDS_MAX} fields.") from None
-    return dict(pairs)
+    found = dict(pairs)
+    if PICKED in found:
+        found[PICKED] = ",".join(value for name, value in pairs if name == PICKED)
+    return found

@@ -15,6 +15,7 @@ from troupemq.console.audit import AuditLog
 from troupemq.console.cluster import CommandResult, WatchedCluster
 from troupemq.console.given import Rule, fault_of
 from troupemq.console.parts import Link, Note, Notes, Page, Pager, Part, RowTable
+from troupemq.console.scans import Scans
 from troupemq.console.sessions import Sessions, Throttle
 from troupemq.console.snapshot import ClusterSnapshot, SnapshotTaker
 from troupemq.console.watch import ClusterWatch
@@ -58,6 +59,7 @@ class Console:
         self.audit = AuditLog(settings.data / "audit.log")
         self.sessions = Sessions()
         self.throttle = Throttle()
+        self.scans = Scans()
         self.alerts = Alerts(settings.alerts, settings.data / "thresholds.json")
         self.cluster = WatchedCluster(settings.namesrv)
         taker = SnapshotTaker(self.cluster.session)
@@ -86,10 +88,20 @@ class PageRequest:
     viewer: Viewer
     query: Mapping[str, str]
     zone: tzinfo = UTC
+    is_refresh: bool = False
+    """The browser reloads the content of a page that it shows."""
+    is_api: bool = False
+    """A program asks: it gets all tabs of a page."""
 
     @property
     def cluster(self) -> WatchedCluster:
         return self.console.cluster
+
+    def fresh_snapshot(self) -> ClusterSnapshot:
+        """Return a snapshot of the last 2 s for a page that opens, the newest for a refresh."""
+        if not self.is_refresh:
+            self.console.watch.renew()
+        return self.snapshot()
 
     def snapshot(self) -> ClusterSnapshot:
         """Return the newest snapshot, without what this viewer may not see."""

@@ -53,7 +53,9 @@ def asked_page(step: ChangeStep, given: Mapping[str, str], faults: list[str] | N
     if not is_at_once:  # the last step asks for secrets, so that no page contains them
         inputs = [each for each in inputs if each.kind != "secret"]
     parts: list[Part] = [
-        Notes("faults", "", [Note("trouble", f"{each}.") for each in faults or ()])
+        Notes(
+            "faults", "", [Note("trouble", f"{each}.".replace("?.", "?")) for each in faults or ()]
+        )
     ]
     if change.about:
         parts.append(Notes("about", "", [Note("fine", change.about)]))
@@ -84,7 +86,7 @@ def changed_page(step: ChangeStep, given: Mapping[str, str], is_meant: bool) -> 
     parts: list[Part] = [
         *([Notes("about", "", [Note("fine", change.about)])] if change.about else []),
         *preview.parts,
-        LongText("line", LINE, change.line(step.asked, taken)),
+        LongText("line", LINE, change.line(step.asked, taken), copies=True),
         Form("", f"/change/{change.name}", kept, "Apply", True),
     ]
     return Page(f"{change.title}?", parts)
@@ -100,7 +102,7 @@ def _done_page(step: ChangeStep, taken: Mapping[str, str]) -> Page:
     if found["rows"]:
         parts.append(RowTable("rows", "Results", found["rows"]))
     if found["line"]:
-        parts.append(LongText("line", LINE, found["line"]))
+        parts.append(LongText("line", LINE, found["line"], copies=True))
     return Page(step.change.title, parts)
 
 

@@ -14,6 +14,7 @@ from troupemq.client.admin.base import INT_MAX
 from troupemq.client.errors import ArgumentIllegal
 from troupemq.console.asking import PageRequest
 from troupemq.console.cluster import CommandResult
+from troupemq.console.names import GROUPS, missing_name
 from troupemq.console.parts import Input, Link, Links, Part
 
 CHANGE_S = 15.0
@@ -49,6 +50,8 @@ class ConsoleChange:
     about: str = ""
     refuses: Callable[[Given], str] = lambda given: ""
     """Return why the values are rejected, neither previewed nor noted; else an empty text."""
+    checks: Callable[[PageRequest, Given], str] = lambda asked, given: ""
+    """Return why the cluster would reject the values, such as an unknown name, as above."""
 
     def line(self, asked: PageRequest, given: Given) -> str:
         """Return the command line, with SECRET for secrets; empty without a command."""
@@ -86,7 +89,7 @@ class ConsoleChange:
                 fault := asked.fault(each.name, value, each.rule)
             ):
                 found.append(fault)
-        if why := self.refuses(given):
+        if why := self.refuses(given) or ("" if found else self.checks(asked, given)):
             found.append(why)
         return found
 
@@ -105,6 +108,26 @@ def number_of(given: Given, name: str, least: int = 1) -> int:
     if number is None or number < least:
         raise ArgumentIllegal(f"{name}: {text!r} is not in the range {least}<=x<={INT_MAX}")
     return number
+
+
+def exist(**kinds: str) -> Callable[[PageRequest, Given], str]:
+    """Return a check that the names in these fields exist: `exist(topic=TOPICS)`."""
+
+    def check(asked: PageRequest, given: Given) -> str:
+        for name, kind in kinds.items():
+            if missing_name(asked.snapshot(), kind, given[name]):
+                asked.console.watch.forget()  # the name may be newer than the snapshot
+                why = missing_name(asked.snapshot(), kind, given[name])
+                if why and not (kind == GROUPS and _has_offsets(asked, given[name])):
+                    return why
+        return ""
+
+    return check
+
+
+def _has_offsets(asked: PageRequest, group: str) -> bool:
+    """Return whether a group without settings has offsets, like that of a redrive."""
+    return bool(asked.cluster.ask(lambda admin: admin.group_progress(group)).found)
 
 
 CHANGES: dict[str, ConsoleChange] = {}

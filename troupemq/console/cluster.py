@@ -94,6 +94,21 @@ class DeadlineSession(Admin):
         answer = self._client.remoting.call_async(address, command, timeout_ms)
         return PendingAnswer(command.code, answer)
 
+    def is_silent(self, address: str) -> bool:
+        """Return whether a server did not answer lately, so that requests to it fail at once."""
+        since_s, error = self._silent.get(address, (0.0, None))
+        return error is not None and monotonic() - since_s < SILENT_S
+
+    def note_silence(self, address: str, error: ClientError | None) -> None:
+        """Note that a server did not answer, or that it did if there is no error.
+
+        A silence counts from its begin: then the server has its whole time again.
+        """
+        if error is None:
+            self._silent.pop(address, None)
+        elif not self.is_silent(address):
+            self._silent[address] = monotonic(), error
+
     def ask_all(
         self,
         addresses: Sequence[str],
@@ -105,6 +120,9 @@ class DeadlineSession(Admin):
         fields = {} if header is None else header.encode()
         asked: dict[str, PendingAnswer | ClientError] = {}
         for address in addresses:
+            if self.is_silent(address):
+                asked[address] = self._silent[address][1]
+                continue
             try:
                 asked[address] = self.call_later(
                     address,

@@ -3,14 +3,18 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 
+from protocol.codes import RequestCode
+from troupemq.client.admin import Time
 from troupemq.console.parts import Link, Note
+from troupemq.console.questions import ACCESS
 from troupemq.console.snapshot import BrokerSummary, ClusterSnapshot, GroupSummary
 
+ALL_BROKERS = Link("Brokers", "/brokers")
 NAMED_MAX = 10
 """Limit of groups named in one kind of finding; the others are counted."""
 
-_ACCESS = "AclException"
-"""Part of each refusal of access control, in 4.9.7 and in TroupeMQ."""
+REFUSED_LATELY_MS = 3_600_000
+"""Age up to which refusals of access control are reported."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +52,14 @@ class Alert:
     level: str
     text: str
     link: Link | None = None
+    is_standing: bool = False
+    """Describes a choice of the operator: shown on pages and never sent."""
+    since_ms: Time | None = None
+    """Begin of the problem; None if it is unknown."""
 
     @property
     def note(self) -> Note:
-        return Note(self.level, self.text, self.link)
+        return Note(self.level, self.text, self.link, self.since_ms)
 
 
 def findings_of(now: ClusterSnapshot, limits: Thresholds) -> list[Alert]:
@@ -60,28 +68,25 @@ def findings_of(now: ClusterSnapshot, limits: Thresholds) -> list[Alert]:
         *_of_brokers(now, limits),
         *_of_groups(now, limits),
         *_of_the_rest(now, limits),
+        *_of_access(now),
     ]
     return sorted(found, key=lambda each: each.level != "trouble")
 
 
 def _of_brokers(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
-    if any(_ACCESS in each for each in now.missing):
+    yield from _of_silence(now)
+    if any(ACCESS in each for each in now.missing):
         text = (
             "Access control refuses the console's requests: give it an account, with monitor: true"
             " to view and admin: true to change (--acl-file, docs/console.md)."
         )
         yield Alert("account", "trouble", text, Link("Access", "/access"))
-    if not now.brokers:
-        why = now.missing[0] if now.missing else "no broker is registered"
-        yield Alert("brokers", "trouble", f"No broker is reachable: {why}.")
     ends = {each.place.name: each.number("commitLogMaxOffset") for each in now.masters if each.says}
     for each in now.brokers:
-        name, place = _name(each), each.place
-        link = Link(name, "/broker", {"address": place.address})
         if not each.says:
-            text = f"{name} at {place.address} does not answer."
-            yield Alert(f"silent {place.address}", "trouble", text, link)
             continue
+        name, place = _name(each), each.place
+        link = Link(place.name, "/broker", {"address": place.address})
         yield from _of_disk(each, limits, link)
         yield from _of_damage(each, link)
         end, own = ends.get(place.name), each.number("commitLogMaxOffset")
@@ -90,11 +95,68 @@ def _of_brokers(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
             if behind > limits.replica_mib:
                 text = f"{name} lags {behind:,.0f} MiB behind its master."
                 yield Alert(f"replica {place.address}", "trouble", text, link)
-    for name in {each.place.name for each in now.brokers} - {
-        each.place.name for each in now.masters
-    }:
+
+
+def _of_silence(now: ClusterSnapshot) -> Iterator[Alert]:
+    """Yield brokers that are gone, do not answer, or have no master."""
+    if not now.brokers:
+        why = now.missing[0] if now.missing else "no broker is registered"
+        yield Alert("brokers", "trouble", f"No broker is reachable: {why}.")
+    for each in now.gone:
+        text = f"{_name(each)} at {each.place.address} is gone: no name server lists it"
+        yield Alert(_key("gone", each), "trouble", text + _last_answer(each, now), ALL_BROKERS)
+    for each in now.brokers:
+        if not each.says:
+            text = f"{_name(each)} at {each.place.address} does not answer"
+            link = Link(each.place.name, "/broker", {"address": each.place.address})
+            yield Alert(_key("silent", each), "trouble", text + _last_answer(each, now), link)
+    for name in sorted(
+        {each.place.name for each in now.brokers} - {each.place.name for each in now.masters}
+    ):
         text = f"{name} has no master: sends to it fail."
         yield Alert(f"master {name}", "trouble", text, Link(name, "/brokers"))
+
+
+def _key(kind: str, each: BrokerSummary) -> str:
+    return f"{kind} {each.place.address}"
+
+
+def _last_answer(each: BrokerSummary, now: ClusterSnapshot) -> str:
+    """Return the end of a sentence about a silent broker."""
+    if not each.answered_ms:
+        return "."
+    return f"; it last answered {spoken(now.taken_ms - each.answered_ms)} ago."
+
+
+def _of_access(now: ClusterSnapshot) -> Iterator[Alert]:
+    """Yield refusals of the last hour, without accounts, and brokers without access control."""
+    link = Link("Access", "/access")
+    lately = [
+        each for each in now.refusals if now.taken_ms - each.last_timestamp < REFUSED_LATELY_MS
+    ]
+    if lately:
+        last = max(lately, key=lambda each: each.last_timestamp)
+        accounts = counted(len({each.account for each in lately}), "account")
+        what = spoken_code(last.code) + (f" of the group {last.group}" if last.group else "")
+        ago = spoken(now.taken_ms - last.last_timestamp)
+        text = (
+            f"Access control refused requests of {accounts} in the last hour, the last one {ago}"
+            f" ago: {what}."
+        )
+        yield Alert("refusals", "watch", text, link)
+    if now.unguarded:
+        names = sorted({each.name for each in now.unguarded})
+        some = ", ".join(names[:NAMED_MAX]) + (" and others" if len(names) > NAMED_MAX else "")
+        text = f"Every client has every permission at {some}: access control is off (aclEnable)."
+        yield Alert("unguarded", "watch", text, link, is_standing=True)
+
+
+def spoken_code(code: int) -> str:
+    """Return the name of a request code: `send message (10)`."""
+    try:
+        return f"{RequestCode(code).name.replace('_', ' ').lower()} ({code})"
+    except ValueError:
+        return str(code)
 
 
 def _of_disk(each: BrokerSummary, limits: Thresholds, link: Link) -> Iterator[Alert]:
@@ -134,22 +196,20 @@ def _name(each: BrokerSummary) -> str:
 
 
 def _of_groups(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
-    unattended, late, differing = [], [], []
+    unattended, stuck, late, differing = [], [], [], []
     for group in sorted(now.groups.values(), key=lambda each: -each.lag):
         if group.lag and group.members == 0:
             unattended.append(group)
+        elif group.is_stuck:
+            stuck.append(group)
         elif group.lag >= limits.lag_messages or (
             group.lag and (group.late_ms or 0) > limits.lag_minutes * 60_000
         ):
             late.append(group)
         if group.differs:
             differing.append(group)
-    yield from _each(
-        unattended,
-        "unattended",
-        "trouble",
-        lambda g: f"has a consumer lag of {g.lag:,} messages and no member.",
-    )
+    yield from _stuck(stuck, now.taken_ms)
+    yield from _each(unattended, "unattended", "trouble", _alone)
     yield from _each(late, "late", "trouble", _behind)
     yield from _each(
         differing,
@@ -159,6 +219,40 @@ def _of_groups(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
             "has members that subscribe differently: messages are lost. Align their subscriptions."
         ),
     )
+
+
+def _stuck(groups: list[GroupSummary], now_ms: int) -> Iterator[Alert]:
+    """Yield groups that consume nothing, the longest first, with the place where they stand."""
+    groups.sort(key=lambda each: each.stuck_since_ms)
+    for group in groups[:NAMED_MAX]:
+        name, since_ms = group.name, group.stuck_since_ms
+        text, link = f"The group {name} is stuck", Link("Verdict", "/group", {"name": name})
+        span = spoken(now_ms - since_ms)
+        if group.stuck_members:
+            member = group.stuck_members[0]
+            since_ms, at = member.stuck_since_ms or since_ms, member.current
+            span = spoken(now_ms - since_ms)
+            text += f": its member {member.client} has finished nothing for {span}"
+            text += "" if at is None else f" and stands at {at.place}"
+            text += f", message {at.message_id}" if at is not None and at.message_id else ""
+            more = len(group.stuck_members) - 1
+            text += f"; {counted(more, 'other member')} too" if more else ""
+            link = Link("Verdict", "/client", {"group": name, "client": member.client})
+        elif group.stuck_queues:
+            queue, more = group.stuck_queues[0], len(group.stuck_queues) - 1
+            text += f": nothing was consumed for {span} at {queue.place}"
+            text += f" and {counted(more, 'other queue')}" if more else ""
+        text += f". {counted(group.lag, 'message')} {'waits' if group.lag == 1 else 'wait'}."
+        yield Alert(f"stuck {name}", "trouble", text, link, since_ms=Time(since_ms))
+    if len(groups) > NAMED_MAX:
+        text = f"{len(groups) - NAMED_MAX} more groups are stuck."
+        yield Alert("stuck others", "trouble", text, Link("groups", "/groups"))
+
+
+def _alone(group: GroupSummary) -> str:
+    text = f"has a consumer lag of {group.lag:,} messages and no member"
+    stuck = group.stuck_queues
+    return f"{text}; it stands at {stuck[0].place}." if stuck else f"{text}."
 
 
 def _behind(group: GroupSummary) -> str:
@@ -172,7 +266,10 @@ def _each(groups: list[GroupSummary], kind: str, level: str, text: object) -> It
     assert callable(text)
     for group in groups[:NAMED_MAX]:
         link = Link(group.name, "/group", {"name": group.name})
-        yield Alert(f"{kind} {group.name}", level, f"The group {group.name} {text(group)}", link)
+        sentence = f"The group {group.name} {text(group)}"
+        is_since = kind == "unattended" and group.stuck_since_ms
+        since_ms = Time(group.stuck_since_ms) if is_since else None
+        yield Alert(f"{kind} {group.name}", level, sentence, link, since_ms=since_ms)
     rest = len(groups) - NAMED_MAX
     if rest > 0:
         text_of_rest = f"{rest} more groups have the same problem."
@@ -207,6 +304,11 @@ def _of_the_rest(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
                 yield Alert(f"job {address} {name}", "watch", text, Link(name, "/jobs"))
 
 
+def sentence_of(verdict: str) -> str:
+    """Return a verdict as a sentence."""
+    return f"{verdict[:1].upper()}{verdict[1:]}."
+
+
 def counted(count: int, what: str) -> str:
     """Return a count with its noun: `1 place`, `2 places`."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
@@ -216,7 +318,7 @@ def spoken(span_ms: int) -> str:
     """Return a duration in its two greatest units: `2 h 5 min`."""
     seconds = max(0, span_ms) // 1000
     if seconds < 1:
-        return f"{max(0, span_ms)} ms"
+        return f"{max(0, span_ms):d} ms"
     units = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
     parts: list[tuple[int, str]] = []
     for name, size in units:

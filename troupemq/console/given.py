@@ -17,6 +17,7 @@ _ADDRESS = pattern(r"[A-Za-z0-9_.:\[\]-]{1,260}")
 _WORD = pattern(r"[A-Za-z0-9_.+-]{1,128}")
 _PERMISSIONS = pattern(r"[A-Za-z0-9_%|=, -]{0,65536}")
 _NUMBER = pattern(r"-?[0-9]{1,19}")
+_IDS = pattern(r"[0-9A-Fa-f,]{1,65536}")
 _TIME = pattern(r"[0-9TZ:.+ -]{1,40}|now")
 
 
@@ -42,6 +43,11 @@ def one_word(text: str) -> str:
     if len(text) <= ID_CHARS_MAX and text.isprintable() and " " not in text:
         return ""
     return f"has spaces or more than {ID_CHARS_MAX} characters"
+
+
+def several_ids(text: str) -> str:
+    """Accept message ids, separated by commas."""
+    return "" if not text or _IDS.fullmatch(text) else "is not a list of message ids"
 
 
 def number(text: str) -> str:
@@ -84,9 +90,12 @@ RULES: dict[str, Rule] = {
     "filter": anything,
     "first": anything,
     "from_group": legal_name,
+    "go": word,
     "group": legal_name,
     "group_perms": permissions,
+    "having": plain,
     "id": one_word,
+    "ids": several_ids,
     "job": word,
     "key": plain,
     "kind": anything,
@@ -100,6 +109,7 @@ RULES: dict[str, Rule] = {
     "retry_queues": number,
     "rows": anything,
     "run": word,
+    "tab": word,
     "tag": plain,
     "text": anything,
     "time": time,

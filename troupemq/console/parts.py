@@ -5,25 +5,33 @@ of /api, so that both show the same data with the same rights.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
+from troupemq.client.admin import Span as Span
 from troupemq.client.admin import Time
 from troupemq.console.given import Rule
 from troupemq.numbers import odd_number
+
+PICKED = "ids"
+"""Field of a form that has a value for each checked row."""
 
 Cells = Mapping[str, Any]
 """Row of a table: text, numbers, booleans, Time, Span, Size, Link, or lists of them."""
 
 
-class Span(int):
-    """Duration in ms."""
-
-
 class Size(int):
     """Number of bytes."""
+
+
+class CommandLine(str):
+    """Command line, shown with a button that copies it."""
+
+
+class Pick(str):
+    """Value of a checkbox; a change gets the checked ones as its field PICKED, with commas."""
 
 
 class Share(float):
@@ -68,6 +76,32 @@ class RowTable:
     nothing: str = "No data."
     about: str = ""
     pager: Pager | None = None
+    marked: Collection[int] = ()
+    """Numbers of the rows that stand out."""
+    only_json: Collection[str] = ()
+    """Keys that pages do not show, in favour of others."""
+    folded: bool = False
+    picks: "Picks | None" = None
+
+    @property
+    def shown_rows(self) -> Sequence[Cells]:
+        """The rows as pages show them."""
+        if not self.only_json:
+            return self.rows
+        return [
+            {key: each for key, each in row.items() if key not in self.only_json}
+            for row in self.rows
+        ]
+
+
+@dataclass(frozen=True)
+class Picks:
+    """Changes of the rows whose Pick is checked."""
+
+    key: str
+    """Column of the Picks."""
+    changes: Sequence[Link]
+    """Text of each button, and the path of its change; the query is sent with it."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +114,13 @@ class Facts:
     folded: bool = False
     as_is: bool = False
     """Show the keys unchanged, because clients or brokers define them."""
+    only_json: Collection[str] = ()
+    """Keys that pages do not show, in favour of others."""
+
+    @property
+    def shown(self) -> Cells:
+        """The properties as pages show them."""
+        return {key: each for key, each in self.facts.items() if key not in self.only_json}
 
 
 @dataclass(frozen=True)
@@ -89,6 +130,8 @@ class Note:
     level: str
     text: str
     link: Link | None = None
+    since_ms: Time | None = None
+    """Begin of the state that the text describes."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +149,8 @@ class LongText:
     title: str
     text: str
     folded: bool = False
+    copies: bool = False
+    """Offer a button that copies the text."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +166,12 @@ class Input:
     needed: bool = False
     rule: Rule | None = None
     """Rule for its value; None selects the rule of its name (given.py)."""
+    offers: str = ""
+    """Kind of names offered while one types: `topics` or `groups`."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Words for choices that are codes."""
+    is_rare: bool = False
+    """Fold it, because most requests leave it empty."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +227,41 @@ class LineChart:
         return json.dumps(asdict(self))
 
 
-Part = RowTable | Facts | Notes | LongText | Form | Links | LineChart
+@dataclass(frozen=True)
+class Tabs:
+    """Links to the sections of a page, of which one is shown."""
+
+    links: Sequence[Link]
+    current: int
+
+
+@dataclass(frozen=True)
+class ProgressLine:
+    """Progress of a search or a live page: a sentence, links, and the facts for /api."""
+
+    name: str
+    text: str
+    facts: Cells
+    links: Sequence[Link] = ()
+    share: float | None = None
+    """Fraction that is done; None for an unknown one."""
+
+
+@dataclass(frozen=True)
+class LivePart:
+    """Parts that the browser requests again, by themselves; without an interval never."""
+
+    name: str
+    parts: "Sequence[Part]"
+    again: Link
+    every_s: int = 0
+    comes_later: bool = False
+    """Request it once, after the page is shown, because it takes time."""
+
+
+Part = (
+    RowTable | Facts | Notes | LongText | Form | Links | LineChart | Tabs | ProgressLine | LivePart
+)
 
 
 @dataclass
@@ -197,7 +282,12 @@ def as_json(page: Page) -> dict[str, Any]:
     found: dict[str, Any] = {"title": page.title, "missing": list(page.missing)}
     if page.taken_ms:
         found["taken_ms"] = page.taken_ms
-    for part in page.parts:
+    _add_json(found, page.parts)
+    return found
+
+
+def _add_json(found: dict[str, Any], parts: Sequence[Part]) -> None:
+    for part in parts:
         match part:
             case RowTable():
                 found[part.name] = [plain(row) for row in part.rows]
@@ -206,10 +296,18 @@ def as_json(page: Page) -> dict[str, Any]:
             case Facts():
                 found[part.name] = plain(part.facts)
             case Notes():
-                found[part.name] = [{"level": note.level, "text": note.text} for note in part.notes]
+                found[part.name] = [_plain_note(each) for each in part.notes]
             case LongText():
                 found[part.name] = part.text
-    return found
+            case ProgressLine():
+                found[part.name] = {"text": part.text, **plain(part.facts)}
+            case LivePart():
+                _add_json(found, part.parts)
+
+
+def _plain_note(note: Note) -> dict[str, Any]:
+    since = {} if note.since_ms is None else {"since_ms": int(note.since_ms)}
+    return {"level": note.level, "text": note.text, **since}
 
 
 def plain(value: object) -> Any:

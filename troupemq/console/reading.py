@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from heapq import nlargest
 from typing import TypeVar
 
 from protocol.bodies import MessageQueue as TableQueue
@@ -14,11 +15,10 @@ from troupemq.client.admin import BrokerPlace
 from troupemq.client.admin.messages import (
     FOREVER_MS,
     QUERIED_MAX,
-    TOOLS_GROUP,
     key_question,
     views_with_key,
 )
-from troupemq.client.admin.reading import QueueReader
+from troupemq.client.admin.reading import TOOLS_GROUP, QueueReader
 from troupemq.client.errors import BrokerError, ClientError, understood
 from troupemq.client.message import MessageQueue, MessageView
 from troupemq.console.cluster import DEADLINE_S, DeadlineSession
@@ -56,6 +56,17 @@ def queues_of(
             yield ReadableQueue(
                 QueueReader(session, place.address, queue, expression, TOOLS_GROUP), ends
             )
+
+
+def newest_of(
+    session: DeadlineSession, topic: str, count: int, failures: list[str]
+) -> list[MessageView]:
+    """Return the newest messages of a topic, the newest first. Raises ClientError."""
+    found: list[MessageView] = []
+    for each in queues_of(session, topic, failures):
+        last = each.ends.max_offset
+        found += each.reader.messages(max(last - count, each.ends.min_offset), last)
+    return nlargest(count, found, key=lambda view: view.store_timestamp_ms)
 
 
 def _ends(_: BrokerPlace, body: bytes | memoryview | None) -> dict[TableQueue, TopicOffset]:

@@ -1,7 +1,8 @@
 """Pages as HTML: Jinja templates with automatic escaping, and the text of cells."""
 
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from functools import cache
 from hashlib import sha384
@@ -16,13 +17,20 @@ from troupemq.client.admin import Time
 from troupemq.console.accounts import Viewer
 from troupemq.console.findings import spoken
 from troupemq.console.labels import GLOSSARY, heading
-from troupemq.console.parts import Cells, Link, Page, Share, Size, Span
+from troupemq.console.parts import PICKED, Cells, CommandLine, Link, Page, Pick, Share, Size, Span
 from troupemq.numbers import odd_number
-from troupemq.text import escaped
+from troupemq.text import escaped, size_text
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
 CELL_CHARS_MAX = 4000
+LINES_OF_PHONE = 80
+"""Lines that a table has on a narrow screen before its fold, where each cell has its own."""
+
+CHARS_OF_PHONE = 28
+"""Characters of a cell that such a line holds."""
+
+ROWS_OF_PHONE_MIN = 4
 
 TYPES = {
     ".js": "text/javascript; charset=utf-8",
@@ -30,23 +38,44 @@ TYPES = {
     ".svg": "image/svg+xml",
 }
 
-MENU = (
-    ("Overview", "/", "viewer", "o"),
-    ("Brokers", "/brokers", "viewer", "b"),
-    ("Topics", "/topics", "viewer", "t"),
-    ("Groups", "/groups", "viewer", "g"),
-    ("Messages", "/messages", "viewer", "m"),
-    ("Dead letters", "/dead-letters", "viewer", "d"),
-    ("Transactions", "/transactions", "viewer", "x"),
-    ("Delays", "/delays", "viewer", "y"),
-    ("Traces", "/trace", "viewer", "r"),
-    ("Jobs", "/jobs", "viewer", "j"),
-    ("Alerts", "/alerts", "viewer", "a"),
-    ("Access", "/access", "admin", "c"),
-    ("Users", "/users", "admin", "u"),
-    ("Audit", "/audit", "admin", "l"),
-)
-"""Text, path, role that sees it, and the key that opens it after `g`."""
+
+@dataclass(frozen=True)
+class MenuEntry:
+    """Link of the navigation."""
+
+    text: str
+    path: str
+    key: str
+    """Key that opens it after `g`."""
+    role: str = "viewer"
+    """Role that sees it."""
+    pages: tuple[str, ...] = ()
+    """Paths of pages that belong to it, besides its own."""
+
+
+MENU = {
+    "Watch": (
+        MenuEntry("Overview", "/", "o", pages=("/history",)),
+        MenuEntry("Groups", "/groups", "g", pages=("/group", "/group/members", "/client")),
+        MenuEntry("Brokers", "/brokers", "b", pages=("/broker",)),
+        MenuEntry("Alerts", "/alerts", "a"),
+    ),
+    "Data": (
+        MenuEntry("Topics", "/topics", "t", pages=("/topic", "/producers")),
+        MenuEntry("Messages", "/messages", "m", pages=("/message", "/message/life", "/tail")),
+        MenuEntry("Dead letters", "/dead-letters", "d", pages=("/dead-letters/group",)),
+        MenuEntry("Transactions", "/transactions", "x"),
+        MenuEntry("Delays", "/delays", "y"),
+        MenuEntry("Traces", "/trace", "r"),
+    ),
+    "Administer": (
+        MenuEntry("Jobs", "/jobs", "j", pages=("/jobs/history", "/job")),
+        MenuEntry("Access", "/access", "c", "admin"),
+        MenuEntry("Users", "/users", "u", "admin"),
+        MenuEntry("Audit", "/audit", "l", "admin"),
+    ),
+}
+"""Navigation: the groups of links by their headings."""
 
 
 def static_files() -> dict[str, tuple[bytes, str]]:
@@ -71,6 +100,29 @@ def numbers(rows: Iterable[Cells]) -> set[str]:
     }
 
 
+def rows_of_phone(rows: Sequence[Cells]) -> int:
+    """Return how many rows of a table a narrow screen shows before the fold."""
+    lines = 0
+    for number, row in enumerate(rows):
+        lines += sum(map(_lines_of_phone, row.values()))
+        if lines > LINES_OF_PHONE and number >= ROWS_OF_PHONE_MIN:
+            return number
+    return len(rows)
+
+
+def _lines_of_phone(value: object) -> int:
+    match value:
+        case str():
+            return 1 + len(value) // CHARS_OF_PHONE
+        case Link():
+            return _lines_of_phone(value.text)
+        case Mapping():
+            return sum(map(_lines_of_phone, value.values())) or 1
+        case list() | tuple():
+            return sum(map(_lines_of_phone, value)) or 1
+    return 1
+
+
 @pass_context
 def cell(context: Context, value: object) -> Markup:
     if odd := odd_number(value):
@@ -86,6 +138,12 @@ def cell(context: Context, value: object) -> Markup:
             return Markup('<span title="{} ms">{}</span>').format(int(value), spoken(value))
         case Size():
             return Markup('<span title="{} bytes">{}</span>').format(int(value), size_text(value))
+        case CommandLine():
+            shape = '<code>{}</code> <button type="button" class="quiet copy">Copy</button>'
+            return Markup(shape).format(shown(value))
+        case Pick():
+            shape = '<input type="checkbox" name="{}" value="{}" aria-label="Select {}">'
+            return Markup(shape).format(PICKED, value, value)
         case Share():
             return Markup("{:.0f} %").format(value * 100)
         case int():
@@ -136,15 +194,6 @@ def moment(value: Time, zone: tzinfo) -> Markup:
     )
 
 
-def size_text(count: int) -> str:
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(value) < 1024 or unit == "TiB":
-            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
-        value /= 1024
-    raise AssertionError(value)
-
-
 @cache
 def environment() -> Environment:
     """Return the templates, one set per process, because compiling takes 0.1 s."""
@@ -156,8 +205,14 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(cell=cell, heading=heading, shown=shown, lines=lines, numbers=numbers)
+    made.filters.update(rows_of_phone=rows_of_phone)
     made.tests["of"] = lambda part, name: type(part).__name__ == name
     return made
+
+
+def _menu_of(viewer: Viewer) -> dict[str, list[MenuEntry]]:
+    found = {name: [each for each in some if viewer.may(each.role)] for name, some in MENU.items()}
+    return {name: some for name, some in found.items() if some}
 
 
 class Renderer:
@@ -175,8 +230,12 @@ class Renderer:
             csrf=csrf,
             zone=zone,
             taken=Time(page.taken_ms),
-            menu=[each for each in MENU if viewer is not None and viewer.may(each[2])],
+            menu={} if viewer is None else _menu_of(viewer),
         )
+
+    def options(self, names: Iterable[str]) -> str:
+        """Return names as the options of a field's list."""
+        return Markup("").join(Markup('<option value="{}">').format(each) for each in names)
 
     def login(self, following: str, sentence: str = "") -> str:
         return self._render(
@@ -186,7 +245,7 @@ class Renderer:
             viewer=None,
             csrf="",
             zone=UTC,
-            menu=[],
+            menu={},
             following=following,
             sentence=sentence,
         )

@@ -5,28 +5,54 @@ topics, groups and consumer lags. The second asks for members and dead letters, 
 number of groups. Servers that do not answer are listed in `missing`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
 from time import monotonic, time_ns
-from typing import TypeVar
 
-from protocol.bodies import KVTable, SubscriptionGroupTable, TopicConfig, TopicConfigTable
-from protocol.bodies_admin import ConsumerConnection, ConsumeStatsList, TopicStatsTable
-from protocol.bodies_own import GroupChanges, Jobs, OpenTransactions, StoreState
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.bodies import (
+    PERM_READ,
+    PERM_WRITE,
+    KVTable,
+    SubscriptionGroupTable,
+    TopicConfig,
+    TopicConfigTable,
+)
+from protocol.bodies_admin import ClientConnection, TopicStatsTable
+from protocol.bodies_own import (
+    AclRefusal,
+    AclRefusals,
+    GroupChanges,
+    Jobs,
+    OpenTransactions,
+    ProgressList,
+    ProgressStats,
+    StoreState,
+)
+from protocol.codes import RequestCode
 from protocol.headers.admin import (
     ConsumerGroupHeader,
     GetBrokerConsumeStatsHeader,
     TopicHeader,
 )
-from protocol.headers.fields import Header
+from protocol.headers.client import GetConsumerRunningInfoHeader
 from protocol.headers.transaction import OpenTransactionsHeader
-from protocol.json_body import Body
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from troupemq.client.admin import BrokerPlace
-from troupemq.client.errors import BrokerError, ClientError, understood
+from troupemq.client.admin.brokers import properties_of
+from troupemq.client.admin.progress import (
+    AskedMember,
+    GroupProgress,
+    MemberProgress,
+    QueueProgress,
+    group_of,
+    members_of_group,
+    queues_of,
+    stuck_after_ms,
+)
+from troupemq.client.errors import ClientError
 from troupemq.console.cluster import DeadlineSession, PendingAnswer
+from troupemq.console.questions import SnapshotQuestions, UnsupportedRequests
 from troupemq.numbers import first_finite
 from troupemq.text import one_line
 
@@ -38,11 +64,18 @@ GROUPS_ASKED_MAX = 200
 """Limit of groups to ask for members, those with the largest lag first."""
 
 DEAD_LETTERS_ASKED_MAX = 200
+STUCK_ASKED_MAX = 10
+"""Limit of stuck groups to ask for what their members hold, the longest stuck first."""
 
-UNSUPPORTED_S = 600.0
-"""Pause before an unsupported request is sent again; official brokers log each one."""
+MEMBERS_ASKED_MAX = 20
+"""Limit of members of a stuck group to ask."""
 
-Found = TypeVar("Found", bound=Body)
+
+ACCESS_S = 30.0
+"""Interval at which brokers are asked for access control, whose answers may be long."""
+
+GONE_KEPT_MS = 86_400_000
+"""Time for which a broker counts as gone after its last answer; then it counts as removed."""
 
 
 @dataclass
@@ -52,9 +85,9 @@ class GroupSummary:
     name: str
     lag: int = 0
     late_ms: int | None = None
-    """Upper bound of the time lag: the largest over the queues with a lag; None without one.
+    """The largest time lag of a queue; None without one.
 
-    Per queue it is the time since the store time of the last consumed message.
+    Of RocketMQ brokers it is an upper bound: the time since the last consumed message was stored.
     """
     tps: float = 0.0
     topics: dict[str, int] = field(default_factory=dict)
@@ -64,6 +97,28 @@ class GroupSummary:
     differs: bool = False
     """Members subscribe differently; only TroupeMQ brokers report it."""
     dead_letters: int | None = None
+    waiting: list[ProgressStats] = field(default_factory=list)
+    """Progress in the queues with a lag, by broker."""
+    progress: GroupProgress | None = None
+    """Progress in the queues with a lag; None without one."""
+    stuck_members: Sequence[MemberProgress] = ()
+    """Members of a stuck group that finish nothing; empty if not asked or not known."""
+
+    @property
+    def is_stuck(self) -> bool | None:
+        """Whether messages wait and none is consumed; None if no server reports it."""
+        return False if self.progress is None else self.progress.is_stuck
+
+    @property
+    def stuck_queues(self) -> list[QueueProgress]:
+        """The stuck queues, the longest first."""
+        queues = () if self.progress is None else self.progress.queues
+        stuck = (each for each in queues if each.is_stuck)
+        return sorted(stuck, key=lambda each: each.stuck_since_ms or 0)
+
+    @property
+    def stuck_since_ms(self) -> int:
+        return int(self.progress.stuck_since_ms or 0) if self.progress else 0
 
 
 @dataclass
@@ -87,6 +142,8 @@ class BrokerSummary:
     says: dict[str, str] = field(default_factory=dict)
     store: StoreState | None = None
     """State and damage of its store; None if the broker does not report it."""
+    answered_ms: int = 0
+    """Time of its last answer; 0 if it has not answered since the console started."""
 
     def number(self, name: str) -> float | None:
         """Return the first number of a runtime figure."""
@@ -101,19 +158,45 @@ class ClusterSnapshot:
     took_s: float = 0.0
     brokers: list[BrokerSummary] = field(default_factory=list)
     topics: dict[str, TopicSummary] = field(default_factory=dict)
+    configs: dict[str, dict[str, TopicConfig]] = field(default_factory=dict)
+    """Topics of each master, by the broker's name."""
     groups: dict[str, GroupSummary] = field(default_factory=dict)
     transactions: dict[str, OpenTransactions] = field(default_factory=dict)
     """Count and oldest of the open transactions by broker address; TroupeMQ brokers only."""
     jobs: dict[str, Jobs] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
+    gone: list[BrokerSummary] = field(default_factory=list)
+    """Brokers that answered before, and that no name server lists now."""
+    unguarded: list[BrokerPlace] = field(default_factory=list)
+    """Brokers without access control."""
+    refusals: list[AclRefusal] = field(default_factory=list)
+    """Refusals of access control; TroupeMQ brokers report them, to administrators."""
+
+    @property
+    def without(self) -> str:
+        """Suffix of sums that lack masters: ` without broker-a`; empty if all have answered."""
+        silent = [each.place for each in self.masters if not each.says]
+        lacking = sorted({each.name for each in (*silent, *(one.place for one in self.gone))})
+        return f" without {', '.join(lacking)}" if lacking else ""
 
     @property
     def masters(self) -> list[BrokerSummary]:
         return [each for each in self.brokers if each.place.is_master]
 
+    def topic_at(self, topic: str) -> dict[str, TopicConfig]:
+        """Return the topic at each master that has it, by the broker's name."""
+        return {broker: some[topic] for broker, some in self.configs.items() if topic in some}
+
     @property
     def clusters(self) -> list[str]:
         return sorted({each.place.cluster for each in self.brokers})
+
+
+_Connections = tuple[str, Sequence[ClientConnection]]
+"""Address of the broker that was asked for members, and the members."""
+
+_AskedAccess = tuple[BrokerPlace, PendingAnswer | None, PendingAnswer | None]
+"""A broker with its pending settings and its pending refusals."""
 
 
 class SnapshotTaker:
@@ -125,7 +208,13 @@ class SnapshotTaker:
     ) -> None:
         self._session = session
         self._now_ms = now_ms or (lambda: time_ns() // 1_000_000)
-        self._unsupported = _Unsupported(clock)
+        self._unsupported = UnsupportedRequests(clock)
+        self._answered: dict[tuple[str, str, int], tuple[BrokerPlace, int]] = {}
+        """The brokers that have answered, and when; keys are cluster, name and id."""
+        self._unguarded: list[BrokerPlace] = []
+        self._refusals: list[AclRefusal] = []
+        self._clock = clock
+        self._access_asked_s = -inf
 
     def take(self) -> ClusterSnapshot:
         """Take a snapshot; an unreachable cluster is a sentence in `missing`, not an error."""
@@ -138,13 +227,38 @@ class SnapshotTaker:
             found.missing.append(one_line(str(error)))
             return found
         found.brokers = [BrokerSummary(place) for place in places]
-        self._first_round(found, ROUND_S)
-        self._second_round(found, max(0.5, SNAPSHOT_S - (monotonic() - began_s)))
-        found.took_s = monotonic() - began_s
+        in_vain_s = self._first_round(found, ROUND_S)
+        self._note_answers(found)
+        for group in found.groups.values():
+            if group.waiting:
+                queues = queues_of(group.waiting)
+                group.progress = group_of(group.name, queues, tps=group.tps)
+                if group.progress.late_ms is not None:
+                    group.late_ms = int(group.progress.late_ms)
+        seconds = max(0.5, SNAPSHOT_S - (monotonic() - began_s))
+        in_vain, connections = self._second_round(found, seconds)
+        seconds = max(0.5, SNAPSHOT_S - (monotonic() - began_s))
+        in_vain_s += in_vain + self._third_round(found, connections, seconds)
+        found.took_s = monotonic() - began_s - in_vain_s
         return found
 
-    def _first_round(self, found: ClusterSnapshot, seconds: float) -> None:
-        about = _Questions(self._session, found, seconds, self._unsupported)
+    def _note_answers(self, found: ClusterSnapshot) -> None:
+        """Note when each broker last answered, and which ones are gone."""
+        listed = {_identity(each.place) for each in found.brokers}
+        for each in found.brokers:
+            identity = _identity(each.place)
+            if each.says:
+                self._answered[identity] = each.place, found.taken_ms
+            each.answered_ms = self._answered.get(identity, (each.place, 0))[1]
+        for identity, (place, answered_ms) in list(self._answered.items()):
+            if found.taken_ms - answered_ms > GONE_KEPT_MS:
+                del self._answered[identity]
+            elif identity not in listed:
+                found.gone.append(BrokerSummary(place, answered_ms=answered_ms))
+
+    def _first_round(self, found: ClusterSnapshot, seconds: float) -> float:
+        """Ask all brokers for their lists; return the seconds of waiting for answers in vain."""
+        about = SnapshotQuestions(self._session, found.missing, seconds, self._unsupported)
         runtime = [
             (
                 each,
@@ -153,7 +267,7 @@ class SnapshotTaker:
             )
             for each in found.brokers
         ]
-        stats_header = GetBrokerConsumeStatsHeader(False)
+        stats_header = GetBrokerConsumeStatsHeader(False, True)
         of_masters = [
             (
                 each,
@@ -169,6 +283,7 @@ class SnapshotTaker:
             )
             for each in found.masters
         ]
+        access = self._ask_access(found, about)
         for each, later, store in runtime:
             table = about.body(KVTable, each.place.address, later)
             each.says = {} if table is None else table.table
@@ -176,23 +291,60 @@ class SnapshotTaker:
         for each, topics, groups, stats, transactions, jobs in of_masters:
             address = each.place.address
             if (config := about.body(TopicConfigTable, address, topics)) is not None:
+                found.configs[each.place.name] = config.topic_configs
                 _add_topics(found, config.topic_configs.values())
             if (known := about.body(SubscriptionGroupTable, address, groups)) is not None:
                 for name in known.subscription_group_table:
                     found.groups.setdefault(name, GroupSummary(name))
-            if (lags := about.body(ConsumeStatsList, address, stats)) is not None:
+            if (lags := about.body(ProgressList, address, stats)) is not None:
                 _add_lags(found, lags)
             if (ends := about.body(OpenTransactions, address, transactions, True)) is not None:
                 found.transactions[address] = ends
             if (runs := about.body(Jobs, address, jobs, True)) is not None:
                 found.jobs[address] = runs
+        self._add_access(found, about, access)
+        return about.in_vain_s
 
-    def _second_round(self, found: ClusterSnapshot, seconds: float) -> None:
-        """Ask for members, which every broker knows, and for the topics of dead letters."""
-        about = _Questions(self._session, found, seconds, self._unsupported)
+    def _ask_access(self, found: ClusterSnapshot, about: SnapshotQuestions) -> list[_AskedAccess]:
+        """Ask for the setting of access control and for refusals, if the last answers are old."""
+        if self._clock() - self._access_asked_s < ACCESS_S:
+            return []
+        self._access_asked_s = self._clock()
+        return [
+            (
+                each.place,
+                about.ask(each.place.address, RequestCode.GET_BROKER_CONFIG),
+                about.ask(each.place.address, RequestCode.GET_ACL_REFUSALS),
+            )
+            for each in found.brokers
+        ]
+
+    def _add_access(
+        self, found: ClusterSnapshot, about: SnapshotQuestions, asked: Sequence[_AskedAccess]
+    ) -> None:
+        """Add the newest answers about access control."""
+        if asked:
+            self._unguarded, self._refusals = [], []
+        for place, later, refusals in asked:
+            settings = about.answer(place.address, later, True)
+            if settings and properties_of(settings.body).get("aclEnable", "").lower() == "false":
+                self._unguarded.append(place)
+            if (refused := about.body(AclRefusals, place.address, refusals, True)) is not None:
+                self._refusals += refused.refusals
+        found.unguarded, found.refusals = self._unguarded, self._refusals
+
+    def _second_round(
+        self, found: ClusterSnapshot, seconds: float
+    ) -> tuple[float, dict[str, _Connections]]:
+        """Ask for members, which every broker knows, and for the topics of dead letters.
+
+        Return the seconds of waiting in vain, and the members of each group with their broker.
+        """
+        connections: dict[str, _Connections] = {}
+        about = SnapshotQuestions(self._session, found.missing, seconds, self._unsupported)
         masters = [each.place.address for each in found.masters if each.says]
         if not masters:
-            return
+            return 0.0, connections
         consumed = [each for each in found.groups.values() if each.topics]
         asked = sorted(consumed, key=lambda each: -each.lag)[:GROUPS_ASKED_MAX]
         there = []
@@ -219,7 +371,9 @@ class SnapshotTaker:
             for address in masters
         ]
         for group, address, members, changes in there:
-            group.members = about.members(address, members)
+            if (known_members := about.members(address, members)) is not None:
+                group.members = len(known_members.connection_set)
+                connections[group.name] = address, known_members.connection_set
             known = about.body(GroupChanges, address, changes, True)
             group.differs = known is not None and bool(known.mismatches)
         for name, address, later in letters:
@@ -230,86 +384,44 @@ class SnapshotTaker:
                     each.max_offset - each.min_offset for each in ends.offset_table.values()
                 )
                 state.dead_letters = (state.dead_letters or 0) + count
+        return about.in_vain_s, connections
+
+    def _third_round(
+        self, found: ClusterSnapshot, connections: Mapping[str, _Connections], seconds: float
+    ) -> float:
+        """Ask the members of stuck groups for what they hold; return the seconds in vain."""
+        about = SnapshotQuestions(self._session, found.missing, seconds, self._unsupported)
+        stuck = [each for each in found.groups.values() if each.is_stuck and each.members]
+        stuck.sort(key=lambda each: each.stuck_since_ms)
+        code = RequestCode.GET_CONSUMER_RUNNING_INFO
+        asked = []
+        for group in stuck[:STUCK_ASKED_MAX]:
+            address, members = connections[group.name]
+            for each in members[:MEMBERS_ASKED_MAX]:
+                header = GetConsumerRunningInfoHeader(group.name, each.client_id)
+                asked.append((group, address, each, about.ask(address, code, header)))
+        told: dict[str, list[AskedMember]] = {}
+        for group, address, each, later in asked:
+            told.setdefault(group.name, []).append(about.running_info(address, each, later))
+        for name, answers in told.items():
+            group = found.groups[name]
+            queues = queues_of(group.waiting, members=answers)
+            after_ms = max(stuck_after_ms(each, None) for each in group.waiting)
+            there = members_of_group(name, answers, queues, after_ms / 1000)
+            group.progress = group_of(name, queues, tps=group.tps, members=group.members)
+            group.stuck_members = [each for each in there if each.is_stuck]
+        return about.in_vain_s
 
 
-class _Unsupported:
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._since_s: dict[tuple[str, int], float] = {}
-
-    def holds(self, address: str, code: int) -> bool:
-        since_s = self._since_s.get((address, code))
-        return since_s is not None and self._clock() - since_s < UNSUPPORTED_S
-
-    def note(self, address: str, code: int) -> None:
-        self._since_s[address, code] = self._clock()
+def _identity(place: BrokerPlace) -> tuple[str, str, int]:
+    return place.cluster, place.name, place.id
 
 
-class _Questions:
-    def __init__(
-        self,
-        session: DeadlineSession,
-        found: ClusterSnapshot,
-        seconds: float,
-        unsupported: _Unsupported,
-    ) -> None:
-        self._session = session
-        self._unsupported = unsupported
-        self._found = found
-        self._timeout_ms = seconds * 1000
-
-    def ask(
-        self, address: str, code: RequestCode, header: Header | None = None
-    ) -> PendingAnswer | None:
-        """Send a request; return None if the broker does not support it."""
-        if self._unsupported.holds(address, code):
-            return None
-        command = RemotingCommand(code, {} if header is None else header.encode())
-        return self._session.call_later(address, command, self._timeout_ms)
-
-    def body(
-        self, kind: type[Found], address: str, later: PendingAnswer | None, perhaps: bool = False
-    ) -> Found | None:
-        """Return the answer, or None and a sentence in `missing`.
-
-        `perhaps`: not all brokers support the request; a refusal adds no sentence.
-        """
-        if later is None:
-            return None
-        try:
-            answer = later.answer()
-            if perhaps and answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                self._unsupported.note(address, later.code)
-                return None
-            if answer.code != ResponseCode.SUCCESS:
-                raise BrokerError(answer.code, answer.remark, address)
-            return understood(kind.decode, answer.body)
-        except BrokerError as error:
-            if not perhaps:
-                self._miss(f"{address} refuses: {error}")
-        except ClientError as error:
-            self._miss(str(error) if address in str(error) else f"{address}: {error}")
-        return None
-
-    def members(self, address: str, later: PendingAnswer | None) -> int | None:
-        """Return the number of members; None without an answer."""
-        if later is None:
-            return None
-        try:
-            answer = later.answer()
-            if answer.code == ResponseCode.CONSUMER_NOT_ONLINE:
-                return 0
-            if answer.code != ResponseCode.SUCCESS:
-                return None
-            return len(understood(ConsumerConnection.decode, answer.body).connection_set)
-        except ClientError as error:
-            self._miss(str(error) if address in str(error) else f"{address}: {error}")
-            return None
-
-    def _miss(self, sentence: str) -> None:
-        sentence = one_line(sentence)
-        if sentence not in self._found.missing and len(self._found.missing) < 50:
-            self._found.missing.append(sentence)
+def permission_words(perm: int) -> str:
+    """Return a permission in words."""
+    words = {PERM_READ | PERM_WRITE: "read and write", PERM_READ: "read only"}
+    words |= {PERM_WRITE: "write only", 0: "none"}
+    return words[perm & (PERM_READ | PERM_WRITE)]
 
 
 def _add_topics(found: ClusterSnapshot, configs: Iterable[TopicConfig]) -> None:
@@ -321,7 +433,7 @@ def _add_topics(found: ClusterSnapshot, configs: Iterable[TopicConfig]) -> None:
         state.perm = config.perm
 
 
-def _add_lags(found: ClusterSnapshot, lags: ConsumeStatsList) -> None:
+def _add_lags(found: ClusterSnapshot, lags: ProgressList) -> None:
     for table in lags.consume_stats_list:
         for name, several in table.items():
             group = found.groups.setdefault(name, GroupSummary(name))
@@ -336,6 +448,9 @@ def _add_lags(found: ClusterSnapshot, lags: ConsumeStatsList) -> None:
                     if where.lag and where.last_timestamp > 0:
                         late_ms = max(0, found.taken_ms - where.last_timestamp)
                         group.late_ms = max(group.late_ms or 0, late_ms)
+                waiting = {queue: each for queue, each in stats.offset_table.items() if each.lag}
+                if waiting:
+                    group.waiting.append(replace(stats, offset_table=waiting))
 
 
 def own_topics(names: Sequence[str], system: frozenset[str]) -> list[str]:

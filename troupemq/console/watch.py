@@ -1,12 +1,13 @@
 """Watch of a cluster: its newest snapshot, the figures of the last hour, and the alerts.
 
 One thread takes snapshots at an interval, while pages are requested or alerts are configured.
-A page request takes one itself if the newest is too old. Two are never taken at once.
+A page request takes one itself if the newest is too old for it. Two are never taken at once.
 """
 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from threading import Event, Lock, Thread
 from time import monotonic
 
@@ -25,8 +26,14 @@ SHARE = 10
 LOOKED_S = 60.0
 """The console counts as in use for this long after a page request."""
 
-STALE_S = 60.0
-"""Older snapshots are not shown."""
+STALE_INTERVALS = 2
+"""A page request takes a snapshot itself if the newest is as many intervals old."""
+
+FRESH_S = 2.0
+"""Maximum age of the snapshot on a page that opens fresh."""
+
+PAUSE_MIN_S = 1.0
+"""Shortest pause of the thread, if each snapshot fails."""
 
 HISTORY_COUNT = 720
 """One hour at INTERVAL_S."""
@@ -74,13 +81,23 @@ class ClusterWatch:
 
     def newest(self) -> ClusterSnapshot:
         """Return the newest snapshot; if it is too old, wait for a new one."""
-        self._looked_s = self._clock()
-        found, age_s = self._newest, self._clock() - self._taken_s
-        if found is not None and age_s < self._interval_s(found):
-            return found
-        if found is not None and age_s < STALE_S and self._thread.is_alive():
-            return found  # the thread is taking a newer one
-        asked_s = self._clock()
+        self._looked_s = asked_s = self._clock()
+        found, age_s = self._newest, asked_s - self._taken_s
+        if found is not None:
+            limit_s = self._interval_s(found)
+            if self._thread.is_alive():  # it is taking a newer one
+                limit_s *= STALE_INTERVALS
+            if age_s < limit_s:
+                return found
+        return self._taken_after(asked_s)
+
+    def renew(self, max_age_s: float = FRESH_S) -> None:
+        """Take a snapshot if the newest is older, or older than the time that it took."""
+        asked_s, found = self._clock(), self._newest
+        if found is None or asked_s - self._taken_s >= max(max_age_s, found.took_s):
+            self._taken_after(asked_s)
+
+    def _taken_after(self, asked_s: float) -> ClusterSnapshot:
         with self._taking:
             if self._newest is not None and self._taken_s >= asked_s:
                 return self._newest
@@ -88,7 +105,7 @@ class ClusterWatch:
 
     def forget(self) -> None:
         """Discard the snapshot after a change, so that the next page shows its effect."""
-        self._taken_s = -STALE_S * 2
+        self._taken_s = -inf
 
     def _interval_s(self, snapshot: ClusterSnapshot) -> float:
         return max(INTERVAL_S, SHARE * snapshot.took_s)
@@ -108,18 +125,23 @@ class ClusterWatch:
         return found
 
     def _run(self) -> None:
-        while not self._over.wait(self._pause_s()):
+        while True:
+            known_s = self._taken_s
+            if self._over.wait(self._pause_s()):
+                return
             is_looked_at = self._clock() - self._looked_s < LOOKED_S
             if not is_looked_at and self._told is None:
                 continue
             try:
-                self._round()
+                self._round(known_s)
             except Exception:  # one invalid answer must not silently end the alerts
                 log.error("cluster snapshot failed", exc_info=True)
 
-    def _round(self) -> None:
+    def _round(self, known_s: float) -> None:
+        """Take a snapshot unless a page request has taken one since `known_s`; send its alerts."""
         with self._taking:
-            found = self._take_now()
+            newest = self._newest
+            found = newest if newest and self._taken_s > known_s else self._take_now()
         if self._told is not None:
             self._told(found)
 
@@ -127,6 +149,7 @@ class ClusterWatch:
         is_looked_at = self._clock() - self._looked_s < LOOKED_S
         if self._newest is None:
             return INTERVAL_S
-        if self._told is not None and not is_looked_at:
-            return max(ALERT_INTERVAL_S, self._interval_s(self._newest))
-        return self._interval_s(self._newest)
+        interval_s = self._interval_s(self._newest)
+        if not is_looked_at:
+            return interval_s if self._told is None else max(ALERT_INTERVAL_S, interval_s)
+        return max(PAUSE_MIN_S, interval_s - (self._clock() - self._taken_s))

@@ -2,16 +2,16 @@
 
     python3 conf/deploy/container/build.py --output troupemq.oci.tar
 
-PyPy of Debian's testing with the libraries that it needs and those of PACKAGES, unpacked without
-their scripts (debian.py); the wheel of this tree with what requirements.txt pins by hash; compiled,
-in one layer: names sorted, times SOURCE_DATE_EPOCH (0 without it).
+It contains PyPy of Debian testing with its libraries and PACKAGES, unpacked without their scripts
+(debian.py), the wheel of this tree, and the packages that requirements.txt pins by hash. All
+modules are compiled. The one layer has sorted names and the time SOURCE_DATE_EPOCH (default: 0).
 
     /opt/troupemq            the wheel, its dependencies, those of console and metrics
     /etc/troupemq            settings: broker.conf, namesrv.conf; mount others over them
     /var/lib/troupemq        the store: a volume
     user                     troupemq, 10001:10001; the root may be read-only
 
-There is no shell in it, no package manager and no Java. Needs root for nothing, and a C compiler.
+It has no shell, no package manager and no Java. The build needs a C compiler and no root.
 """
 
 import argparse
@@ -73,7 +73,7 @@ from troupemq.__main__ import main
 main()
 """
 FOR_EVERY_PYTHON = "usr/lib/python3/dist-packages/troupemq.pth"
-"""By it the children find us, too: the console, several masters, a large log that is recovered."""
+"""Path file of our packages for child processes: console, several masters, readers of the log."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -100,14 +100,14 @@ def build(work: Path, output: Path, wheel: Path | None) -> None:
     python = root / "usr/bin/pypy3"
     write_launcher(python, root, next(python.parent.glob("pypy3.*")))
     install_wheel(root, wheel or built_wheel(work), python)
-    remove_what_nobody_needs(root)
+    remove_unneeded_files(root)
     compile_modules(root, python)
     version = run(python, "-c", "import platform; print(platform.python_version())").strip()
     write_own_files(root, packages)
     write_archive(root, output, version)
 
 
-def remove_what_nobody_needs(root: Path) -> None:
+def remove_unneeded_files(root: Path) -> None:
     """Pages for people, translations, modules that no server imports."""
     for pattern in LEFT_OUT:
         for path in list(root.glob(pattern)):
@@ -241,7 +241,7 @@ def write_archive(root: Path, output: Path, version: str) -> None:
 
 
 def digest_of(data: bytes) -> str:
-    """As OCI writes it."""
+    """Return the digest in OCI's form."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 

@@ -13,6 +13,7 @@ from actors.engine.supervisor import ChildSpec
 from actors.retention.retention_holds import KeepingReport
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PutStats
+from actors.statistics.timer_figures import TimerFigures
 from actors.tables.offset_guard import OffsetStats
 from actors.tables.tables import Tables
 from protocol.bloom import BloomFilter
@@ -38,6 +39,7 @@ class Sources:
     config: BrokerConfig = field(default_factory=lambda: BrokerConfig(broker_name="broker-a"))
     put_stats: PutStats = field(default_factory=PutStats)
     pull_stats: PullStats = field(default_factory=PullStats)
+    timer_figures: TimerFigures = field(default_factory=TimerFigures)
     following: DispatchProgress = field(default_factory=lambda: DispatchProgress(0))
     kept: SnapshotRef[KeepingReport] = field(default_factory=lambda: SnapshotRef(KeepingReport()))
     offset_stats: OffsetStats = field(default_factory=OffsetStats)
@@ -176,6 +178,16 @@ def test_throughput_is_measured_over_the_last_seconds() -> None:
     assert found["putMessageTimesTotal"] == found["msgPutTotalTodayNow"] == "1000"
     assert found["putMessageAverageSize"] == "100.0"
     assert found["runtime"] == "[ 0 days, 0 hours, 0 minutes, 20 seconds ]"
+
+
+def test_5_x_finds_its_own_spelling_of_a_rate() -> None:
+    with broker_info() as (system, _):
+        code = RequestCode.GET_BROKER_RUNTIME_INFO
+        new, old = (
+            KVTable.decode(ask(system, "broker_info", request(code, version=each)).body).table
+            for each in (412, 411)
+        )
+        assert new.keys() - old.keys() == {"getTransferredTps"}
 
 
 def test_human_readable_figures_are_formatted_as_in_4_9_7() -> None:

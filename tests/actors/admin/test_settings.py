@@ -42,15 +42,13 @@ tls.server.keyPassword=secret
 UPDATE, GET = RequestCode.UPDATE_BROKER_CONFIG, RequestCode.GET_BROKER_CONFIG
 
 
-@contextmanager
-def broker(disk: FakeDisk | None = None, path: str = PATH) -> Iterator[SimulatedBroker]:
+def broker(disk: FakeDisk | None = None, path: str = PATH) -> SimulatedBroker:
     disk = disk or FakeDisk()
     if path and not disk.exists(path):
         disk.make_dirs(path.rpartition("/")[0])
         disk.open(path, create=True).pwrite(FILE.encode(), 0)
     made = SimulatedBroker(1, disk=disk, config=replace(BROKER, config_path=path))
-    yield made
-    made.stop()
+    return made
 
 
 def update(made: SimulatedBroker, text: str) -> RemotingCommand:
@@ -64,49 +62,50 @@ def settings(made: SimulatedBroker) -> dict[str, str]:
 
 
 def test_a_change_applies_at_once_and_changes_one_line_of_the_file() -> None:
-    with broker() as made:
-        answer = update(made, "fileReservedTime=49\n")
-        assert (answer.code, answer.remark, answer.fields) == (0, None, None)
-        assert made.broker.store.config.file_reserved_hours == 49
-        assert settings(made)["fileReservedTime"] == "49"
-        text = made.disk.read_bytes(PATH).decode()
-        assert text == FILE.replace("fileReservedTime=48", "fileReservedTime=49")
+    made = broker()
+    answer = update(made, "fileReservedTime=49\n")
+    assert (answer.code, answer.remark, answer.fields) == (0, None, None)
+    assert made.broker.store.config.file_reserved_hours == 49
+    assert settings(made)["fileReservedTime"] == "49"
+    text = made.disk.read_bytes(PATH).decode()
+    assert text == FILE.replace("fileReservedTime=48", "fileReservedTime=49")
+    made.stop()
     assert BROKER.config_path == "", "the settings of one broker are its own"
 
 
 def test_a_setting_missing_from_the_file_is_appended() -> None:
-    with broker() as made:
-        update(made, "longPollingEnable=false")
-        assert made.disk.read_bytes(PATH).decode() == f"{FILE}longPollingEnable=false\n"
-        assert not made.broker.config.long_polling_enable
+    made = broker()
+    update(made, "longPollingEnable=false")
+    assert made.disk.read_bytes(PATH).decode() == f"{FILE}longPollingEnable=false\n"
+    assert not made.broker.config.long_polling_enable
 
 
 def test_a_change_that_needs_a_restart_is_reported() -> None:
-    with broker() as made:
-        answer = update(made, "mappedFileSizeCommitLog=131072\nfileReservedTime=50\nmadeUp=1")
-        assert answer.code == 0
-        assert answer.remark == "after a restart: mappedFileSizeCommitLog; unknown: madeUp"
-        assert made.broker.store.config.commit_log_file_bytes == 65_536
-        assert settings(made)["mappedFileSizeCommitLog"] == "131072"
-        assert "madeUp" not in made.disk.read_bytes(PATH).decode()
-        _, store, _ = parse_broker_config(made.disk.read_bytes(PATH).decode())
-        assert store.commit_log_file_bytes == 131_072
+    made = broker()
+    answer = update(made, "mappedFileSizeCommitLog=131072\nfileReservedTime=50\nmadeUp=1")
+    assert answer.code == 0
+    assert answer.remark == "after a restart: mappedFileSizeCommitLog; unknown: madeUp"
+    assert made.broker.store.config.commit_log_file_bytes == 65_536
+    assert settings(made)["mappedFileSizeCommitLog"] == "131072"
+    assert "madeUp" not in made.disk.read_bytes(PATH).decode()
+    _, store, _ = parse_broker_config(made.disk.read_bytes(PATH).decode())
+    assert store.commit_log_file_bytes == 131_072
 
 
 def test_settings_are_returned_as_properties_with_their_version() -> None:
-    with broker() as made:
-        answer = made.ask(RemotingCommand(GET))
-        assert answer.fields is not None
-        assert DataVersion.decode(answer.fields["version"].encode()).counter == 0
-        shown = settings(made)
-        assert (shown["brokerName"], shown["mappedFileSizeCommitLog"]) == ("broker-a", "65536")
-        assert shown["sendMessageThreadPoolNums"] == "4", "the file has it, and it does nothing"
-        assert shown["useTLS"] == "false", "exportConfigs cannot do without"
-        assert not any("Password" in key for key in shown)
-        assert shown["tls.server.mode"] == "permissive"
-        update(made, "fileReservedTime=49")
-        answer = made.ask(RemotingCommand(GET))
-        assert DataVersion.decode((answer.fields or {})["version"].encode()).counter == 1
+    made = broker()
+    answer = made.ask(RemotingCommand(GET))
+    assert answer.fields is not None
+    assert DataVersion.decode(answer.fields["version"].encode()).counter == 0
+    shown = settings(made)
+    assert (shown["brokerName"], shown["mappedFileSizeCommitLog"]) == ("broker-a", "65536")
+    assert shown["sendMessageThreadPoolNums"] == "4", "the file has it, and it does nothing"
+    assert shown["useTLS"] == "false", "exportConfigs cannot do without"
+    assert not any("Password" in key for key in shown)
+    assert shown["tls.server.mode"] == "permissive"
+    update(made, "fileReservedTime=49")
+    answer = made.ask(RemotingCommand(GET))
+    assert DataVersion.decode((answer.fields or {})["version"].encode()).counter == 1
 
 
 @pytest.mark.parametrize(
@@ -130,27 +129,28 @@ def test_settings_are_returned_as_properties_with_their_version() -> None:
     ],
 )
 def test_settings_of_paths_and_commands_are_refused(key: str) -> None:
-    with broker() as made:
-        answer = update(made, f"fileReservedTime=49\n{key}=/tmp/x")
-        assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, REFUSED)
-        assert made.broker.store.config.file_reserved_hours == 72, "all of it is refused"
-        assert made.disk.read_bytes(PATH).decode() == FILE
+    made = broker()
+    answer = update(made, f"fileReservedTime=49\n{key}=/tmp/x")
+    assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, REFUSED)
+    assert made.broker.store.config.file_reserved_hours == 72, "all of it is refused"
+    assert made.disk.read_bytes(PATH).decode() == FILE
 
 
 def test_escapes_and_line_breaks_cannot_inject_settings() -> None:
-    with broker() as made:
-        assert update(made, "broker\\u0043onfigPath=/x").code == ResponseCode.NO_PERMISSION
-        update(made, "namesrvAddr=a:1\\nbrokerConfigPath=/x")
-        text = made.disk.read_bytes(PATH).decode()
-        assert "brokerConfigPath" not in parse_properties(text)
+    made = broker()
+    assert update(made, "broker\\u0043onfigPath=/x").code == ResponseCode.NO_PERMISSION
+    update(made, "namesrvAddr=a:1\\nbrokerConfigPath=/x")
+    text = made.disk.read_bytes(PATH).decode()
+    assert "brokerConfigPath" not in parse_properties(text)
 
 
 def test_a_forbidden_key_is_refused_in_any_spelling() -> None:
-    with broker() as made:
-        assert update(made, "=1\nfileReservedTime=49").code == 0
-        assert made.broker.store.config.file_reserved_hours == 49
-        answer = update(made, "regionId=\\ud800")
-        assert (answer.code, answer.remark) == (1, "string2Properties error")
+    made = broker()
+    assert update(made, "=1\nfileReservedTime=49").code == 0
+    assert made.broker.store.config.file_reserved_hours == 49
+    answer = update(made, "regionId=\\ud800")
+    assert (answer.code, answer.remark) == (1, "string2Properties error")
+    made.stop()
     assert is_refused("sendQueue", "pullQueue; sendQueue")
     assert is_refused("jobsPython")  # a program
 
@@ -173,94 +173,94 @@ def test_the_operator_can_forbid_more_settings() -> None:
     ],
 )
 def test_an_invalid_value_changes_nothing(text: str, word: str) -> None:
-    with broker() as made:
-        answer = update(made, f"longPollingEnable=false\n{text}")
-        assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert word in (answer.remark or "")
-        assert made.broker.config.long_polling_enable
-        assert made.disk.read_bytes(PATH).decode() == FILE
+    made = broker()
+    answer = update(made, f"longPollingEnable=false\n{text}")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert word in (answer.remark or "")
+    assert made.broker.config.long_polling_enable
+    assert made.disk.read_bytes(PATH).decode() == FILE
 
 
 def test_a_failed_save_leaves_the_settings_unchanged() -> None:
     disk = FakeDisk()
-    with broker(disk) as made:
-        disk.fail_next("rename", OSError(EACCES, "Permission denied"))
-        answer = update(made, "longPollingEnable=false")
-        assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert "cannot save" in (answer.remark or "")
-        assert made.broker.config.long_polling_enable
+    made = broker(disk)
+    disk.fail_next("rename", OSError(EACCES, "Permission denied"))
+    answer = update(made, "longPollingEnable=false")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "cannot save" in (answer.remark or "")
+    assert made.broker.config.long_polling_enable
 
 
 def test_without_a_file_a_change_lasts_until_the_stop_with_a_warning() -> None:
-    with broker(path="") as made:
-        answer = update(made, "longPollingEnable=false")
-        assert answer.code == 0
-        assert answer.remark == "lost at a restart: there is no settings file"
-        assert not made.broker.config.long_polling_enable
+    made = broker(path="")
+    answer = update(made, "longPollingEnable=false")
+    assert answer.code == 0
+    assert answer.remark == "lost at a restart: there is no settings file"
+    assert not made.broker.config.long_polling_enable
 
 
 def test_pending_settings_are_considered_when_others_are_checked() -> None:
-    with broker() as made:
-        assert update(made, "brokerRole=SLAVE").code == ResponseCode.SYSTEM_ERROR, "without an id"
-        assert update(made, "brokerId=1").code == 0
-        assert update(made, "brokerRole=SLAVE").code == 0
-        config, _, _ = parse_broker_config(made.disk.read_bytes(PATH).decode())
-        assert (config.broker_role, config.broker_id) == ("SLAVE", 1)
-        assert made.broker.config.broker_role == "ASYNC_MASTER"
+    made = broker()
+    assert update(made, "brokerRole=SLAVE").code == ResponseCode.SYSTEM_ERROR, "without an id"
+    assert update(made, "brokerId=1").code == 0
+    assert update(made, "brokerRole=SLAVE").code == 0
+    config, _, _ = parse_broker_config(made.disk.read_bytes(PATH).decode())
+    assert (config.broker_role, config.broker_id) == ("SLAVE", 1)
+    assert made.broker.config.broker_role == "ASYNC_MASTER"
 
 
 def test_a_settings_file_damaged_since_the_start_is_not_overwritten() -> None:
-    with broker() as made:
-        made.disk.open(PATH).pwrite(b"a=\\u12", 0)
-        assert settings(made)["brokerName"] == "broker-a"
-        answer = update(made, "longPollingEnable=false")
-        assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert made.broker.config.long_polling_enable
+    made = broker()
+    made.disk.open(PATH).pwrite(b"a=\\u12", 0)
+    assert settings(made)["brokerName"] == "broker-a"
+    answer = update(made, "longPollingEnable=false")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert made.broker.config.long_polling_enable
 
 
 def test_an_empty_body_succeeds_without_a_change() -> None:
-    with broker() as made:
-        assert made.ask(RemotingCommand(UPDATE)).code == 0
-        assert update(made, "").code == 0
-        assert made.disk.read_bytes(PATH).decode() == FILE
+    made = broker()
+    assert made.ask(RemotingCommand(UPDATE)).code == 0
+    assert update(made, "").code == 0
+    assert made.disk.read_bytes(PATH).decode() == FILE
 
 
 def test_a_permission_change_applies_to_pulls_and_is_registered() -> None:
-    with broker() as made:
-        made.send()
-        before = made.broker.tables.topic_table.value.data_version
-        assert update(made, "brokerPermission=2").code == 0
-        made.system.drain()
-        assert made.pull().code == ResponseCode.NO_PERMISSION
-        after = made.broker.tables.topic_table.value.data_version
-        assert after.counter == before.counter + 1
-        assert update(made, "brokerPermission=6").code == 0
-        assert made.pull().code == 0
+    made = broker()
+    made.send()
+    before = made.broker.tables.topic_table.value.data_version
+    assert update(made, "brokerPermission=2").code == 0
+    made.system.drain()
+    assert made.pull().code == ResponseCode.NO_PERMISSION
+    after = made.broker.tables.topic_table.value.data_version
+    assert after.counter == before.counter + 1
+    assert update(made, "brokerPermission=6").code == 0
+    assert made.pull().code == 0
 
 
 def test_transaction_and_group_settings_apply_to_the_next_request() -> None:
     half = "TRAN_MSG\x01true\x02PGROUP\x01p"
-    with broker() as made:
-        assert made.send(properties=half).code == 0
-        update(made, "rejectTransactionMessage=true\nautoCreateSubscriptionGroup=false")
-        assert made.send(properties=half).code == ResponseCode.NO_PERMISSION
-        answer = made.pull(consumer_group="nobody")
-        assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    made = broker()
+    assert made.send(properties=half).code == 0
+    update(made, "rejectTransactionMessage=true\nautoCreateSubscriptionGroup=false")
+    assert made.send(properties=half).code == ResponseCode.NO_PERMISSION
+    answer = made.pull(consumer_group="nobody")
+    assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 def test_check_back_settings_apply_to_the_next_round() -> None:
-    with broker() as made:
-        made.make_topic()
-        producer = producing(made)
-        changed = update(made, "transactionTimeOut=3600000\ntransactionCheckInterval=20000")
-        assert (changed.code, changed.remark) == (0, None)
-        half(made)
-        made.system.advance(INTERVAL_MS + 5_000)
-        assert questions(producer) == []
-        beat(producer)
-        assert update(made, "transactionTimeOut=1000").code == 0
-        made.system.advance(20_000)
-        assert len(questions(producer)) == 1
+    made = broker()
+    made.make_topic()
+    producer = producing(made)
+    changed = update(made, "transactionTimeOut=3600000\ntransactionCheckInterval=20000")
+    assert (changed.code, changed.remark) == (0, None)
+    half(made)
+    made.system.advance(INTERVAL_MS + 5_000)
+    assert questions(producer) == []
+    beat(producer)
+    assert update(made, "transactionTimeOut=1000").code == 0
+    made.system.advance(20_000)
+    assert len(questions(producer)) == 1
 
 
 NAMES_A_PLACE = r"port|host|address|addr|endpoint|path|dir|url|domain|peers"

@@ -183,6 +183,17 @@ def test_a_changed_subscription_notifies_members_and_is_published() -> None:
         assert set(bench.consumers.value["G"].subscriptions) == {"U"}
 
 
+def test_tags_count_where_their_codes_are_not_javas() -> None:
+    """rocketmq-client-rust 1.0.0 got no message by a subscription to tags."""
+    data = SubscriptionData("T", "TagA || TagB", ["TagA", "TagB"], [32151592, 80566521], 1)
+    consumer = ConsumerData("G", "CONSUME_PASSIVELY", "CLUSTERING", None, [data])
+    with clients() as bench:
+        bench.heartbeat(RecordingPeer(), HeartbeatData("c", consumer_data_set=[consumer]))
+        codes = bench.consumers.value["G"].subscriptions["T"].codes
+        assert codes is not None
+        assert codes >= {java_hash_code("TagA"), java_hash_code("TagB")}
+
+
 def test_a_newer_version_of_the_same_topic_is_published_without_a_notice() -> None:
     with clients() as bench:
         peer = RecordingPeer()

@@ -24,11 +24,13 @@ from protocol.bodies_admin import (
     OffsetWrapper,
     TopicStatsTable,
 )
+from protocol.bodies_own import OffsetProgress, ProgressList, ProgressStats
 from protocol.codes import RequestCode, ResponseCode
-from tests.support.brokers import STORE, SimulatedBroker
+from tests.support.brokers import STORE, FramesPeer, SimulatedBroker
 from tests.support.groups import Client, ask, update
 from tests.support.peers import RecordingPeer, request
 from tests.support.pulls import broker
+from tests.support.receiving import receive_command
 
 LONG_MAX = (1 << 63) - 1
 
@@ -82,6 +84,21 @@ def test_the_consumer_lag_of_a_group_is_returned(fields: dict[str, str]) -> None
     }
 
 
+def test_tools_of_5_x_see_what_is_in_flight() -> None:
+    """They show a negative number where no pull offset comes."""
+    made = filled()
+    made.ask(update("consumers", 1))
+    peer = FramesPeer()
+    made.system.address("receipts").tell(Request(receive_command(count=2), peer))
+    made.system.advance(6_000)
+    command = request(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "consumers"}, version=412)
+    found = ConsumeStatsBody.decode(made.ask(command).body).offset_table
+    assert (found[queue(0)].consumer_offset, found[queue(0)].pull_offset) == (1, 3)
+    assert (found[queue(1)].consumer_offset, found[queue(1)].pull_offset) == (0, 0)
+    older = replace(command, version=411)
+    assert b"pullOffset" not in bytes(made.ask(older).body or b"")
+
+
 def test_unknown_group_is_not_found() -> None:
     made = filled()
     assert stats(made, consumerGroup="nobody") == ConsumeStatsBody({}, 0.0)
@@ -114,6 +131,55 @@ def test_the_consume_rate_is_that_of_the_last_minute() -> None:
     assert stats(made, consumerGroup="others", topic="Topic").consume_tps == 0.0
     made.system.advance(10 * MINUTE_SAMPLE_MS)
     assert stats(made, consumerGroup="consumers").consume_tps == 0.0
+
+
+def test_progress_tells_when_the_offset_moved_what_is_pulled_and_when_the_next_message_came() -> (
+    None
+):
+    made = filled()
+    made.make_group()
+    started_ms = made.broker.tables.offset_moves.value.since_ms
+    made.ask(update("consumers", 1))
+    moved_ms = made.system.clock.now_ms()
+    made.system.advance(60_000)
+    made.ask(update("consumers", 1))
+    made.pull(1)
+    now_ms = made.system.clock.now_ms()
+    expected = {
+        queue(0): OffsetProgress(4, 1, times(made)[0], 4, moved_ms, times(made)[1]),
+        queue(1): OffsetProgress(0, 0, 0, -1, 0, 0),
+    }
+    fields = {"consumerGroup": "consumers", "withProgress": "true"}
+    answer = ask(made, RequestCode.GET_CONSUME_STATS, **fields)
+    found = ProgressStats.decode(answer.body)
+    assert found.offset_table == expected
+    assert (found.observed_since, found.answered_timestamp) == (started_ms, now_ms)
+    answer = ask(made, RequestCode.GET_BROKER_CONSUME_STATS, withProgress="true")
+    made.system.drain()
+    by_group = ProgressList.decode(answer.body).consume_stats_list
+    (stats_of_group,) = next(each["consumers"] for each in by_group if "consumers" in each)
+    assert stats_of_group.offset_table == expected
+
+
+def test_progress_is_not_in_the_answer_to_a_client_that_does_not_ask_for_it() -> None:
+    made = filled()
+    made.ask(update("consumers", 1))
+    answer = ask(made, RequestCode.GET_CONSUME_STATS, consumerGroup="consumers")
+    assert b"moved" not in bytes(answer.body or b"")
+    assert b"observed" not in bytes(answer.body or b"")
+
+
+def test_progress_after_a_reset_begins_at_the_reset_and_ends_with_the_group() -> None:
+    made = filled()
+    made.make_group()
+    made.ask(update("consumers", 3))
+    made.system.advance(60_000)
+    made.ask(update("consumers", 0))
+    moves = made.broker.tables.offset_moves.value
+    assert moves.at_ms("Topic@consumers", 0) == made.system.clock.now_ms()
+    ask(made, RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="consumers", removeOffset="true")
+    made.system.drain()
+    assert moves.by_key == {}
 
 
 def test_the_statistics_of_all_groups_are_returned_at_once() -> None:

@@ -85,7 +85,7 @@ def test_queue_rebuilt_from_the_commit_log_has_the_same_due_times() -> None:
     assert len(before) == 60 and units() == before
 
 
-def test_retries_keep_their_delays_while_the_clock_steps_forth_and_back() -> None:
+def test_retries_keep_their_delays_when_the_clock_jumps() -> None:
     """Sixteen of them took 15.5 s and ended in the dead letters."""
     made = broker(message_delay_level=SHORT)
     for level, delay_ms in enumerate(delay_levels_ms(SHORT), 1):
@@ -98,7 +98,7 @@ def test_retries_keep_their_delays_while_the_clock_steps_forth_and_back() -> Non
         assert delay_ms - 100 <= waited_ms(made) <= delay_ms + 1100
 
 
-def test_message_from_an_ahead_clock_does_not_hold_up_those_behind_it() -> None:
+def test_a_message_from_a_fast_clock_does_not_delay_later_ones() -> None:
     """One send a year ahead: it is due with the next one, also after a restart."""
     made = broker()
     step(made, YEAR_MS)

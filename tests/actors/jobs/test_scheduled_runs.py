@@ -25,6 +25,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from tests.actors.jobs.occasions import occasions_between
 from tests.support.actors import WAIT_S
+from tests.support.brokers import running
 from tests.support.fake_disk import FakeDisk
 from tests.support.peers import RecordingPeer, request
 from tests.support.simulation import SimulatedClock, SimulatedSystem
@@ -57,6 +58,7 @@ class World:
         self.orders: list[JobOrder] = []
         self._seed = 0
         self.start()
+        running.append(self)
 
     def start(self) -> None:
         self._seed += 1
@@ -185,7 +187,6 @@ def test_three_months_with_restarts_and_crashes_run_each_occasion_once(start: st
     for each in entries:
         due = [occasion for name, occasion in world.finished if name == each.name]
         assert due == occasions_between(each.occasions, ms(start), world.wall_ms - RUN_MS)
-    world.stop()
 
 
 @pytest.mark.usefixtures("rare_looks")
@@ -202,7 +203,6 @@ def test_a_clock_that_jumps_runs_nothing_twice(seed: int) -> None:
             world.start()
     world.advance(DAY_MS)
     assert len(world.finished) == len(set(world.finished)) > 50
-    world.stop()
 
 
 def test_a_clock_that_was_set_back_before_a_restart_is_remembered() -> None:
@@ -217,7 +217,6 @@ def test_a_clock_that_was_set_back_before_a_restart_is_remembered() -> None:
     world.advance(HOUR_MS)
     expected = ["2026-03-03T01:00", "2026-03-04T01:00", "2026-03-02T01:00"]
     assert [due for _, due in world.finished] == [ms(text) for text in expected]
-    world.stop()
 
 
 def test_missed_occasions_have_one_run_together() -> None:
@@ -229,7 +228,6 @@ def test_missed_occasions_have_one_run_together() -> None:
     world.advance(10 * MINUTE_MS)
     due = [ms("2026-03-01T01:00"), ms("2026-03-04T01:00")]
     assert world.finished == [("hourly", each) for each in due]
-    world.stop()
 
 
 def test_a_new_entry_counts_from_its_first_start() -> None:
@@ -239,7 +237,6 @@ def test_a_new_entry_counts_from_its_first_start() -> None:
     world.start()
     world.advance(MINUTE_MS)
     assert world.finished == [("daily", ms("2026-03-01T01:00"))]
-    world.stop()
 
 
 @pytest.mark.parametrize("how", ["stop", "crash"])
@@ -252,7 +249,6 @@ def test_a_run_that_a_stop_interrupts_restarts(how: str) -> None:
     world.start()
     world.advance(HOUR_MS)
     assert world.finished == [("daily", ms("2026-03-01T01:00"))]
-    world.stop()
 
 
 def test_a_failed_run_is_retried_with_growing_delays_up_to_a_limit() -> None:
@@ -267,7 +263,6 @@ def test_a_failed_run_is_retried_with_growing_delays_up_to_a_limit() -> None:
     world.fails = lambda: False
     world.advance(DAY_MS)
     assert world.finished == [("daily", ms("2026-03-02T01:00"))]
-    world.stop()
 
 
 def test_attempts_are_counted_over_a_restart() -> None:
@@ -280,7 +275,6 @@ def test_attempts_are_counted_over_a_restart() -> None:
     world.fails = lambda: False
     world.advance(HOUR_MS)
     assert world.finished == []  # both tries were used
-    world.stop()
 
 
 def test_an_occasion_during_a_run_waits_for_its_end() -> None:
@@ -289,7 +283,6 @@ def test_an_occasion_during_a_run_waits_for_its_end() -> None:
     world.advance(3 * MINUTE_MS + RUN_MS + 1000)
     states = [state.state for state in world.states()]
     assert states == ["finished"] * 4
-    world.stop()
 
 
 def test_an_entry_runs_with_its_settings() -> None:
@@ -305,7 +298,6 @@ def test_an_entry_runs_with_its_settings() -> None:
     world = World("2026-03-01T00:59", made)
     world.advance(MINUTE_MS)
     assert world.orders == [JobOrder("archive", {"topics": ["a"]}, {"spark.master": "m"}, 5, 3)]
-    world.stop()
 
 
 def test_a_full_disk_does_not_stop_the_schedule() -> None:
@@ -313,7 +305,6 @@ def test_a_full_disk_does_not_stop_the_schedule() -> None:
     world.disk.fail_next("pwrite", OSError(ENOSPC, "no space left"), times=100)
     world.advance(HOUR_MS)
     assert world.finished == [("daily", ms("2026-03-01T01:00"))]
-    world.stop()
 
 
 # --- over the network
@@ -334,7 +325,6 @@ def test_jobs_runs_and_schedule_are_returned_over_the_network() -> None:
     assert (line.name, line.cron, line.time_zone) == ("daily", "0 1 * * *", "Europe/Berlin")
     assert line.next_ms == ms("2026-03-02T01:00", BERLIN)
     assert JobLog.decode(world.ask(RequestCode.GET_JOB_LOG, run=run.run).body).lines == []
-    world.stop()
 
 
 def test_an_entry_can_be_run_at_once() -> None:
@@ -342,7 +332,6 @@ def test_an_entry_can_be_run_at_once() -> None:
     world.ask(RequestCode.RUN_JOB, name="daily", arguments='{"more": 1}')
     world.advance(RUN_MS)
     assert world.orders[0].arguments == {"from": "daily", "more": 1}
-    world.stop()
 
 
 def test_a_run_is_cancelled_over_the_network_once() -> None:
@@ -352,7 +341,6 @@ def test_a_run_is_cancelled_over_the_network_once() -> None:
     world.system.drain()
     again = world.ask(RequestCode.CANCEL_JOB, run=run)
     assert again.remark == f"there is no run {run} that waits or runs"
-    world.stop()
 
 
 @pytest.mark.parametrize(
@@ -376,7 +364,6 @@ def test_an_invalid_job_is_refused_with_one_sentence(
     world = World("2026-03-01T00:59")
     assert world.ask(RequestCode.RUN_JOB, host, **fields).remark == remark
     assert world.states() == []
-    world.stop()
 
 
 def test_local_requests_may_name_paths() -> None:
@@ -385,4 +372,3 @@ def test_local_requests_may_name_paths() -> None:
     answer = world.ask(RequestCode.RUN_JOB, name="archive", arguments=arguments)
     assert answer.code == ResponseCode.SUCCESS
     assert world.orders[0].arguments == {"output": "/there"}
-    world.stop()

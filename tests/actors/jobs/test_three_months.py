@@ -160,4 +160,3 @@ def test_each_run_once_through_daylight_saving_jumps_and_restarts(
         assert len(model.ran) == len(set(model.ran)) > 0
         assert [due for each, due in months.world.finished if each == name] == model.ran
     tally["runs"] += len(months.world.finished)
-    months.world.stop()

@@ -133,6 +133,25 @@ def test_lag_is_what_consumer_progress_says_and_has_an_age() -> None:
     assert value(scraper.for_exporter(), "rocketmq_group_diff", **labels) == 0
 
 
+def test_a_queue_is_stuck_once_messages_wait_and_no_offset_moves() -> None:
+    made = busy_broker()
+    scraper, moved_s = Scraper(made), made.system.clock.now_ms() / 1000
+    assert value(scraper.found(), "troupemq_stuck_queues", **BILLING) == 0
+    made.system.advance(31_000)
+    commit(made, 1, queue_id=1)
+    found = scraper.found()
+    assert value(found, "troupemq_stuck_queues", **BILLING) == 1
+    assert abs(value(found, "troupemq_stalled_seconds", **BILLING) - 31) <= 0.05
+    assert value(found, "troupemq_consumed_total", **BILLING) == 2
+    last_s = value(found, "troupemq_last_consumed_timestamp_seconds", **BILLING)
+    assert abs(last_s - moved_s - 31) <= 0.05
+    commit(made, 3)
+    commit(made, 2, queue_id=1)
+    level = scraper.found()
+    assert value(level, "troupemq_stuck_queues", **BILLING) == 0
+    assert value(level, "troupemq_stalled_seconds", **BILLING) == 0
+
+
 def test_a_deleted_topic_or_group_is_gone_at_the_next_scrape() -> None:
     made = busy_broker()
     scraper = Scraper(made)
@@ -356,3 +375,23 @@ def test_tls_is_counted_and_a_certificate_has_its_end(tmp_path: Path) -> None:
     assert value(found, "troupemq_connections", port="main", tls="false") == 1
     end_s = value(found, "troupemq_tls_certificate_not_after_seconds", use="server")
     assert end_s == not_after_s(Path(files.cert_path).read_text(encoding="ascii"))
+
+
+def test_timers_count_where_they_wait_and_when_they_are_delivered() -> None:
+    made = SimulatedBroker(2)
+    made.make_topic()
+    scraper = Scraper(made)
+    assert not [name for name in scraper.found() if name.startswith("troupemq_timer")]
+    made.send(properties="TIMER_DELAY_MS\x013000")
+    made.send(properties="TIMER_DELAY_SEC\x019000")
+    made.system.drain()
+    found = scraper.found()
+    assert value(found, "troupemq_timers_pending", level="2") == 1
+    assert value(found, "troupemq_timers_pending", level="18") == 1
+    assert value(found, "rocketmq_timer_enqueue_total") == 2
+    assert value(found, "rocketmq_timer_dequeue_latency") == 0
+    made.system.advance(3100)
+    found = scraper.found()
+    assert value(found, "troupemq_timers_pending", level="2") == 0
+    assert value(found, "rocketmq_timer_dequeue_total") == 1
+    assert value(found, "troupemq_timer_late_max_seconds", level="2") < 0.1

@@ -50,7 +50,7 @@ def member(name: str, version: int = NEW) -> Member:
     return Member(RecordingPeer(), name, 3, version, 0.0)
 
 
-def test_consumers_that_answer_are_shown_and_silent_ones_left_out() -> None:
+def test_answering_consumers_are_exposed_and_silent_ones_omitted() -> None:
     names = (("talks", NEW), ("silent", NEW), *((name, NEW) for name in ODD), ("old", OLD))
     members = {n: member(name, version) for n, (name, version) in enumerate(names)}
     views: Views = SnapshotRef({"g": ConsumerView("CLUSTERING", {}, members)})
@@ -72,7 +72,7 @@ def test_consumers_that_answer_are_shown_and_silent_ones_left_out() -> None:
         assert (figure.status.consume_rt, figure.status.consume_failed_msgs) == (2.0, 3)
 
 
-def test_without_consumers_the_page_is_made_at_once() -> None:
+def test_without_consumers_the_page_is_rendered_at_once() -> None:
     views: Views = SnapshotRef({})
     with simulated() as system:
         page_to = Told("exposition")
@@ -88,7 +88,7 @@ def test_without_consumers_the_page_is_made_at_once() -> None:
         assert made.reading == WithClients(None, [])
 
 
-def test_who_scrapes_is_told_when_it_cannot_be_made() -> None:
+def test_a_failed_page_is_reported_to_the_scraper() -> None:
     port = Told("port")
     MakePage(("/x", ""), None, port.address).on_undelivered("a test")
     (made,) = port.take()

@@ -38,14 +38,14 @@ def test_a_request_is_read_once_its_head_is_complete() -> None:
         (b"x" * (HEAD_BYTES_MAX + 1), HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE),
     ],
 )
-def test_what_is_no_request_is_refused(data: bytes, status: HTTPStatus) -> None:
+def test_an_invalid_http_request_is_refused(data: bytes, status: HTTPStatus) -> None:
     with pytest.raises(HttpRefused) as refused:
         parse_request(data)
     assert refused.value.status is status
     assert refusal(refused.value).startswith(b"HTTP/1.1 %d " % status.value)
 
 
-def test_an_answer_says_how_long_it_is_and_that_the_connection_ends() -> None:
+def test_an_answer_has_its_length_and_closes_the_connection() -> None:
     head = response_head(HTTPStatus.OK, 5, "text/plain", is_gzip=True).decode()
     assert head.startswith("HTTP/1.1 200 OK\r\n") and head.endswith("\r\n\r\n")
     for line in ("Content-Length: 5", "Connection: close", "Content-Encoding: gzip"):

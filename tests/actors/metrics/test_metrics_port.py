@@ -63,7 +63,7 @@ def get(port: int, target: str = "/metrics", **headers: str) -> tuple[int, bytes
         connection.close()
 
 
-def test_a_page_comes_plain_and_compressed_and_only_from_where_it_is() -> None:
+def test_a_page_is_served_plain_and_compressed_at_its_path_only() -> None:
     text = "x 1\n" * 500_000
     with serving(lambda collect, _: text_page(text)) as (_, port):
         assert get(port) == (200, text.encode())
@@ -105,7 +105,7 @@ def collecting() -> Iterator[None]:
         gc.disable()
 
 
-def test_garbage_and_switches_are_as_before_after_a_page_even_a_failed_one(
+def test_collector_and_switch_settings_are_restored_after_every_page(
     collecting: None,
 ) -> None:
     during: list[tuple[bool, float]] = []
@@ -126,7 +126,7 @@ def test_garbage_and_switches_are_as_before_after_a_page_even_a_failed_one(
     assert gc.isenabled() and getswitchinterval() == interval_s
 
 
-def test_an_address_that_is_not_ours_is_one_sentence() -> None:
+def test_a_foreign_bind_address_is_a_one_sentence_error() -> None:
     settings = NamesrvConfig(metrics_type="PROM", metrics_host="192.0.2.1", metrics_port=0)
     with pytest.raises(PortTaken, match="as metricsPromExporterHost"):
         open_metrics(settings)

@@ -10,7 +10,7 @@ from storage.files.disk import RealDisk
 from tests.support.metrics import samples, value
 
 
-def test_a_name_server_serves_its_figures(tmp_path: Path) -> None:
+def test_a_name_server_serves_its_metrics(tmp_path: Path) -> None:
     config = NamesrvConfig(
         listen_port=0,
         bind_address="127.0.0.1",

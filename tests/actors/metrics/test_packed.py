@@ -3,7 +3,7 @@
 from actors.metrics.packed import UNPACKED_BYTES, Packer
 
 
-def test_a_text_is_compressed_piece_by_piece_and_comes_back_a_piece_at_a_time() -> None:
+def test_a_text_is_compressed_and_read_back_in_pieces() -> None:
     packer, plain = Packer(), b""
     for number in range(200):
         piece = "".join(f'é{{i="{number}"}} {each}\n' for each in range(500))

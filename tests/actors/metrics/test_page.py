@@ -13,7 +13,7 @@ from tests.support.metrics import samples, text_of, value
 from tests.support.runtimes import of_cpython
 
 
-def test_whatever_a_label_holds_is_read_back_as_it_was() -> None:
+def test_any_label_value_is_read_back_unchanged() -> None:
     hostile = 'a"b\\c\nd, e="f" } 1 € \x07'
     page = MetricsPage({"node_id": hostile})
     page.gauge("x", "An x", [(labels({"topic": hostile}), 1)])
@@ -21,14 +21,14 @@ def test_whatever_a_label_holds_is_read_back_as_it_was() -> None:
     assert own == {"node_id": hostile, "topic": hostile}
 
 
-def test_numbers_are_written_as_go_reads_them() -> None:
+def test_numbers_are_written_in_gos_format() -> None:
     assert [number(each) for each in (3, 0.5, inf, -inf, nan)] == [
         *("3", "0.5", "+Inf", "-Inf"),
         "NaN",
     ]
 
 
-def test_a_histogram_adds_up_its_classes() -> None:
+def test_histogram_buckets_are_cumulative() -> None:
     page = MetricsPage({})
     page.histogram("took_ms", "A time", (1, 2.5), [('code="a"', (3, 0, 2), 12.5)])
     found = samples(text_of(page.packed()))
@@ -57,7 +57,7 @@ class Pieces(MetricsPage):
         super()._add(name, lines)
 
 
-def test_a_long_family_comes_in_parts() -> None:
+def test_a_long_family_is_rendered_in_parts() -> None:
     page, count = Pieces(), PART_LINES * 2 + 1
     page.gauge("n", "Many", [(labels({"i": str(i)}), i) for i in range(count)])
     assert page.lines == [PART_LINES, PART_LINES, 1] and page.series == {"n": count}
@@ -65,7 +65,7 @@ def test_a_long_family_comes_in_parts() -> None:
 
 
 @pytest.mark.parametrize("kind", ["gauge", "histogram"])
-def test_no_more_lines_are_there_at_a_time_than_a_part_has(kind: str) -> None:
+def test_at_most_one_parts_lines_are_in_memory(kind: str) -> None:
     page, ahead = Pieces(), []
 
     def noted(lines: int) -> Iterator[int]:
@@ -80,7 +80,7 @@ def test_no_more_lines_are_there_at_a_time_than_a_part_has(kind: str) -> None:
     assert len(ahead) == 2 * PART_LINES and max(ahead) <= PART_LINES
 
 
-def test_what_is_remembered_of_names_has_a_limit_and_is_made_once(
+def test_the_cache_of_names_is_bounded_and_filled_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(page_module, "NAMES_KNOWN", 3)
@@ -108,14 +108,14 @@ class Freed(list[int]):
         self.at_a_time.append(before - len(self))
 
 
-def test_what_a_page_was_made_of_is_freed_in_pieces() -> None:
+def test_the_objects_of_a_page_are_freed_in_pieces() -> None:
     items = Freed(range(2 * PART_LINES + 1))
     let_go(items)
     assert items == [] and items.at_a_time == [PART_LINES, PART_LINES, 1]
 
 
 @of_cpython
-def test_what_a_page_leaves_is_new_to_no_collection_where_old_objects_are_set_aside() -> None:
+def test_a_page_leaves_no_young_objects_beside_frozen_ones() -> None:
     with short_collections():
         with without_collections():
             left = [[number] for number in range(20_000)]

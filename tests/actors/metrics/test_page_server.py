@@ -55,7 +55,7 @@ def get(port: int) -> tuple[int, bytes]:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:5557", "127.0.0.1.evil.example"])
-def test_a_name_of_others_that_leads_here_is_not_answered(host: str) -> None:
+def test_a_request_for_a_foreign_host_name_is_refused(host: str) -> None:
     """A page of a stranger read the metrics by a name of its own (DNS rebinding)."""
     with serving(text_page(b"own")) as server:
         connection = HTTPConnection(HOST, server.port, timeout=WAIT_S)
@@ -82,7 +82,7 @@ def is_closed(sock: socket) -> bool:
         return True
 
 
-def test_pages_come_and_go() -> None:
+def test_pages_can_be_added_and_removed() -> None:
     with serving(text_page(b"a", b"b")) as server:
         assert get(server.port) == (200, b"ab")
         server.add({"/more": text_page(b"")})
@@ -115,7 +115,7 @@ def _served(port: int) -> bool:
         return False
 
 
-def test_no_more_are_answered_at_a_time_than_there_are_threads() -> None:
+def test_concurrent_answers_are_limited_by_the_threads() -> None:
     let_go, asked = Event(), []
 
     def slow(_: HttpRequest) -> PageAnswer:
@@ -136,7 +136,7 @@ def test_no_more_are_answered_at_a_time_than_there_are_threads() -> None:
     assert len(asked) == CONNECTIONS_MAX
 
 
-def test_one_that_takes_nothing_is_closed_while_others_are_served(
+def test_a_peer_that_reads_nothing_is_closed_while_others_are_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     parts = [b"x" * (1 << 20)] * 32
@@ -164,7 +164,7 @@ def received(sock: socket) -> int:
     return count
 
 
-def test_garbage_and_floods_are_refused() -> None:
+def test_invalid_requests_and_floods_are_refused() -> None:
     with serving(text_page(b"x")) as server:
         for data in (b"\x00\xff" * 100 + b"\r\n\r\n", b"A" * 100_000, b"GET / FTP\r\n\r\n"):
             with create_connection((HOST, server.port), WAIT_S) as sock:
@@ -209,7 +209,7 @@ def shown(port: int, context: SSLContext) -> str:
 
 
 @pytest.mark.parametrize("takes_plain", [True, False])
-def test_with_tls_pages_are_encrypted_and_plain_ones_there_as_the_mode_says(
+def test_the_tls_mode_decides_about_encrypted_and_plain_pages(
     made: Certificates, takes_plain: bool
 ) -> None:
     with serving(text_page(b"x" * 300_000), tls_of(made, takes_plain=takes_plain)) as server:
@@ -227,7 +227,7 @@ def test_with_tls_pages_are_encrypted_and_plain_ones_there_as_the_mode_says(
         assert get_with_tls(server.port, made.calls())[0] == 200
 
 
-def test_a_changed_certificate_is_shown_without_a_restart(
+def test_a_changed_certificate_is_used_without_a_restart(
     made: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_server, "LOOK_S", 0.0)
@@ -242,7 +242,9 @@ def test_a_changed_certificate_is_shown_without_a_restart(
         assert shown(server.port, calls) == "192.0.2.7"
 
 
-def test_a_half_handshake_has_its_time(made: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfinished_handshake_times_out(
+    made: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(page_server, "HEAD_S", 0.2)
     with (
         serving(text_page(b"x"), tls_of(made, takes_plain=False)) as server,
@@ -254,7 +256,7 @@ def test_a_half_handshake_has_its_time(made: Certificates, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("data_bytes", [0, 10])
-def test_records_that_ask_for_nothing_do_not_hold_a_place(
+def test_empty_records_do_not_hold_a_slot(
     made: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data_bytes: int
 ) -> None:
     """OpenSSL on a socket went on reading while new keys came, past any time that was set."""
@@ -274,7 +276,7 @@ def test_records_that_ask_for_nothing_do_not_hold_a_place(
         wait_until(lambda: server._free._value == CONNECTIONS_MAX, "its place is free")
 
 
-def test_a_long_page_with_tls_that_is_not_taken_has_its_time(
+def test_an_unread_long_page_over_tls_times_out(
     made: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_server, "SEND_S", 0.3)

@@ -13,7 +13,7 @@ def selection(**settings: object) -> MetricsSelection:
     return MetricsSelection(MetricsSettings(**settings))  # type: ignore[arg-type]
 
 
-def test_past_the_limit_the_busiest_are_kept_and_the_rest_is_one() -> None:
+def test_over_the_limit_the_busiest_are_kept_and_the_rest_summed() -> None:
     rows = [Row(f"T{n}", "g", weight=n % 7, values=(1, n)) for n in range(100)]
     kept = selection(metrics_series_max=10).limited([*rows], greatest=(1,))
     assert len(kept) == 10
@@ -24,7 +24,7 @@ def test_past_the_limit_the_busiest_are_kept_and_the_rest_is_one() -> None:
     assert other.values[1] == max(row.values[1] for row in rows if row not in kept)
 
 
-def test_all_but_the_busiest_are_freed_in_pieces_and_what_is_equal_keeps_its_place() -> None:
+def test_unselected_rows_are_freed_in_pieces_and_equal_ones_keep_their_order() -> None:
     class Rows(list[Row]):
         def sort(self, **_: object) -> None:
             raise AssertionError("30,000 at once hold the loop up")
@@ -41,12 +41,12 @@ def test_all_but_the_busiest_are_freed_in_pieces_and_what_is_equal_keeps_its_pla
     assert rows == [] and freed == [PART_LINES, PART_LINES, 10]
 
 
-def test_what_makes_many_lines_is_limited_by_its_lines() -> None:
+def test_families_with_many_lines_are_limited_by_lines() -> None:
     rows = [Row(f"T{n}", "", n, (n,)) for n in range(100)]
     assert len(selection(metrics_series_max=90).limited(rows, series_of_one=9)) == 10
 
 
-def test_patterns_match_as_a_whole_and_system_topics_are_shown_on_request() -> None:
+def test_patterns_match_whole_names_and_system_topics_are_optional() -> None:
     chosen = selection(metrics_topic_pattern="Orders.*|Bills", metrics_group_pattern="team-[ab]")
     assert [chosen.shows_topic(name) for name in ("Orders", "Orders2", "Bills", "Bills2")] == [
         *(True, True, True),
@@ -60,14 +60,14 @@ def test_patterns_match_as_a_whole_and_system_topics_are_shown_on_request() -> N
     assert selection().shows_topic("%DLQ%g"), "dead letters are the user's"
 
 
-def test_labels_say_what_a_row_is() -> None:
+def test_labels_identify_a_row() -> None:
     (row,) = selection().limited([Row("%RETRY%g", "g", 1, (5,))])
     assert row.text == 'topic="%RETRY%g",consumer_group="g",is_retry="true",is_system="true"'
     assert [*column([row], 0)] == [(row.text, 5)]
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+", "(?=x)", "a\\1", "[", "x" * 257, "(a|b)*"])
-def test_a_pattern_that_could_take_long_is_refused(pattern: str) -> None:
+def test_a_pattern_with_superlinear_matching_is_refused(pattern: str) -> None:
     with pytest.raises(StoreError, match="metricsTopicPattern"):
         parse_broker_config("", {"metricsTopicPattern": pattern})
 
@@ -81,13 +81,13 @@ def test_a_pattern_that_could_take_long_is_refused(pattern: str) -> None:
         ("metricsPromExporterHost", "a b", "write a host's name or address"),
     ],
 )
-def test_a_setting_that_cannot_work_is_refused(key: str, value: str, why: str) -> None:
+def test_an_impossible_setting_is_refused(key: str, value: str, why: str) -> None:
     for parse in (parse_broker_config, parse_namesrv_config):
         with pytest.raises((ConfigError, StoreError), match=why):
             parse("", {key: value})
 
 
-def test_broker_and_name_server_have_ports_of_their_own() -> None:
+def test_broker_and_name_server_have_separate_ports() -> None:
     broker, _, _ = parse_broker_config("")
     namesrv, _ = parse_namesrv_config("")
     assert (broker.metrics_port, namesrv.metrics_port) == (5557, 5558)

@@ -4,11 +4,20 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.naming import namesrv_link
-from actors.naming.messages import MasterClientAddress, MasterHaAddress
+from actors.naming.messages import FindRoute, MasterClientAddress, MasterHaAddress, RouteFound
 from actors.tables.messages import RegisterAll, RegisterTopic, SetOrderTopics
-from protocol.bodies import DataVersion, KVTable, TopicConfig, TopicConfigTable
+from protocol.bodies import (
+    DataVersion,
+    KVTable,
+    QueueData,
+    TopicConfig,
+    TopicConfigTable,
+    TopicRouteData,
+)
+from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader
+from tests.support.peers import Told
 from tests.support.registering import QUERY, REGISTER, UNREGISTER, registered, registration
 from tests.support.told import times
 
@@ -328,3 +337,37 @@ def test_a_topic_is_registered_alone_only_if_it_is_the_only_change(waits_for: st
 
 
 # --- very many topics
+
+
+def route_answer(request: RemotingCommand) -> RemotingCommand:
+    if request.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
+        return request.answer(fields={})
+    if (request.fields or {})["topic"] != "T":
+        return request.answer(ResponseCode.TOPIC_NOT_EXIST, remark="No topic route info")
+    queues = [QueueData("b", 3, 1, 6), QueueData("c", 4, 4, 2), QueueData("a", 2, 8, 4)]
+    return request.answer(body=TopicRouteData(queues).encode(standard_json=True))
+
+
+def test_the_first_name_server_that_is_up_tells_the_readable_queues_of_a_topic() -> None:
+    with registration() as bench:
+        bench.namesrvs[0].down, bench.namesrvs[1].answer = True, route_answer
+        requester = Told("requester")
+        bench.tell(FindRoute("T", requester.address))
+        assert requester.take() == [RouteFound("T", None, is_known=False)], "none is up yet"
+        bench.listen()
+        for topic in ("T", "U"):
+            bench.tell(FindRoute(topic, requester.address))
+        assert requester.take() == [RouteFound("T", [("a", 2), ("b", 3)]), RouteFound("U", None)]
+        bench.namesrvs[1].down = True
+        bench.tell(FindRoute("T", requester.address))
+        assert requester.take() == [RouteFound("T", None, is_known=False)]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"queueDatas":[{"readQueueNums":70000,"perm":6}]}'])
+def test_an_invalid_route_is_none(body: bytes) -> None:
+    with registration(1) as bench:
+        bench.listen()
+        bench.namesrvs[0].answer = lambda request: request.answer(body=body)
+        requester = Told("requester")
+        bench.tell(FindRoute("T", requester.address))
+        assert requester.take() == [RouteFound("T", None, is_known=False)]

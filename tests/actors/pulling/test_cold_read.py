@@ -2,8 +2,6 @@
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,8 +45,7 @@ class Slow(Actor):
             message.reply_to.tell(message.then)
 
 
-@contextmanager
-def cold_broker(slow: Slow | None = None) -> Iterator[SimulatedBroker]:
+def cold_broker(slow: Slow | None = None) -> SimulatedBroker:
     """A broker with messages of which nothing is in memory."""
     made = broker(COUNT)
     made.stop()
@@ -57,108 +54,106 @@ def cold_broker(slow: Slow | None = None) -> Iterator[SimulatedBroker]:
     made.start()
     assert isinstance(made.disk, FakeDisk)
     made.disk.forget_cache()
-    yield made
-    made.stop()
+    return made
 
 
 def test_cold_messages_are_read_and_then_delivered() -> None:
-    with cold_broker() as made:
-        assert code_and_bodies(made.pull(0)) == (0, [b"body"] * COUNT)
-        assert made.broker.pull_stats.cold_count == 2  # the queue's file, then the log
-        assert code_and_bodies(made.pull(5)) == (0, [b"body"] * (COUNT - 5))
-        assert made.broker.pull_stats.cold_count <= 2
+    made = cold_broker()
+    assert code_and_bodies(made.pull(0)) == (0, [b"body"] * COUNT)
+    assert made.broker.pull_stats.cold_count == 2  # the queue's file, then the log
+    assert code_and_bodies(made.pull(5)) == (0, [b"body"] * (COUNT - 5))
+    assert made.broker.pull_stats.cold_count <= 2
 
 
 def test_a_slow_disk_delays_neither_sends_nor_other_pulls() -> None:
     slow = Slow()
-    with cold_broker(slow) as made:
-        made.make_topic("ColdReadForPull")
-        cold: list[RemotingCommand] = []
-        made.client.start(pull_command(0), cold.append)
-        made.system.drain()
-        assert len(slow.taken) == 1
-        before_ms = made.system.clock.monotonic_ms()
-        fill(made, 3, b"new", topic="ColdReadForPull")
-        assert code_and_bodies(made.pull(0, topic="ColdReadForPull")) == (0, [b"new"] * 3)
-        assert made.system.clock.monotonic_ms() - before_ms < 100
-        assert cold == []
-        slow.let_go(made)
-        made.system.drain()
-        assert code_and_bodies(cold[0]) == (0, [b"body"] * COUNT)
+    made = cold_broker(slow)
+    made.make_topic("ColdReadForPull")
+    cold: list[RemotingCommand] = []
+    made.client.start(pull_command(0), cold.append)
+    made.system.drain()
+    assert len(slow.taken) == 1
+    before_ms = made.system.clock.monotonic_ms()
+    fill(made, 3, b"new", topic="ColdReadForPull")
+    assert code_and_bodies(made.pull(0, topic="ColdReadForPull")) == (0, [b"new"] * 3)
+    assert made.system.clock.monotonic_ms() - before_ms < 100
+    assert cold == []
+    slow.let_go(made)
+    made.system.drain()
+    assert code_and_bodies(cold[0]) == (0, [b"body"] * COUNT)
 
 
 def test_the_queue_and_then_the_log_are_read_off_the_loop() -> None:
     slow = Slow()
-    with cold_broker(slow) as made:
-        answers: list[RemotingCommand] = []
-        made.client.start(pull_command(0), answers.append)
+    made = cold_broker(slow)
+    answers: list[RemotingCommand] = []
+    made.client.start(pull_command(0), answers.append)
+    made.system.drain()
+    for read in ("consumequeue", "commitlog"):
+        (message,) = slow.taken
+        assert answers == []
+        assert all(f"/{read}/" in part.path for part in message.parts)
+        slow.let_go(made)
         made.system.drain()
-        for read in ("consumequeue", "commitlog"):
-            (message,) = slow.taken
-            assert answers == []
-            assert all(f"/{read}/" in part.path for part in message.parts)
-            slow.let_go(made)
-            made.system.drain()
-        assert code_and_bodies(answers[0]) == (0, [b"body"] * COUNT)
+    assert code_and_bodies(answers[0]) == (0, [b"body"] * COUNT)
 
 
 def test_a_pull_is_answered_after_two_cold_reads_even_if_pages_are_cold() -> None:
     slow = Slow()
-    with cold_broker(slow) as made:
-        answers: list[RemotingCommand] = []
-        made.client.start(pull_command(0), answers.append)
+    made = cold_broker(slow)
+    answers: list[RemotingCommand] = []
+    made.client.start(pull_command(0), answers.append)
+    made.system.drain()
+    for number in (0, 1):
+        message = slow.taken[number]
+        message.reply_to.tell(message.then)
         made.system.drain()
-        for number in (0, 1):
-            message = slow.taken[number]
-            message.reply_to.tell(message.then)
-            made.system.drain()
-        assert code_and_bodies(answers[0]) == (0, [b"body"] * COUNT)
-        assert len(slow.taken) == 2
+    assert code_and_bodies(answers[0]) == (0, [b"body"] * COUNT)
+    assert len(slow.taken) == 2
 
 
 def test_the_offset_of_a_cold_pull_is_committed_once_at_arrival() -> None:
     slow = Slow()
-    with cold_broker(slow) as made:
-        made.client.start(pull_command(0, sys_flag=1, commit_offset=7))
-        made.system.drain()
-        fields = {"consumerGroup": "consumers", "topic": "Topic", "queueId": "0"}
-        answer = made.ask(RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, fields))
-        assert answer.fields == {"offset": "7"}
-        update = RemotingCommand(
-            RequestCode.UPDATE_CONSUMER_OFFSET, {**fields, "commitOffset": "3"}
-        )
-        assert made.ask(update).code == 0
-        slow.let_go(made)
-        made.system.drain()
-        answer = made.ask(RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, fields))
-        assert answer.fields == {"offset": "3"}
+    made = cold_broker(slow)
+    made.client.start(pull_command(0, sys_flag=1, commit_offset=7))
+    made.system.drain()
+    fields = {"consumerGroup": "consumers", "topic": "Topic", "queueId": "0"}
+    answer = made.ask(RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, fields))
+    assert answer.fields == {"offset": "7"}
+    update = RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, {**fields, "commitOffset": "3"})
+    assert made.ask(update).code == 0
+    slow.let_go(made)
+    made.system.drain()
+    answer = made.ask(RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, fields))
+    assert answer.fields == {"offset": "3"}
 
 
 def test_a_disk_that_cannot_be_read_is_an_error_answer() -> None:
-    with cold_broker() as made:
-        assert isinstance(made.disk, FakeDisk)
-        made.disk.fail_next("pread", OSError(errno.EIO, "Input/output error"))
-        answer = made.pull(0)
-        assert answer.code == 1
-        assert answer.remark == "the disk cannot be read: Input/output error"
-        assert code_and_bodies(made.pull(0)) == (0, [b"body"] * COUNT)
+    made = cold_broker()
+    assert isinstance(made.disk, FakeDisk)
+    made.disk.fail_next("pread", OSError(errno.EIO, "Input/output error"))
+    answer = made.pull(0)
+    assert answer.code == 1
+    assert answer.remark == "the disk cannot be read: Input/output error"
+    assert code_and_bodies(made.pull(0)) == (0, [b"body"] * COUNT)
 
 
 def test_time_queries_wait_for_cold_data() -> None:
-    with cold_broker() as made:
-        fields = {"topic": "Topic", "queueId": "0", "timestamp": str(1 << 50)}
-        answer = made.ask(RemotingCommand(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields))
-        assert answer.fields == {"offset": str(COUNT)}
-        assert isinstance(made.disk, FakeDisk)
-        made.disk.forget_cache()
-        answer = made.ask(RemotingCommand(RequestCode.GET_EARLIEST_MSG_STORETIME, fields))
-        assert int((answer.fields or {})["timestamp"]) > 0
+    made = cold_broker()
+    fields = {"topic": "Topic", "queueId": "0", "timestamp": str(1 << 50)}
+    answer = made.ask(RemotingCommand(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields))
+    assert answer.fields == {"offset": str(COUNT)}
+    assert isinstance(made.disk, FakeDisk)
+    made.disk.forget_cache()
+    answer = made.ask(RemotingCommand(RequestCode.GET_EARLIEST_MSG_STORETIME, fields))
+    assert int((answer.fields or {})["timestamp"]) > 0
 
 
 def test_a_stopping_broker_answers_pulls_that_wait_for_the_disk() -> None:
     answers: list[RemotingCommand] = []
-    with cold_broker() as made:
-        made.client.start(pull_command(0), answers.append)
+    made = cold_broker()
+    made.client.start(pull_command(0), answers.append)
+    made.stop()
     assert len(answers) == 1
 
 

@@ -1,7 +1,5 @@
 """Tests of actors/pulling/queue_view.py: units of a consume queue, shown as 4.9.7 shows them."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -19,16 +17,14 @@ from tests.support.brokers import BROKER, STORE, SimulatedBroker
 from tests.support.guarded import GuardedBroker
 
 
-@contextmanager
-def broker(**settings: Any) -> Iterator[SimulatedBroker]:
+def broker(**settings: Any) -> SimulatedBroker:
     config = replace(
         BROKER,
         property_filter_enable=True,
         calc_filter_bit_map_enable=settings.get("enable_consume_queue_ext", False),
     )
     made = SimulatedBroker(1, config=config, store_config=replace(STORE, **settings))
-    yield made
-    made.stop()
+    return made
 
 
 def query(made: SimulatedBroker, index: int = 0, count: int = 10, **more: Any) -> RemotingCommand:
@@ -38,22 +34,22 @@ def query(made: SimulatedBroker, index: int = 0, count: int = 10, **more: Any) -
 
 
 def test_units_are_shown_with_min_and_max_offset() -> None:
-    with broker() as made:
-        places = [made.stored(made.send(properties=f"TAGS\x01T{n}")) for n in range(3)]
-        answer = query(made, index=1, count=1)
-        assert (answer.code, answer.remark) == (0, "not set any response code")
-        view = ConsumeQueueView.decode(answer.body)
-        assert (view.min_queue_index, view.max_queue_index) == (0, 3)
-        (unit,) = view.queue_data
-        assert (unit.physic_offset, unit.physic_size) == (
-            places[1].physical_offset,
-            places[1].record_bytes,
-        )
-        assert unit.tags_code == java_hash_code("T1")
-        assert (unit.extend_data_json, unit.bit_map, unit.msg) == (None, None, None)
-        assert not unit.eval
-        assert (view.subscription_data, view.filter_data) == (None, None)
-        assert len(ConsumeQueueView.decode(query(made, count=100).body).queue_data) == 3
+    made = broker()
+    places = [made.stored(made.send(properties=f"TAGS\x01T{n}")) for n in range(3)]
+    answer = query(made, index=1, count=1)
+    assert (answer.code, answer.remark) == (0, "not set any response code")
+    view = ConsumeQueueView.decode(answer.body)
+    assert (view.min_queue_index, view.max_queue_index) == (0, 3)
+    (unit,) = view.queue_data
+    assert (unit.physic_offset, unit.physic_size) == (
+        places[1].physical_offset,
+        places[1].record_bytes,
+    )
+    assert unit.tags_code == java_hash_code("T1")
+    assert (unit.extend_data_json, unit.bit_map, unit.msg) == (None, None, None)
+    assert not unit.eval
+    assert (view.subscription_data, view.filter_data) == (None, None)
+    assert len(ConsumeQueueView.decode(query(made, count=100).body).queue_data) == 3
 
 
 def test_a_group_is_shown_only_with_permission_for_it() -> None:
@@ -80,34 +76,34 @@ def test_a_group_is_shown_only_with_permission_for_it() -> None:
 
 
 def test_a_group_is_shown_with_its_subscription() -> None:
-    with broker() as made:
-        made.send()
-        view = ConsumeQueueView.decode(query(made, consumer_group="consumers").body)
-        assert view.filter_data == "consumers@Topic is not online!"
-        made.subscribe("TagA || TagB")
-        view = ConsumeQueueView.decode(query(made, consumer_group="consumers").body)
-        assert view.filter_data == "null"
-        assert view.subscription_data is not None
-        assert view.subscription_data.tags_set == ["TagA", "TagB"]
+    made = broker()
+    made.send()
+    view = ConsumeQueueView.decode(query(made, consumer_group="consumers").body)
+    assert view.filter_data == "consumers@Topic is not online!"
+    made.subscribe("TagA || TagB")
+    view = ConsumeQueueView.decode(query(made, consumer_group="consumers").body)
+    assert view.filter_data == "null"
+    assert view.subscription_data is not None
+    assert view.subscription_data.tags_set == ["TagA", "TagB"]
 
 
 def test_an_extended_unit_is_shown_with_its_bits_and_filter_result() -> None:
-    with broker(enable_consume_queue_ext=True) as made:
-        made.make_topic()
-        made.subscribe("color = 'red'", kind="SQL92", version=5)
-        made.system.advance(1000)
-        made.send(properties="color\x01red")
-        made.send(properties="color\x01blue")
-        view = ConsumeQueueView.decode(query(made, consumer_group="consumers").body)
-        red, blue = view.queue_data
-        assert red.extend_data_json is not None
-        assert red.bit_map is not None
-        assert loads(red.extend_data_json)["size"] == 34  # type: ignore[index]
-        assert (red.eval, blue.eval) == (True, False)
-        assert red.bit_map.count("1") > 0
-        assert blue.bit_map is not None
-        assert blue.bit_map.count("1") == 0
-        assert '"expression":"color = \'red\'"' in (view.filter_data or "")
+    made = broker(enable_consume_queue_ext=True)
+    made.make_topic()
+    made.subscribe("color = 'red'", kind="SQL92", version=5)
+    made.system.advance(1000)
+    made.send(properties="color\x01red")
+    made.send(properties="color\x01blue")
+    view = ConsumeQueueView.decode(query(made, consumer_group="consumers").body)
+    red, blue = view.queue_data
+    assert red.extend_data_json is not None
+    assert red.bit_map is not None
+    assert loads(red.extend_data_json)["size"] == 34  # type: ignore[index]
+    assert (red.eval, blue.eval) == (True, False)
+    assert red.bit_map.count("1") > 0
+    assert blue.bit_map is not None
+    assert blue.bit_map.count("1") == 0
+    assert '"expression":"color = \'red\'"' in (view.filter_data or "")
 
 
 def test_bit_maps_are_printed_in_reverse_in_rows_of_eight_bytes() -> None:
@@ -118,21 +114,21 @@ def test_bit_maps_are_printed_in_reverse_in_rows_of_eight_bytes() -> None:
 
 @pytest.mark.parametrize("index", [-1, 1, 1 << 40])
 def test_a_missing_index_is_answered_with_a_remark(index: int) -> None:
-    with broker() as made:
-        made.send()
-        answer = query(made, index=index)
-        assert (answer.code, answer.body) == (0, None)
-        assert answer.remark == f"Index {index} of 0@Topic is not exist!"
+    made = broker()
+    made.send()
+    answer = query(made, index=index)
+    assert (answer.code, answer.body) == (0, None)
+    assert answer.remark == f"Index {index} of 0@Topic is not exist!"
 
 
 @pytest.mark.parametrize("count", [0, -1])
 def test_an_empty_range_is_not_an_error(count: int) -> None:
-    with broker() as made:
-        made.send()
-        assert ConsumeQueueView.decode(query(made, count=count).body).queue_data == []
+    made = broker()
+    made.send()
+    assert ConsumeQueueView.decode(query(made, count=count).body).queue_data == []
 
 
 def test_a_missing_queue_is_an_error() -> None:
-    with broker() as made:
-        answer = query(made)
-        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "0@Topic is not exist!")
+    made = broker()
+    answer = query(made)
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "0@Topic is not exist!")

@@ -191,48 +191,48 @@ def test_a_slave_serves_raw_reads() -> None:
 
 def test_cold_pages_are_read_on_a_thread_while_others_are_served() -> None:
     slow = Slow()
-    with cold_broker(slow) as made:
-        answers: list[RemotingCommand] = []
-        made.client.start(command(RECORDS, 0, 20), answers.append)
+    made = cold_broker(slow)
+    answers: list[RemotingCommand] = []
+    made.client.start(command(RECORDS, 0, 20), answers.append)
+    made.system.drain()
+    assert len(slow.taken) == 1
+    made.make_topic("ColdReadForPull")
+    fill(made, 1, b"new", topic="ColdReadForPull")
+    assert code_and_bodies(made.pull(0, topic="ColdReadForPull")) == (0, [b"new"])
+    assert answers == []
+    for _ in range(2):  # the queue's file first, then the log
+        slow.let_go(made)
         made.system.drain()
-        assert len(slow.taken) == 1
-        made.make_topic("ColdReadForPull")
-        fill(made, 1, b"new", topic="ColdReadForPull")
-        assert code_and_bodies(made.pull(0, topic="ColdReadForPull")) == (0, [b"new"])
-        assert answers == []
-        for _ in range(2):  # the queue's file first, then the log
-            slow.let_go(made)
-            made.system.drain()
-        assert [record.queue_offset for record in records(answers[0])] == list(range(20))
+    assert [record.queue_offset for record in records(answers[0])] == list(range(20))
 
 
 def test_records_that_stay_cold_are_sent_after_some_tries() -> None:
     slow = Slow()
-    with cold_broker(slow) as made:
-        answers: list[RemotingCommand] = []
-        made.client.start(command(RECORDS, 0, 20), answers.append)
+    made = cold_broker(slow)
+    answers: list[RemotingCommand] = []
+    made.client.start(command(RECORDS, 0, 20), answers.append)
+    made.system.drain()
+    asked = 0
+    while not answers:
+        (message,) = slow.taken
+        slow.taken.clear()
+        message.reply_to.tell(message.then)
         made.system.drain()
-        asked = 0
-        while not answers:
-            (message,) = slow.taken
-            slow.taken.clear()
-            message.reply_to.tell(message.then)
-            made.system.drain()
-            asked += 1
-        assert asked == 3
-        assert len(records(answers[0])) == 20
+        asked += 1
+    assert asked == 3
+    assert len(records(answers[0])) == 20
 
 
 def test_a_raw_read_is_answered_if_its_queue_is_deleted_meanwhile() -> None:
     slow = Slow()
-    with cold_broker(slow) as made:
-        answers: list[RemotingCommand] = []
-        made.client.start(command(RECORDS, 0, 20), answers.append)
-        made.system.drain()
-        made.make_topic("Topic", perm=2)
-        slow.let_go(made)
-        made.system.drain()
-        assert answers[0].code == ResponseCode.NO_PERMISSION
+    made = cold_broker(slow)
+    answers: list[RemotingCommand] = []
+    made.client.start(command(RECORDS, 0, 20), answers.append)
+    made.system.drain()
+    made.make_topic("Topic", perm=2)
+    slow.let_go(made)
+    made.system.drain()
+    assert answers[0].code == ResponseCode.NO_PERMISSION
 
 
 def test_a_one_way_read_is_not_answered() -> None:

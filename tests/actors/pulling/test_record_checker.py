@@ -1,7 +1,5 @@
 """Whether what lies at a place is a message is found out off the loop, and not before it can be."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from actors.dispatching import reput as reput_module
@@ -22,12 +20,11 @@ ACCOUNT = "shop-account"
 
 
 @pytest.fixture
-def made() -> Iterator[GuardedBroker]:
+def made() -> GuardedBroker:
     made = GuardedBroker(1)
     made.make_topic("Orders")
     made.make_group("shop")
-    yield made
-    made.stop()
+    return made
 
 
 def view(offset: int) -> RemotingCommand:

@@ -7,6 +7,7 @@ from structlog.testing import capture_logs
 
 from actors.delays.messages import GetDelayOffset
 from actors.naming.messages import MasterClientAddress
+from protocol.bodies_assignment import RequestMode
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.offset import QueryConsumerOffsetHeader
@@ -35,9 +36,9 @@ def test_tables_are_requested_in_the_originals_order_and_period() -> None:
         slave.system.advance(2_999)
         assert client.asked == []
         slave.system.advance(1)
-        assert client.asked == [21, 43, 45, 201, 28]
+        assert client.asked == [21, 43, 45, 201, 28, 402]
         slave.system.advance(10_000)
-        assert client.asked == [21, 43, 45, 201, 28] * 2
+        assert client.asked == [21, 43, 45, 201, 28, 402] * 2
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,23 @@ def test_the_masters_tables_become_the_slaves_in_memory_and_on_disk() -> None:
             assert text_of(slave, name) == text_of(master, name)
 
 
+def test_request_modes_are_the_masters_and_a_4_9_7_master_is_asked_once() -> None:
+    with synced() as (master, slave, client):
+        master.make_topic("Topic")
+        master.make_group("consumers")
+        mode = RequestMode("consumers", "POP", 2, "Topic")
+        code = RequestCode.SET_MESSAGE_REQUEST_MODE
+        assert master.ask(RemotingCommand(code, body=mode.encode())).code == 0
+        slave.system.advance(13_000)
+        assert slave.broker.tables.request_modes.value == {"Topic": {"consumers": mode}}
+        assert text_of(slave, "messageRequestMode") == text_of(master, "messageRequestMode")
+        client.unknown = {402}
+        client.asked.clear()
+        slave.system.advance(30_000)
+        assert client.asked.count(402) == 1
+        assert slave.broker.tables.request_modes.value == {"Topic": {"consumers": mode}}
+
+
 def test_a_promoted_slave_continues_the_delay_levels_at_the_masters_offsets() -> None:
     with following() as (pair, _):
         slave = pair.slave
@@ -95,7 +113,7 @@ def test_consumer_offsets_are_applied_after_their_messages_arrive() -> None:
         master.system.advance(8_000)
         commit(master, "consumers", 1)
         pair.slave.system.advance(11_000)
-        assert client.asked[-5:] == [21, 43, 45, 201, 28]
+        assert client.asked[-6:] == [21, 43, 45, 201, 28, 402]
         pulled = master.messages("Topic")
         assert len(pulled) == 1, "delivered by the master"
         assert slave.broker.tables.delay_offsets.value == {}

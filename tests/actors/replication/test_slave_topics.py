@@ -177,7 +177,7 @@ def test_a_topic_is_requested_when_its_first_message_arrives() -> None:
         pair.advance(200)
         assert all(answer[0].code == 0 for answer in answers)
         assert {"A", "B"} <= pair.slave.broker.tables.topics.value.keys()
-        assert client.asked == [21, 43, 45, 201, 28], "once for both"
+        assert client.asked == [21, 43, 45, 201, 28, 402], "once for both"
 
 
 def test_unknown_topics_are_requested_at_most_once_a_second() -> None:

@@ -20,7 +20,7 @@ Version: 0.1.0
 Requires-Dist: click>=8.1
 Requires-Dist: jinja2>=3.1; extra == 'console'
 Requires-Dist: starlette<2,>=1.10; extra == "console"
-Requires-Dist: rich>=13; extra == 'top'
+Requires-Dist: prometheus-client>=0.21; extra == 'metrics'
 """
 
 
@@ -46,7 +46,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str | 
 def test_the_install_hint_names_the_wheel_and_the_extra(
     tmp_path: Path, install: Callable[[str | None], None]
 ) -> None:
-    """`pip install 'troupemq[top]'` was named: no index has that."""
+    """`pip install 'troupemq[metrics]'` was named: no index has that."""
     wheel = tmp_path / "my dist" / "troupemq-0.1.0-py3-none-any.whl"
     wheel.parent.mkdir()
     wheel.touch()
@@ -59,17 +59,17 @@ def test_without_the_wheel_the_install_hint_names_the_packages(
     install: Callable[[str | None], None], url: str | None
 ) -> None:
     install(url)
-    assert install_command("top") == f"{PIP}'rich>=13'"
+    assert install_command("metrics") == f"{PIP}'prometheus-client>=0.21'"
     assert install_command("console") == f"{PIP}'jinja2>=3.1' 'starlette<2,>=1.10'"
 
 
 def test_in_a_clone_the_install_hint_names_the_clone() -> None:
-    assert install_command("top").endswith(f" -m pip install -e '{ROOT}[top]'")
+    assert install_command("metrics").endswith(f" -m pip install -e '{ROOT}[metrics]'")
 
 
 def test_a_library_without_its_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert is_installed("top")
+    assert is_installed("metrics")
     for missing in ("no_such_library", "no_such_library.part"):
-        monkeypatch.setitem(LIBRARIES, "top", (missing,))
-        with pytest.raises(WrongSetting, match=r"^key=on needs the extra top: "):
-            require_extra("top", "key=on")
+        monkeypatch.setitem(LIBRARIES, "metrics", (missing,))
+        with pytest.raises(WrongSetting, match=r"^key=on needs the extra metrics: "):
+            require_extra("metrics", "key=on")

@@ -1,8 +1,6 @@
 """Tests of actors/statistics/statistics.py: what went through topics and groups, as in 4.9.7."""
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -23,11 +21,9 @@ from tests.support.runtimes import of_cpython
 TEN_SECONDS_MS = 10_000
 
 
-@contextmanager
-def broker(store: StoreConfig = STORE) -> Iterator[SimulatedBroker]:
+def broker(store: StoreConfig = STORE) -> SimulatedBroker:
     made = SimulatedBroker(1, store_config=store)
-    yield made
-    made.stop()
+    return made
 
 
 def view(made: SimulatedBroker, name: str, key: str) -> BrokerStatsData:
@@ -50,105 +46,105 @@ def figures(found: StatsItem) -> tuple[int, float, float]:
 
 
 def test_topic_puts_are_counted_by_message_and_by_byte() -> None:
-    with broker() as made:
-        sizes = [made.stored(made.send(b"x" * 100)).record_bytes for _ in range(5)]
-        assert figures(view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute) == (0, 0.0, 0.0)
-        made.system.advance(TEN_SECONDS_MS)
-        data = view(made, "TOPIC_PUT_NUMS", "Topic")
-        assert figures(data.stats_minute) == item(5, 0.5, 1.0)
-        assert figures(data.stats_hour) == figures(data.stats_day) == (0, 0.0, 0.0)
-        assert view(made, "TOPIC_PUT_SIZE", "Topic").stats_minute.sum == sum(sizes)
-        broker_puts = view(made, "BROKER_PUT_NUMS", "DefaultCluster").stats_minute
-        assert figures(broker_puts) == item(5, 0.5, 0.0), "4.9.7 counts no requests there"
+    made = broker()
+    sizes = [made.stored(made.send(b"x" * 100)).record_bytes for _ in range(5)]
+    assert figures(view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute) == (0, 0.0, 0.0)
+    made.system.advance(TEN_SECONDS_MS)
+    data = view(made, "TOPIC_PUT_NUMS", "Topic")
+    assert figures(data.stats_minute) == item(5, 0.5, 1.0)
+    assert figures(data.stats_hour) == figures(data.stats_day) == (0, 0.0, 0.0)
+    assert view(made, "TOPIC_PUT_SIZE", "Topic").stats_minute.sum == sum(sizes)
+    broker_puts = view(made, "BROKER_PUT_NUMS", "DefaultCluster").stats_minute
+    assert figures(broker_puts) == item(5, 0.5, 0.0), "4.9.7 counts no requests there"
 
 
 @pytest.mark.parametrize("step_ms", [300_000, -300_000])
 def test_rates_are_right_after_the_clock_was_set(step_ms: int) -> None:
-    with broker() as made:
-        made.send()
-        made.system.advance(TEN_SECONDS_MS)
-        made.clock.set_wall(made.clock.now_ms() + step_ms)
-        made.send()
-        made.system.advance(TEN_SECONDS_MS)
-        assert figures(view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute) == item(2, 0.1, 1.0)
+    made = broker()
+    made.send()
+    made.system.advance(TEN_SECONDS_MS)
+    made.clock.set_wall(made.clock.now_ms() + step_ms)
+    made.send()
+    made.system.advance(TEN_SECONDS_MS)
+    assert figures(view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute) == item(2, 0.1, 1.0)
 
 
 @of_cpython
 def test_topics_created_during_a_sample_cause_no_failure() -> None:
     """The loop adds them, for a collection of garbage lets it run: a broker gave up of it."""
-    with broker() as made:
-        (counting,) = [each for each in made.system.live if isinstance(each, Statistics)]
-        by_topic = counting._puts.by_topic
-        made.send()
+    made = broker()
+    (counting,) = [each for each in made.system.live if isinstance(each, Statistics)]
+    by_topic = counting._puts.by_topic
+    made.send()
 
-        def add(*_: object) -> None:
-            by_topic[f"T{len(by_topic)}"] = TopicCounts()
+    def add(*_: object) -> None:
+        by_topic[f"T{len(by_topic)}"] = TopicCounts()
 
-        before = gc.get_threshold()
-        gc.callbacks.append(add)
-        gc.set_threshold(1)
-        try:
-            made.system.advance(TEN_SECONDS_MS)
-        finally:
-            gc.set_threshold(*before)
-            gc.callbacks.remove(add)
-        assert len(by_topic) > 2
-        assert figures(view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute) == item(1, 0.1, 1.0)
+    before = gc.get_threshold()
+    gc.callbacks.append(add)
+    gc.set_threshold(1)
+    try:
+        made.system.advance(TEN_SECONDS_MS)
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(add)
+    assert len(by_topic) > 2
+    assert figures(view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute) == item(1, 0.1, 1.0)
 
 
 def test_a_minute_keeps_seven_samples() -> None:
-    with broker() as made:
+    made = broker()
+    made.send()
+    made.system.advance(TEN_SECONDS_MS)
+    for _ in range(6):
         made.send()
         made.system.advance(TEN_SECONDS_MS)
-        for _ in range(6):
-            made.send()
-            made.system.advance(TEN_SECONDS_MS)
-        # seven samples are six steps of ten seconds
-        assert figures(view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute) == item(6, 0.1, 1.0)
-        made.system.advance(7 * TEN_SECONDS_MS)
-        assert figures(view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute) == item(0, 0.0, 0.0)
+    # seven samples are six steps of ten seconds
+    assert figures(view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute) == item(6, 0.1, 1.0)
+    made.system.advance(7 * TEN_SECONDS_MS)
+    assert figures(view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute) == item(0, 0.0, 0.0)
 
 
 @pytest.mark.heavy
 def test_hours_and_days_are_sampled_less_often() -> None:
-    with broker(replace(STORE, message_delay_level="1s")) as made:  # little is done in 2 hours
-        made.send()
-        made.system.advance(600_000)
-        data = view(made, "TOPIC_PUT_NUMS", "Topic")
-        assert figures(data.stats_hour) == item(1, 1 / 600, 1.0)
-        assert data.stats_day.sum == 0
-        made.system.advance(3_000_000)
-        data = view(made, "TOPIC_PUT_NUMS", "Topic")
-        assert figures(data.stats_day) == item(1, 1 / 3600, 1.0)
-        made.system.advance(4 * 600_000)
-        assert view(made, "TOPIC_PUT_NUMS", "Topic").stats_hour.sum == 0
+    made = broker(replace(STORE, message_delay_level="1s"))
+    made.send()
+    made.system.advance(600_000)
+    data = view(made, "TOPIC_PUT_NUMS", "Topic")
+    assert figures(data.stats_hour) == item(1, 1 / 600, 1.0)
+    assert data.stats_day.sum == 0
+    made.system.advance(3_000_000)
+    data = view(made, "TOPIC_PUT_NUMS", "Topic")
+    assert figures(data.stats_day) == item(1, 1 / 3600, 1.0)
+    made.system.advance(4 * 600_000)
+    assert view(made, "TOPIC_PUT_NUMS", "Topic").stats_hour.sum == 0
 
 
 def test_group_gets_are_counted_by_pull() -> None:
-    with broker() as made:
-        for _ in range(6):
-            made.send()
-        made.system.drain()
-        assert made.pull(0, count=4).code == 0
-        assert made.pull(4).code == 0
-        made.system.advance(TEN_SECONDS_MS)
-        gets = view(made, "GROUP_GET_NUMS", "Topic@consumers").stats_minute
-        assert figures(gets) == item(6, 0.6, 3.0)
-        assert view(made, "GROUP_GET_SIZE", "Topic@consumers").stats_minute.sum > 600
-        assert view(made, "BROKER_GET_NUMS", "DefaultCluster").stats_minute.sum == 6
-        assert made.broker.tables.group_tps.value == {"Topic@consumers": 0.6}
+    made = broker()
+    for _ in range(6):
+        made.send()
+    made.system.drain()
+    assert made.pull(0, count=4).code == 0
+    assert made.pull(4).code == 0
+    made.system.advance(TEN_SECONDS_MS)
+    gets = view(made, "GROUP_GET_NUMS", "Topic@consumers").stats_minute
+    assert figures(gets) == item(6, 0.6, 3.0)
+    assert view(made, "GROUP_GET_SIZE", "Topic@consumers").stats_minute.sum > 600
+    assert view(made, "BROKER_GET_NUMS", "DefaultCluster").stats_minute.sum == 6
+    assert made.broker.tables.group_tps.value == {"Topic@consumers": 0.6}
 
 
 def test_send_backs_of_a_group_count_for_the_original_topic() -> None:
-    with broker() as made:
-        made.make_group()
-        offset = int((made.send().fields or {})["msgId"][-16:], 16)
-        header = ConsumerSendMsgBackHeader(offset, "consumers", 3)
-        command = RemotingCommand(RequestCode.CONSUMER_SEND_MSG_BACK, header.encode())
-        assert made.ask(command).code == 0
-        made.system.advance(TEN_SECONDS_MS)
-        back = view(made, "SNDBCK_PUT_NUMS", "Topic@consumers").stats_minute
-        assert figures(back) == item(1, 0.1, 1.0)
+    made = broker()
+    made.make_group()
+    offset = int((made.send().fields or {})["msgId"][-16:], 16)
+    header = ConsumerSendMsgBackHeader(offset, "consumers", 3)
+    command = RemotingCommand(RequestCode.CONSUMER_SEND_MSG_BACK, header.encode())
+    assert made.ask(command).code == 0
+    made.system.advance(TEN_SECONDS_MS)
+    back = view(made, "SNDBCK_PUT_NUMS", "Topic@consumers").stats_minute
+    assert figures(back) == item(1, 0.1, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -167,86 +163,86 @@ def test_send_backs_of_a_group_count_for_the_original_topic() -> None:
     ],
 )
 def test_statistics_never_counted_are_missing(name: str, key: str) -> None:
-    with broker() as made:
-        made.send()
-        answer = asked(made, name, key)
-        assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert answer.remark == f"The stats <{name}> <{key}> not exist"
+    made = broker()
+    made.send()
+    answer = asked(made, name, key)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == f"The stats <{name}> <{key}> not exist"
 
 
 def test_a_batch_counts_as_one_request_and_a_delayed_send_for_its_schedule_queue() -> None:
-    with broker() as made:
-        made.send(properties="DELAY\x011")
-        made.system.advance(1)
-        assert asked(made, "TOPIC_PUT_NUMS", "Topic").code == ResponseCode.SYSTEM_ERROR
-        made.system.advance(2 * TEN_SECONDS_MS)
-        assert view(made, "TOPIC_PUT_NUMS", "SCHEDULE_TOPIC_XXXX").stats_minute.sum == 1
-        assert view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute.sum == 1
+    made = broker()
+    made.send(properties="DELAY\x011")
+    made.system.advance(1)
+    assert asked(made, "TOPIC_PUT_NUMS", "Topic").code == ResponseCode.SYSTEM_ERROR
+    made.system.advance(2 * TEN_SECONDS_MS)
+    assert view(made, "TOPIC_PUT_NUMS", "SCHEDULE_TOPIC_XXXX").stats_minute.sum == 1
+    assert view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute.sum == 1
 
 
 def test_a_single_queue_is_counted_from_its_first_query() -> None:
-    with broker() as made:
-        made.send()
-        made.system.advance(TEN_SECONDS_MS)
-        assert view(made, "QUEUE_PUT_NUMS", "Topic@0").stats_minute.sum == 0
-        for queue_id in (0, 0, 1):
-            made.send(queue_id=queue_id)
-        made.system.advance(TEN_SECONDS_MS)
-        found = view(made, "QUEUE_PUT_NUMS", "Topic@0").stats_minute
-        assert figures(found) == item(2, 0.2, 1.0)
+    made = broker()
+    made.send()
+    made.system.advance(TEN_SECONDS_MS)
+    assert view(made, "QUEUE_PUT_NUMS", "Topic@0").stats_minute.sum == 0
+    for queue_id in (0, 0, 1):
+        made.send(queue_id=queue_id)
+    made.system.advance(TEN_SECONDS_MS)
+    found = view(made, "QUEUE_PUT_NUMS", "Topic@0").stats_minute
+    assert figures(found) == item(2, 0.2, 1.0)
 
 
 def test_delivered_delayed_messages_are_counted_by_level() -> None:
-    with broker() as made:
+    made = broker()
+    made.send(properties="DELAY\x011")
+    made.system.advance(2 * TEN_SECONDS_MS)
+    key = "SCHEDULE_TOPIC_XXXX@0@SCHEDULE_CONSUMER"
+    assert view(made, "QUEUE_GET_NUMS", key).stats_minute.sum == 0
+    for _ in range(2):
         made.send(properties="DELAY\x011")
-        made.system.advance(2 * TEN_SECONDS_MS)
-        key = "SCHEDULE_TOPIC_XXXX@0@SCHEDULE_CONSUMER"
-        assert view(made, "QUEUE_GET_NUMS", key).stats_minute.sum == 0
-        for _ in range(2):
-            made.send(properties="DELAY\x011")
-        made.system.advance(2 * TEN_SECONDS_MS)
-        assert view(made, "QUEUE_GET_NUMS", key).stats_minute.sum == 2
+    made.system.advance(2 * TEN_SECONDS_MS)
+    assert view(made, "QUEUE_GET_NUMS", key).stats_minute.sum == 2
 
 
 def test_read_durations_are_measured_for_watched_queues_only() -> None:
-    with broker() as made:
-        made.send()
-        made.system.drain()
-        made.pull(0)
-        assert made.broker.pull_stats.latencies == {}
-        key = "0@Topic@consumers"
-        assert view(made, "GROUP_GET_LATENCY", key).stats_minute.sum == 0
-        made.pull(0)
-        made.pull(0)
-        assert made.broker.pull_stats.latencies[key].times == 2
-        made.broker.pull_stats.latencies[key].count += 6
-        made.system.advance(TEN_SECONDS_MS)
-        assert figures(view(made, "GROUP_GET_LATENCY", key).stats_minute) == item(6, 0.6, 3.0)
+    made = broker()
+    made.send()
+    made.system.drain()
+    made.pull(0)
+    assert made.broker.pull_stats.latencies == {}
+    key = "0@Topic@consumers"
+    assert view(made, "GROUP_GET_LATENCY", key).stats_minute.sum == 0
+    made.pull(0)
+    made.pull(0)
+    assert made.broker.pull_stats.latencies[key].times == 2
+    made.broker.pull_stats.latencies[key].count += 6
+    made.system.advance(TEN_SECONDS_MS)
+    assert figures(view(made, "GROUP_GET_LATENCY", key).stats_minute) == item(6, 0.6, 3.0)
 
 
 def test_the_number_of_watched_queues_is_limited() -> None:
-    with broker() as made:
-        for queue_id in range(4):
-            made.send(queue_id=queue_id)
-        made.system.drain()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(statistics, "WATCHED_MAX", 2)
-            for queue_id in (0, 1, 0, 2):  # the one in the middle was asked for last before
-                view(made, "QUEUE_PUT_NUMS", f"Topic@{queue_id}")
-        for queue_id in range(3):
-            made.send(queue_id=queue_id)
-        made.system.advance(TEN_SECONDS_MS)
-        sums = [view(made, "QUEUE_PUT_NUMS", f"Topic@{n}").stats_minute.sum for n in range(3)]
-        assert sums == [1, 0, 1]
+    made = broker()
+    for queue_id in range(4):
+        made.send(queue_id=queue_id)
+    made.system.drain()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "WATCHED_MAX", 2)
+        for queue_id in (0, 1, 0, 2):  # the one in the middle was asked for last before
+            view(made, "QUEUE_PUT_NUMS", f"Topic@{queue_id}")
+    for queue_id in range(3):
+        made.send(queue_id=queue_id)
+    made.system.advance(TEN_SECONDS_MS)
+    sums = [view(made, "QUEUE_PUT_NUMS", f"Topic@{n}").stats_minute.sum for n in range(3)]
+    assert sums == [1, 0, 1]
 
 
 def test_deleted_queue_is_sampled_again() -> None:
-    with broker() as made:
-        made.send()
-        made.send()
-        made.system.drain()
-        assert view(made, "QUEUE_PUT_NUMS", "Topic@0").stats_minute.sum == 0
-        delete = RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader("Topic").encode())
-        assert made.ask(delete).code == 0
-        made.system.advance(TEN_SECONDS_MS)
-        assert asked(made, "QUEUE_PUT_NUMS", "Topic@0").code == ResponseCode.SYSTEM_ERROR
+    made = broker()
+    made.send()
+    made.send()
+    made.system.drain()
+    assert view(made, "QUEUE_PUT_NUMS", "Topic@0").stats_minute.sum == 0
+    delete = RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader("Topic").encode())
+    assert made.ask(delete).code == 0
+    made.system.advance(TEN_SECONDS_MS)
+    assert asked(made, "QUEUE_PUT_NUMS", "Topic@0").code == ResponseCode.SYSTEM_ERROR

@@ -15,7 +15,7 @@ from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request
 from actors.tables import consumer_offsets
 from actors.tables.config_writer import ConfigWriter
-from actors.tables.consumer_offsets import ConsumerOffsets, Offsets
+from actors.tables.consumer_offsets import ConsumerOffsets, OffsetMoves, Offsets
 from actors.tables.consumer_views import ConsumerView, Member, Subscription
 from actors.tables.messages import CommitOffset, OffsetsTold, ResetOffsets, TellOffsets
 from actors.tables.offset_ceiling import OffsetCeiling
@@ -63,6 +63,7 @@ def offset_table(
                     starts_in_memory=lambda topic, queue_id: young,
                     offsets=offsets,
                     live_offsets=SnapshotRef({}),
+                    moves=SnapshotRef(OffsetMoves()),
                     config_writer=writer,
                     encoder=system.address("table_encoder"),
                     consumers=consumers or SnapshotRef({}),

@@ -14,21 +14,21 @@ from tests.support.numbering import broker, commit, committed, pulled, send_many
 @contextmanager
 def with_50_lost(new_count: int) -> Iterator[SimulatedBroker]:
     """Offset 90 is committed, messages 100 to 149 are pulled, and lost with the power."""
-    with broker() as made:
-        made.make_topic()
-        made.subscribe()
-        send_many(made, 100)
-        commit(made, 90)
-        made.system.advance(11_000)
-        left = made.disk.killed()  # type: ignore[attr-defined]
-        send_many(made, 50)
-        assert pulled(made, 140)[2] == 150
-        made.crash()
-        made.disk = left
-        made.start()
-        made.subscribe()
-        assert send_many(made, new_count) == [*range(100, 100 + new_count)]
-        yield made
+    made = broker()
+    made.make_topic()
+    made.subscribe()
+    send_many(made, 100)
+    commit(made, 90)
+    made.system.advance(11_000)
+    left = made.disk.killed()  # type: ignore[attr-defined]
+    send_many(made, 50)
+    assert pulled(made, 140)[2] == 150
+    made.crash()
+    made.disk = left
+    made.start()
+    made.subscribe()
+    assert send_many(made, new_count) == [*range(100, 100 + new_count)]
+    yield made
 
 
 @pytest.mark.parametrize("new_count", [0, 10, 50, 150])

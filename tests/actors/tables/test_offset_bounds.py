@@ -26,16 +26,16 @@ from tests.support.numbering import (
 
 def test_empty_queue_begins_at_the_highest_offset_of_any_group() -> None:
     offsets = {"Topic@consumers": {0: 100, 1: 7}, "Topic@others": {0: 80}}
-    with broker(disk_with(offsets, "Topic")) as made:
-        made.subscribe()
-        assert made.offset(RequestCode.GET_MAX_OFFSET) == 100
-        assert made.offset(RequestCode.GET_MIN_OFFSET) == 100
-        assert send_many(made, 30) == [*range(100, 130)]
-        assert send_many(made, 2, 1) == [7, 8]
-        assert send_many(made, 2, 2) == [0, 1]
-        assert begin(made) == 100
-        assert pulled(made, 100)[1] == [*range(100, 130)]
-        assert pulled(made, begin(made, "others"))[2] == 100, "of 80 to 99 nothing is left"
+    made = broker(disk_with(offsets, "Topic"))
+    made.subscribe()
+    assert made.offset(RequestCode.GET_MAX_OFFSET) == 100
+    assert made.offset(RequestCode.GET_MIN_OFFSET) == 100
+    assert send_many(made, 30) == [*range(100, 130)]
+    assert send_many(made, 2, 1) == [7, 8]
+    assert send_many(made, 2, 2) == [0, 1]
+    assert begin(made) == 100
+    assert pulled(made, 100)[1] == [*range(100, 130)]
+    assert pulled(made, begin(made, "others"))[2] == 100, "of 80 to 99 nothing is left"
 
 
 @pytest.mark.parametrize("kills", [False, True])
@@ -86,11 +86,11 @@ def test_delayed_messages_are_delivered_after_their_queue_restarts() -> None:
         f"{CONFIG}/delayOffset.json",
         format_delay_offsets(parse_delay_offsets('{"offsetTable":{1:50}}')),
     )
-    with broker(disk) as made:
-        for number in range(3):
-            made.send(b"%d" % number, properties="DELAY\x011\x02")
-        made.system.advance(5000)
-        assert [each.body for each in made.messages()] == [b"0", b"1", b"2"]
+    made = broker(disk)
+    for number in range(3):
+        made.send(b"%d" % number, properties="DELAY\x011\x02")
+    made.system.advance(5000)
+    assert [each.body for each in made.messages()] == [b"0", b"1", b"2"]
 
 
 def test_a_queue_cleaned_of_old_messages_continues_at_the_highest_offset() -> None:
@@ -111,14 +111,14 @@ def test_a_queue_cleaned_of_old_messages_continues_at_the_highest_offset() -> No
 
 
 def test_consumer_lag_is_never_negative() -> None:
-    with broker() as made:
-        made.make_topic()
-        send_many(made, 5)
-        commit(made, 75, oneway=False)
-        header = GetConsumeStatsHeader("consumers", None)
-        answer = made.ask(RemotingCommand(RequestCode.GET_CONSUME_STATS, header.encode()))
-        table = ConsumeStatsBody.decode(answer.body).offset_table
-        assert {each.broker_offset - each.consumer_offset for each in table.values()} == {0}
+    made = broker()
+    made.make_topic()
+    send_many(made, 5)
+    commit(made, 75, oneway=False)
+    header = GetConsumeStatsHeader("consumers", None)
+    answer = made.ask(RemotingCommand(RequestCode.GET_CONSUME_STATS, header.encode()))
+    table = ConsumeStatsBody.decode(answer.body).offset_table
+    assert {each.broker_offset - each.consumer_offset for each in table.values()} == {0}
 
 
 @pytest.mark.parametrize("lost", ["consumequeue", "consumequeue/Topic/0", "config"])

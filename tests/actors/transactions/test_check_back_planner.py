@@ -283,7 +283,7 @@ def test_a_commit_without_operation_is_settled_and_not_checked() -> None:
     made = broker()
     producer = producing(made)
     prepared = half(made)
-    own = HalfMessage(prepared).committed(prepared.physical_offset, ())
+    own = HalfMessage(prepared).committed(prepared.physical_offset, (), made.broker.timer_rules)
     assert own is not None
     made.system.address("put_message").tell(InternalAppend([own], None))
     round_of_checks(made)

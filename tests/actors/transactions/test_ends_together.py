@@ -173,7 +173,7 @@ def test_a_recent_half_message_is_committed_as_its_properties_say(
         if put is not None and record is not None:
             quick.append(recent.flag)
             read, host = HalfMessage(record), record.store_host
-            message = read.committed(offset, ())
+            message = read.committed(offset, (), made.broker.timer_rules)
             body, op = b"%d" % record.queue_offset, OP.encode()
             settle = InternalRecord(
                 OP, record.queue_id, body, b"WAIT\x01true\x02TAGS\x01d", ord("d"),

@@ -226,7 +226,7 @@ def test_a_lost_operation_of_a_commit_is_appended_again() -> None:
     made = broker()
     prepared = half(made)
     committed = made.broker.system.address("put_message")
-    own = HalfMessage(prepared).committed(prepared.physical_offset, ())
+    own = HalfMessage(prepared).committed(prepared.physical_offset, (), made.broker.timer_rules)
     assert own is not None
     committed.tell(InternalAppend([own], None))
     made.system.drain()

@@ -32,7 +32,7 @@ LOOK_EACH_S = 1.0
 
 @dataclass(slots=True)
 class Tried:
-    """One decoder."""
+    """Result of a run with one decoder."""
 
     name: str
     slices: int = 0

@@ -14,12 +14,14 @@ class Decoder:
     name: str
     read: Callable[[bytes], object]
     errors: tuple[type[Exception], ...]
-    """What it may raise; anything else is a finding."""
+    """Errors that the decoder may raise; any other is a finding."""
     seeds: Callable[[], Sequence[bytes]]
     covers: tuple[str, ...] = ()
     """The readers of `protocol/` that it tries, by their names behind `protocol.`."""
     bytes_max: int = 32 << 10
-    """Of the inputs that are tried: what its callers give it, if that is less than a frame. What is
-    read off the loop may take longer than 50 ms for a megabyte."""
+    """Length limit of its inputs: that of its callers, if it is less than a frame.
+
+    Input that is read on a thread may take longer than 50 ms a megabyte.
+    """
     forget: Callable[[], None] = lambda: None
     """Drops what it keeps of former inputs, so that each takes as long as the first time."""

@@ -60,10 +60,15 @@ def _views(data: bytes) -> object:
 
 
 def _running_info(data: bytes) -> object:
+    from protocol.bodies_admin import ClientConnection
     from protocol.fastjson import loads_object
-    from troupemq.client.admin.members import plain_names
+    from troupemq.client.admin.members import ClientInfo, plain_names
+    from troupemq.client.admin.progress import AskedMember, members_of_group
 
-    return plain_names(loads_object(data))
+    said = plain_names(loads_object(data))
+    member = AskedMember(ClientConnection("c", "a", "JAVA", 1), ClientInfo(said))
+    (progress,) = members_of_group("g", [member], [], now_ms=1)
+    return said, progress.row()
 
 
 def _job_arguments(data: bytes) -> object:
@@ -160,6 +165,16 @@ GROUPS = b'{"subscriptionGroupTable":{"G":{"groupName":"G"}},%b}' % VERSION
 KEPT = b'{"cluster":"c","broker":"b","topics":[],"groups":[]}'
 ASKED = b"GET /metrics?name%5B%5D=a HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip\r\n\r\n"
 INFO = b'{"mqTable":{{"brokerName":"b","queueId":3,"topic":"t"}:{"cachedMsgCount":1}}}'
+INFO_IN_HAND = (
+    b'{"mqTable":{{"brokerName":"b","queueId":3,"topic":"t"}:{"cachedMsgCount":1,'
+    b'"inHand":[{"msgId":"i","queueOffset":7,"since":5,"tries":1}],"lastConsumedOffset":6}},'
+    b'"statusTable":{"t":{"consumeOKTPS":1.5}}}'
+)
+STACKS = (
+    b"troupemq-consume-g-0  TID: 1 STATE: RUNNABLE\n"
+    b"troupemq-consume-g-0  slow(/srv/a.py:8)\n"
+    b"troupemq-consume-g-0  call_listener(/lib/python3/x.py:1)\n"
+)
 TRACE = b"Pub\x011\x01r\x01g\x01T\x01id\x01tag\x01key\x01h\x015\x013\x010\x01o\x01true\x02"
 
 ELSEWHERE: list[Decoder] = [
@@ -190,7 +205,18 @@ ELSEWHERE: list[Decoder] = [
         "console.running_info",
         _running_info,
         (FastjsonError, RemoteError),
-        lambda: [INFO],
+        lambda: [INFO, INFO_IN_HAND],
+    ),
+    Decoder(
+        "admin.stacks",
+        lambda data: [
+            each.folded()
+            for each in import_module("troupemq.client.admin.stacks").stacks_of(
+                data.decode("utf-8", "replace"), "g"
+            )
+        ],
+        (),
+        lambda: [STACKS],
     ),
     Decoder(
         "console.trace",

@@ -22,13 +22,16 @@ from tests.security.fuzzing.decoder import Decoder
 
 SECONDS_MAX = 0.05
 BYTES_MAX = 64 << 20
-"""Both for each MiB of input, and for a shorter one."""
+"""Memory limit, like that of time: for each MiB of input, and for a shorter input."""
 TRIES = 4
 """The shortest time counts: a collection of garbage, or a cold cache, is no fault of the input."""
 ANSWER_S = 60
 """An input that has no verdict by then takes too long."""
 DATA_BYTES_MAX = 4 << 30
-"""Of a process that tries inputs: beyond it Python raises MemoryError, which no decoder may."""
+"""Data limit of a process that tries inputs.
+
+Beyond it Python raises MemoryError, which no decoder may raise.
+"""
 _LENGTH = Struct("<I")
 
 
@@ -46,7 +49,7 @@ def peak_bytes() -> int:
 
 
 def attempt(decoder: Decoder, data: bytes) -> float:
-    """Read an input; return the CPU seconds. Raises what is none of the decoder's own errors."""
+    """Read an input and return the CPU seconds. Raises any error that is not the decoder's own."""
     decoder.forget()
     began_s = thread_time()
     with suppress(*decoder.errors):

@@ -25,14 +25,14 @@ from tests.security.fuzzing.mutating import drawn, stretched
 
 WATCHED = ("protocol", "storage", "actors", "troupemq", "spark")
 INPUT_BYTES_MAX = 8 << 10
-"""Of what coverage guides: longer inputs are stretched ones."""
+"""Length limit of coverage-guided inputs; longer inputs are stretched ones."""
 SUSPICIOUS_S = 0.02
 SUSPICIOUS_BYTES = 8 << 20
 """More CPU time, or a peak that is so much higher, and the judge measures it."""
 STRETCHED_EACH = 100
 """One of so many inputs is stretched."""
 CORPUS_INPUTS_MAX = 2000
-"""Those that a run without coverage begins with."""
+"""Number of inputs with which a run without coverage starts."""
 STUCK_S = 60
 STATUS_EACH_S = 1.0
 FOUND = 77

@@ -1,4 +1,4 @@
-"""How each decoder reads an input of a fuzz run, and what is done with the value."""
+"""Readers of fuzz inputs: how each decoder is called, and how its value is used."""
 
 from collections.abc import Callable, Mapping
 from sys import maxsize
@@ -40,7 +40,7 @@ from protocol.topic_names import group_name_fault, is_legal_name, is_system_topi
 FRAME_BYTES_MAX = 1 << 20
 SHORT_BYTES = 4 << 10
 UNFOLDED_BYTES_MAX = 4 << 20
-"""Of what is inflated: callers give the limit, so it is no part of the promise."""
+"""Limit of decompressed bytes: callers set it, so the decoder promises none."""
 
 
 # --- frames

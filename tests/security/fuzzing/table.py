@@ -52,6 +52,7 @@ from protocol.sql92.compile import _cache
 from protocol.standard_json import library_loads
 from protocol.stream import CommandStream
 from protocol.tags import TagFilter
+from protocol.timers import RecallHandle
 from tests.security.fuzzing.decoder import Decoder
 from tests.security.fuzzing.elsewhere import ELSEWHERE
 from tests.security.fuzzing.readers import (
@@ -91,7 +92,7 @@ from tests.security.fuzzing.seeds import (
 from tests.support.golden import REPOSITORY
 
 UNFOLDED_BYTES_MAX = 4 << 20
-"""Of what is inflated: callers give the limit, so it is no part of the promise."""
+"""Limit of decompressed bytes: callers set it, so the decoder promises none."""
 
 
 def _subclasses(root: Any, package: str) -> list[Any]:
@@ -371,6 +372,13 @@ OF_TEXTS: list[Decoder] = [
         )
     ),
     Decoder(
+        "timers.recall handle",
+        of_text(RecallHandle.decode),
+        (ValueError,),
+        lambda: [RecallHandle("Topic", "broker-a", 1_700_000_000_000, "ID").encode().encode()],
+        ("timers.RecallHandle.decode",),
+    ),
+    Decoder(
         "receipt.bits",
         of_text(lambda text: parse_bits(text, 1 << 40)),
         (ReceiptError,),
@@ -429,7 +437,7 @@ BYTES_MAX = {
     **dict.fromkeys(("batch", "batch.alike", "sink", "record", "records"), 1 << 20),
     **dict.fromkeys(("fastjson.short", "fastjson.standard", "jobs.arguments"), 1 << 20),
 }
-"""Where it is not what is usual. Bodies that are read on the loop have a megabyte, too."""
+"""Length limits that differ from the usual one. Bodies read on the loop have a megabyte as well."""
 
 
 def _with_limit(decoder: Decoder) -> Decoder:
@@ -441,4 +449,4 @@ def _with_limit(decoder: Decoder) -> Decoder:
 
 
 DECODERS: dict[str, Decoder] = {each.name: _with_limit(each) for each in _all()}
-"""By name, which is also that of a folder of the corpus."""
+"""Decoders by name, which is also the name of their corpus folder."""

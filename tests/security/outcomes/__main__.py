@@ -1,8 +1,8 @@
-"""The table of outcomes: `python -m tests.security.outcomes [A7 A12 …]`.
+"""Table of outcomes: `python -m tests.security.outcomes [A7 A12 …]`.
 
-Each attempt is made once against official servers and once against ours, at the counts that it
-names. Printed as Markdown; what cannot be tried says why. Some of them leave servers in a bad way:
-they come last, and a broker that is gone is started anew, which the table says.
+Each attempt is made once against official servers and once against ours, at its own counts. The
+table is printed as Markdown and gives the reason of each attempt that cannot be made. Attempts that
+damage the servers come last. A broker that has ended is restarted, which the table notes.
 """
 
 import sys
@@ -64,7 +64,7 @@ ATTEMPTS: dict[str, dict[str, Attempt]] = {
     "sync": {"A37 confirmed": servers.a37_confirmed},
     "store": {"A50": servers.a50},
 }
-"""By the servers that they are made against, in the order in which they are made."""
+"""Attempts by the servers they need, in order."""
 ON_CLIENTS = "A49"
 """The one that hostile servers of our own make against clients of both kinds."""
 
@@ -95,7 +95,7 @@ def main(wanted: Sequence[str]) -> int:
 
 
 def outcome(side: Side, attempt: Attempt) -> str:
-    """What the attempt says, and whether the servers have outlived it."""
+    """Return the attempt's outcome, and whether the servers survived it."""
     try:
         said = attempt(side)
     except Exception as error:  # the attacker's own mishap is an outcome, too

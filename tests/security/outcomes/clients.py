@@ -48,7 +48,7 @@ def _nobody(command: RemotingCommand) -> RemotingCommand:
 
 
 def _flood(command: RemotingCommand) -> bytes:
-    """Answers to what nobody has asked, 200 MiB, and none to this."""
+    """Send 200 MiB of answers to other requests, and none to this one."""
     other = command.answer(body=bytes(1 << 20))
     other.opaque = command.opaque + 1_000_000
     return encode(other) * FLOOD
@@ -144,7 +144,7 @@ def tool(kind: str, java: Java, scratch: Path) -> Iterator[Run]:
 
 
 def outcome(text: str, status: int) -> str:
-    """Which exception, or which sentence, a command ends with."""
+    """Return the exception or the sentence with which a command ends."""
     if status & 0x7F:
         return "hangs"
     for name in ("OutOfMemoryError", "StackOverflowError"):

@@ -26,7 +26,7 @@ Answer = RemotingCommand | str
 
 
 class Peer:
-    """One connection."""
+    """Connection of an attacker."""
 
     def __init__(self, address: str, tls: SSLContext | None = None) -> None:
         host, port = address.rsplit(":", 1)
@@ -49,7 +49,7 @@ class Peer:
         return True
 
     def receive(self, wait_s: float = WAIT_S) -> Answer:
-        """What comes next."""
+        """Return the next bytes."""
         until = monotonic() + wait_s
         while not self._received:
             left_s = until - monotonic()
@@ -104,7 +104,7 @@ def told(answer: Answer) -> str:
 
 
 def together(found: list[str]) -> str:
-    """The same words once, with how often they came."""
+    """Merge equal outcomes into one with a count."""
     counts = {each: found.count(each) for each in found}
     return "; ".join(each if n == 1 else f"{each} (× {n})" for each, n in counts.items())
 

@@ -42,7 +42,7 @@ def stored(side: Side, topic: str = FOREIGN, **options: str) -> tuple[int, int]:
 
 
 def asked_of_all(side: Side, account: str, commands: dict[str, RemotingCommand]) -> str:
-    """What an account that may not is answered; those that pass are named."""
+    """Return the answers to an account without permission, and name the accepted requests."""
     answers = {name: side.ask(command, account) for name, command in commands.items()}
     passed = [name for name, answer in answers.items() if code_of(answer) == "0"]
     rest = [told(answer)[:52] for answer in answers.values() if code_of(answer) != "0"]
@@ -178,7 +178,7 @@ def a28(side: Side) -> str:
 
 
 def _asked(side: Side, consumer: Peer, asker: Peer) -> RemotingCommand:
-    """What a consumer is asked when the administrator asks about it."""
+    """Return the requests that a consumer gets when the administrator queries it."""
     consumer.ask(side.signed(heartbeat("owners"), OWNER))
     fields = {"consumerGroup": "owners", "clientId": "client", "jstackEnable": "false"}
     question = RemotingCommand(Code.GET_CONSUMER_RUNNING_INFO, fields, version=407)

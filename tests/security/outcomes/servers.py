@@ -24,7 +24,7 @@ from tests.security.outcomes.sides import TOPIC, Side
 from tests.support.brokers import send_command
 
 _HELLO = bytes.fromhex("160301020001000001fc0303")
-"""How a TLS handshake begins."""
+"""First bytes of a TLS handshake."""
 
 
 # --- name servers
@@ -189,7 +189,7 @@ def a5(side: Side) -> str:
 
 
 def a5_without(side: Side) -> str:
-    """The same where there is no TLS; an official broker always has it, in test mode."""
+    """Make the attempt without TLS; an official broker always has it in test mode."""
     return f"where no TLS is set: 0x16 and more: {_stays_s(side.broker.address, _HELLO)}"
 
 

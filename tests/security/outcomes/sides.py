@@ -94,7 +94,7 @@ class Side:
         assert not isinstance(answer, str) and answer.code == 0, answer
 
     def memory_bytes(self, of_names: bool = False) -> int:
-        """What is its own: maps of files do not count."""
+        """Return the anonymous memory, without maps of files."""
         server = self.names if of_names else self.broker
         text = Path(f"/proc/{server.pid}/status").read_text()
         (line,) = [line for line in text.splitlines() if line.startswith("RssAnon:")]
@@ -109,7 +109,7 @@ class Side:
 
 
 def believing() -> SSLContext:
-    """Of a client that takes any certificate."""
+    """Return a client context that accepts any certificate."""
     context = SSLContext(PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, CERT_NONE
     context.minimum_version = TLSVersion.TLSv1_2

@@ -225,7 +225,7 @@ def test_a_compressed_body_is_complete_or_null(
 
 
 def test_a_small_invalid_body_takes_little_memory() -> None:
-    """Of 134 bytes: the reader asked for all that a body may have, and got that much memory."""
+    """The body has 134 bytes: the reader allocated as much memory as a body may have."""
     tracemalloc.start()
     try:
         assert plain_body(b"no lz4 frame", 0x101) is None

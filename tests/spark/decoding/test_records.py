@@ -1,4 +1,4 @@
-"""Where a queue ends, and what is no error."""
+"""Ends of queues, and conditions that are not errors."""
 
 from collections.abc import Callable
 from pathlib import Path

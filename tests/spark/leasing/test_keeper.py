@@ -1,4 +1,4 @@
-"""Who keeps the leases of a read that was planned: a process that ends with Spark's, or by time."""
+"""Keepers of leases: processes that end with Spark's process, or at a timeout."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What a sink's tests write to: a broker of ours with topics, and what says where it is."""
+"""Servers for the tests of the sink: a broker of ours with topics, and its routes."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ class Served:
 
 @contextmanager
 def serving(root: Path) -> Iterator[Served]:
-    """Both, with the topics; stopped afterwards."""
+    """Serve both, with the topics; stop them afterwards."""
     with serving_broker(root) as running, FakeServer() as name_server:
         address = f"{HOST}:{running.ports.main}"
         with SyncConnection(address) as line:
@@ -65,7 +65,7 @@ def tell_routes(
     brokers: Mapping[str, str | None],
     topics: Sequence[str] = TOPICS,
 ) -> None:
-    """Of the topics; a broker without an address has no master."""
+    """Register the topics' routes; a broker without an address has no master."""
 
     def answer(command: RemotingCommand) -> RemotingCommand:
         if (command.fields or {})["topic"] not in topics:
@@ -90,6 +90,6 @@ def batches(rows: Sequence[Mapping[str, Any]], size: int = 3) -> list[pa.RecordB
 
 
 def sequences(records: Sequence[MessageRecord]) -> Counter[str]:
-    """How often each message of a sink is there, by partition, batch and sequence."""
+    """Count each message of a sink, by partition, batch and sequence."""
     texts = (dict(find_pairs(record.properties))[b"TROUPE_SINK"].decode() for record in records)
     return Counter(text.partition(":")[2].rpartition(":")[0] for text in texts)

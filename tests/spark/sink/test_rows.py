@@ -1,4 +1,4 @@
-"""Which columns a sink takes, and what messages they make."""
+"""Columns that a sink accepts, and the messages they become."""
 
 from typing import Any
 

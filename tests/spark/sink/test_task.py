@@ -148,7 +148,7 @@ def test_an_unknown_topic_is_an_error_after_the_timeout(served: Served, name: Ta
 
 
 def test_a_topic_that_no_name_server_has_fails_at_once(served: Served, name: TaskName) -> None:
-    """It was asked for again for a minute, as if its broker were only starting."""
+    """The task asked again for a minute, as if the broker were still starting."""
     known = ClusterInfo({"broker-a": BrokerData("cluster", "broker-a", {0: served.broker})}, {})
     code = RequestCode.GET_BROKER_CLUSTER_INFO
     served.name_server.on(code, lambda asked: asked.answer(body=known.encode()))
@@ -161,7 +161,7 @@ def test_a_topic_that_no_name_server_has_fails_at_once(served: Served, name: Tas
 
 
 def test_a_broker_that_does_not_answer_is_waited_for(served: Served, name: TaskName) -> None:
-    """It might have some of the batch: nothing is sent to the other one meanwhile."""
+    """The broker may have a part of the batch, so nothing is sent to the other one."""
     for brokers, words in (
         ({"broker-a": served.broker, "broker-b": "127.0.0.1:1"}, "127.0.0.1:1"),
         ({"broker-a": served.broker, "broker-b": None}, "broker broker-b of topic orders has no"),

@@ -48,7 +48,7 @@ def in_task(monkeypatch: pytest.MonkeyPatch, partition: int = 0, **properties: s
 
 
 def shipped(sink: Any) -> Any:
-    """As it comes to a task."""
+    """Return the writer as a task receives it."""
     return loads(dumps(sink))
 
 

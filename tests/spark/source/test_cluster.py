@@ -1,4 +1,4 @@
-"""What is read over the network from our broker: the same as from its files; without a JVM."""
+"""Reads over the network from our broker: equal to those of its files; without a JVM."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ def write(root: Path) -> None:
 def tell_routes(
     name_server: FakeServer, brokers: dict[str, str], topics: Sequence[str] = TOPICS
 ) -> None:
-    """Of all topics; "gone" is in the list and has no route."""
+    """Register all topics; "gone" is in the list and has no route."""
     listed = TopicList([*topics, "TBW102", "broker-a", "gone"])
     name_server.on(
         RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,

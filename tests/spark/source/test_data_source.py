@@ -1,4 +1,4 @@
-"""What importing the data source brings into a process that runs tasks."""
+"""Modules that importing the data source loads into a task process."""
 
 import os
 import subprocess

@@ -40,7 +40,7 @@ def answer_of(
     low: int = 0,
     high: int = END,
 ) -> RemotingCommand:
-    """As a broker without faults gives it: at most `count` messages."""
+    """Return the answer of a broker without faults: at most `count` messages."""
     at = int((command.fields or {})["queueOffset"])
     following = min(max(at, low), high)
     header = RawResponseHeader(following, low, high, 0, stored.end_offset, 0, 0)
@@ -95,7 +95,7 @@ def test_a_queue_that_became_shorter_is_a_loss(broker: FakeServer, stored: Store
 
 
 def test_a_missing_record_is_requested_again(broker: FakeServer, stored: StoreWriter) -> None:
-    """What lies in the log and is in no piece ends the answer; it is not taken for damaged."""
+    """A record that is in the log and in no piece ends the answer; it does not count as damaged."""
 
     def cut(command: RemotingCommand) -> RemotingCommand:
         whole, ten = answer_of(command, stored), answer_of(command, stored, count=10)

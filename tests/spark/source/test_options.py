@@ -1,4 +1,4 @@
-"""What the data source is told, and how it refuses what it cannot mean; without Spark."""
+"""Options of the data source, and the refusal of invalid ones; without Spark."""
 
 import pickle
 from typing import Any

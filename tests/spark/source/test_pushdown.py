@@ -1,4 +1,4 @@
-"""What a filter of Spark leaves of a read."""
+"""Filters of Spark that shorten a read."""
 
 import pytest
 from pyspark.sql.datasource import (

@@ -1,4 +1,4 @@
-"""What is read in bulk over the network: the rows of the store reader; losses and failures."""
+"""Bulk reads over the network: the rows of the store reader, losses and failures."""
 
 import subprocess
 import sys
@@ -147,7 +147,7 @@ def test_rows_equal_those_of_the_store_reader(
 def test_rows_are_equal_without_gap_bytes(
     served: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As who has not the right to everything is answered."""
+    """An account without permission for every topic is answered so."""
     monkeypatch.setattr(raw_read_module, "GAP_BYTES", 0)
     root, address = served
     ranges = [replace(each, end=min(each.end, each.first + 200)) for each in ranges_of(root)]

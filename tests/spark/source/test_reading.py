@@ -1,4 +1,4 @@
-"""Which messages a read plans and its tasks find: offsets, times, tags, splits, losses."""
+"""Messages that a read plans and its tasks find: offsets, times, tags, splits, losses."""
 
 from datetime import UTC, datetime
 from pathlib import Path

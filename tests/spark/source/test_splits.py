@@ -1,4 +1,4 @@
-"""Tasks over the network: cut by bytes as those of a store, by messages where nobody tells."""
+"""Tasks over the network: divided by bytes like those of a store, or by messages."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

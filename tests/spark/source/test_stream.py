@@ -1,4 +1,4 @@
-"""What the batches of a stream read: limits, restarts, new queues, losses; without a JVM."""
+"""Batches of a stream: limits, restarts, new queues, losses; without a JVM."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,7 +47,7 @@ def read(reader: StoreStreamReader, start: dict[str, Any], end: dict[str, Any]) 
 def batches(
     reader: StoreStreamReader, limit: ReadLimit, start: dict[str, Any] | None = None
 ) -> Iterator[tuple[dict[str, Any], list[Any]]]:
-    """As Spark asks for them until nothing is new: (end, rows)."""
+    """Return the batches that Spark would request until nothing is new: (end, rows)."""
     start = reader.initialOffset() if start is None else start
     while (end := reader.latestOffset(start, limit)) != start:
         yield end, read(reader, start, end)

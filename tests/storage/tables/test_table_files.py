@@ -13,6 +13,7 @@ from storage.tables.groups import format_groups
 from storage.tables.json_config import Loaded, left_out_path, load, save
 from storage.tables.kv_config import format_kv
 from storage.tables.offsets import format_offsets
+from storage.tables.request_modes import format_request_modes
 from storage.tables.table_files import BROKER_TABLES, KV_TABLE, table_parsers
 from storage.tables.topics import format_topics
 from tests.support.fake_disk import FakeDisk
@@ -25,6 +26,7 @@ FORMATS: dict[str, Any] = {
     "consumerOffset.json": format_offsets,
     "delayOffset.json": format_delay_offsets,
     "consumerFilter.json": format_filters,
+    "messageRequestMode.json": format_request_modes,
     KV_TABLE: format_kv,
 }
 
@@ -61,6 +63,7 @@ OFFSETS = '{"offsetTable":{"A@G":{0:1},%s,"Z@G":{0:-1,3:9223372036854775807}}}'
 DELAYS = '{"offsetTable":{1:7,%s,18:9}}'
 OF_G = f'{{"groupFilterData":{{"G":{of_filter()}}}}}'
 FILTERS = f'{{"filterDataByTopic":{{"A":{OF_G},%s,"Z":{OF_G}}}}}'
+MODES = '{"messageRequestModeMap":{"A":{"G":{}},%s,"Z":{"G":{"mode":"POP"}}}}'
 KV = '{"configTable":{"A":{"k":"v"},%s,"Z":{}}}'
 IN_FILTERS = '"T":{"groupFilterData":{"G":%s}}'
 
@@ -134,6 +137,15 @@ BAD: list[tuple[str, str, str, str, str]] = [
     ),
     ("consumerFilter.json", FILTERS, '"T":5', "T", "no groupFilterData"),
     ("consumerFilter.json", FILTERS, '"T":{"groupFilterData":[]}', "T", "no groupFilterData"),
+    *(
+        ("messageRequestMode.json", MODES, bad, entry, reason)
+        for bad, entry, reason in [
+            ('"T":5', "T", "no groups"),
+            ('"T":{"G":5}', "T, G", "an object is missing"),
+            ('"T":{"G":{"mode":"PUSH"}}', "T, G", "mode is 'PUSH'"),
+            ('"T":{"G":{"popShareQueueNum":3000000000}}', "T, G", "popShareQueueNum is 3000"),
+        ]
+    ),
     (KV_TABLE, KV, '"N":{"$ref":"$"}', "N, $ref", "no entry can be called $ref"),
     (KV_TABLE, KV, '"N":{"@type":"x"}', "N, @type", "no entry can be called @type"),
     (KV_TABLE, KV, '"N":3', "N", "no table of keys"),
@@ -204,6 +216,7 @@ GOOD = {
     "consumerOffset.json": (OFFSETS, '"T@G":{0:5,2:7}', '"T@G":{0:99999999999999999999,2:7}'),
     "delayOffset.json": (DELAYS, "2:4", "2:-4"),
     "consumerFilter.json": (FILTERS, IN_FILTERS % of_filter(), IN_FILTERS % of_filter(bornTime=-1)),
+    "messageRequestMode.json": (MODES, '"T":{"G":{"mode":"POP"}}', '"T":{"G":{"mode":"PUSH"}}'),
     KV_TABLE: (KV, '"N":{"k":"v"}', '"N":{"k":null}'),
 }
 

@@ -1,4 +1,4 @@
-"""Broadcast groups: everybody gets everything.  Batches: stored side by side, each for itself."""
+"""Broadcast groups, whose members get every message, and batches."""
 
 import pytest
 
@@ -48,7 +48,6 @@ def test_every_member_of_a_broadcast_group_gets_every_message(seed: int) -> None
         assert found >= world.acknowledged.keys(), f"seed {seed}: {own}"
     assert "%RETRY%group" not in {each.queue.topic for each in world.seen}
     assert not world.made.broker.tables.offsets.value.get("Topic@group")
-    world.stop()
 
 
 @pytest.mark.trial(short=3, long=500)
@@ -75,4 +74,3 @@ def test_the_messages_of_a_batch_are_stored_together_and_each_is_consumed(seed: 
             record = world.made.broker.store.commit_log.read_record(each.physical_offset)
             assert record is not None
             assert (record.body, record.queue_offset) == (each.body, each.queue_offset)
-    world.stop()

@@ -54,7 +54,6 @@ def test_every_delay_level_is_on_time_in_two_virtual_hours(seed: int) -> None:
     assert world.made.messages() == []
     world.pass_time(1200)
     check_levels(world, late_ms=LATE_MS)
-    world.stop()
 
 
 @pytest.mark.trial(short=3, long=500)
@@ -77,7 +76,6 @@ def test_every_level_is_on_time_and_in_order(seed: int) -> None:
     check_levels(world, late_ms=LATE_MS)
     world.check("group")
     assert len(world.bodies("group")) == len(world.acknowledged)
-    world.stop()
 
 
 @pytest.mark.trial(short=2, long=500)
@@ -96,4 +94,3 @@ def test_no_delayed_message_is_lost_through_crashes_and_stops(seed: int) -> None
     world.pass_time(40_000)
     world.check("group")
     check_levels(world, late_ms=15_000)
-    world.stop()

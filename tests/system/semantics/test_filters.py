@@ -43,7 +43,6 @@ def test_a_group_gets_its_subscribed_tags(seed: int) -> None:
 
     world.check("group", is_wanted)
     assert all(is_wanted(world.acknowledged[each]) for each in world.bodies("group"))
-    world.stop()
 
 
 @pytest.mark.trial(short=3, long=500)
@@ -69,7 +68,6 @@ def test_a_group_gets_messages_that_its_expression_matches(seed: int) -> None:
 
         world.check(group, lets_through)
         assert all(lets_through(world.acknowledged[each]) for each in world.bodies(group))
-    world.stop()
 
 
 @pytest.mark.trial(short=3, long=500)
@@ -95,4 +93,3 @@ def test_a_held_pull_is_woken_only_by_matching_messages(seed: int) -> None:
         assert len(answered) == len(new)
         assert all(pull[1] - asked_ms <= 20 for pull in answered)
         world.pass_time(random.choice((0, 300, 4000)))
-    world.stop()

@@ -1,4 +1,4 @@
-"""How far groups have come, and pulls that wait: after crashes, failures and long silences."""
+"""Consumer offsets and held pulls after crashes, failures and long silences."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ GROUP = "group"
 
 
 def check_offsets(world: World, crash_ms: int) -> None:
-    """What the broker knows just after its start was committed, and not long before the crash."""
+    """Check that the broker's offsets are those committed just before the crash."""
     offsets: Mapping[int, int] = world.made.broker.tables.offsets.value.get(f"Topic@{GROUP}", {})
     for queue in world.queues("Topic"):
         commits = [(each[0], each[3]) for each in world.commit_log if each[2] == queue]
@@ -48,7 +48,6 @@ def test_a_crash_repeats_at_most_one_commit_interval(seed: int) -> None:
             check_offsets(world, crash_ms)
     world.settle()
     world.check(GROUP)
-    world.stop()
 
 
 @pytest.mark.trial(short=2, long=500)
@@ -72,7 +71,6 @@ def test_every_pull_is_answered_and_an_idle_one_at_its_deadline(seed: int) -> No
         world.befall(ROUGH | {"fail": 8})
     world.settle()
     world.check(GROUP)
-    world.stop()
 
 
 @pytest.mark.trial(short=2, long=500)
@@ -93,4 +91,3 @@ def test_a_stop_loses_no_offset_and_processes_nothing_twice(seed: int) -> None:
     world.settle()
     world.check(GROUP)
     assert len(world.bodies(GROUP)) == len(world.acknowledged)
-    world.stop()

@@ -1,4 +1,4 @@
-"""Orderly consumption: one member a queue, in the queue's order, whoever comes, goes or dies."""
+"""Orderly consumption keeps one member a queue and its order, while members and brokers change."""
 
 from typing import Any
 
@@ -10,12 +10,15 @@ from tests.support.producers import Producer
 from tests.support.world import MAY_FAIL, ROUGH, World
 
 HARMLESS = tuple({*MAY_FAIL} - {"clients"})
-"""What may fail while the locks must hold: they live in Clients, and die with it, as in 4.9.7."""
+"""Actors that may fail while the locks must hold.
+
+Locks live in Clients and end with it, as in 4.9.7.
+"""
 QUEUES = 5
 
 
 def members_change(world: World, **options: Any) -> None:
-    """Somebody comes, goes, dies, or loses the connection for a while."""
+    """Let a member join, leave, crash, or lose its connection for a while."""
     random = world.random
     members = [each for each in world.clients if isinstance(each, Consumer) and each.is_alive]
     kind = random.choices(("join", "stop", "die", "vanish", "link", "nothing"), (2, 1, 1, 1, 1, 8))[
@@ -36,7 +39,7 @@ def send_numbered(world: World, producers: list[Producer], number: int) -> None:
 
 
 def check_numbers(world: World) -> None:
-    """What was sent first is seen first."""
+    """Check that messages are consumed in the order of their sends."""
     for queue_id in range(QUEUES):
         bodies = [each.body for each in world.seen if each.queue.queue_id == queue_id]
         numbers = [int(body.split()[1]) for body in dict.fromkeys(bodies)]
@@ -70,12 +73,11 @@ def test_no_two_members_work_on_a_queue_and_its_order_is_kept(seed: int) -> None
     world.check("group")
     world.check_order("group")
     check_numbers(world)
-    world.stop()
 
 
 @pytest.mark.trial(short=2, long=500)
 def test_queue_order_survives_a_broker_crash(seed: int) -> None:
-    """After a crash the locks are anybody's, so two may work beside each other for a while."""
+    """After a crash the locks are free, so two members may work on a queue for a while."""
     world = World(seed)
     world.is_exclusive = False
     random = world.random
@@ -91,4 +93,3 @@ def test_queue_order_survives_a_broker_crash(seed: int) -> None:
     world.check("group")
     world.check_order("group")
     check_numbers(world)
-    world.stop()

@@ -1,4 +1,4 @@
-"""What each way of flushing promises when the power fails, seen by a consumer."""
+"""Promises of the flush policies at a power cut, seen by a consumer."""
 
 from dataclasses import replace
 
@@ -35,7 +35,6 @@ def test_sync_flush_loses_no_acknowledged_message(seed: int) -> None:
     for group in ("early", "late"):
         world.check(group)
         assert set(world.bodies(group)) <= sent
-    world.stop()
 
 
 @pytest.mark.trial(short=2, long=500)
@@ -49,4 +48,3 @@ def test_async_flush_loses_only_unflushed_messages(seed: int) -> None:
     for queue_id in range(4):
         offsets = [record.queue_offset for record in world.made.messages(queue_id=queue_id)]
         assert offsets == [*range(len(offsets))]
-    world.stop()

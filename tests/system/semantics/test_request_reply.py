@@ -1,4 +1,4 @@
-"""Request-reply: each reply reaches who asked and nobody else, and its sender hears whether."""
+"""Request-reply: each reply reaches only its requester, and its sender learns whether it did."""
 
 import pytest
 
@@ -9,7 +9,7 @@ MAY_FAIL_TOO = (*MAY_FAIL, "client_calls", "reply_message")
 
 
 def check_replies(world: World, askers: list[Asker], replies: Replies) -> None:
-    """Who was told that a reply has been taken can rely on it."""
+    """Check that every reply reported as accepted has arrived."""
     for asker in askers:
         for number, body in asker.replies:
             assert number.startswith(asker.client_id)
@@ -42,12 +42,11 @@ def test_every_request_gets_its_reply_at_once(seed: int) -> None:
     check_replies(world, askers, replies)
     assert len(world.made.messages("DefaultCluster_REPLY_TOPIC")) == 20
     world.check("group")
-    world.stop()
 
 
 @pytest.mark.trial(short=2, long=500)
 def test_an_accepted_reply_arrives_despite_crashes(seed: int) -> None:
-    """Askers lose connections and die; of a reply that nobody takes its sender hears an error."""
+    """Requesters lose connections and crash; the sender of an undeliverable reply gets an error."""
     world, replies = World(seed), Replies()
     random = world.random
     world.made.make_topic()
@@ -71,4 +70,3 @@ def test_an_accepted_reply_arrives_despite_crashes(seed: int) -> None:
     world.settle()
     check_replies(world, everybody, replies)
     world.check("group")
-    world.stop()

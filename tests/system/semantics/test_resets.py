@@ -14,7 +14,7 @@ GROUP = "group"
 
 
 def reset(world: World, timestamp_ms: int) -> dict[MessageQueue, int]:
-    """As an administrator does; where each queue goes."""
+    """Reset as an administrator does; return the new offset of each queue."""
     header = ResetOffsetHeader("Topic", GROUP, timestamp_ms, is_force=True)
     code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
     answer = world.made.ask(RemotingCommand(code, header.encode()))
@@ -66,4 +66,3 @@ def test_a_reset_by_time_redelivers_every_later_message(seed: int) -> None:
     }
     assert due <= again, f"seed {seed}, {kind}: {sorted(due - again)} did not come again"
     world.check(GROUP)
-    world.stop()

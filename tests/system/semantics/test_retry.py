@@ -39,7 +39,7 @@ def wait_for_sight(world: World, *, asleep: bool) -> Consumed:
 
 
 def die_hard(seed: int, *, asleep: bool) -> None:
-    """One message that nobody can process, through all its retries."""
+    """Let one message fail in all of its retries."""
     world = World(seed, store=OFFICIAL)
     world.made.make_topic()
     producer = world.producer()
@@ -115,4 +115,3 @@ def test_despite_crashes_each_message_is_processed_or_a_dead_letter(seed: int) -
     assert world.acknowledged.keys() == dead | done, f"seed {seed}"
     assert {body for body in world.acknowledged if is_poison(body)} <= dead - done
     assert {each.reconsume_times for each in world.seen} <= {0, 1, 2}
-    world.stop()

@@ -1,4 +1,4 @@
-"""Transactions in all their outcomes, with check-backs, whoever dies meanwhile."""
+"""Transactions with every outcome and with check-backs, while producers and brokers crash."""
 
 from collections import Counter
 from dataclasses import replace
@@ -54,7 +54,6 @@ def test_committed_messages_are_consumed_once_and_rolled_back_ones_never(seed: i
     assert not ended & {*verdicts.asked}, f"seed {seed}: asked about what had been ended"
     assert {*verdicts.asked} == verdicts.outcomes.keys() - ended
     assert world.made.broker.store.transaction_table.pending_count == 0
-    world.stop()
 
 
 @pytest.mark.trial(short=2, long=500)
@@ -87,7 +86,6 @@ def test_no_transaction_outcome_is_lost_or_reversed_by_crashes(seed: int) -> Non
     )
     assert world.made.broker.store.transaction_table.pending_count == 0
     world.check("group")
-    world.stop()
 
 
 @pytest.mark.trial(short=3, long=500)
@@ -107,4 +105,3 @@ def test_transactions_of_unknown_state_are_discarded_and_not_consumed(seed: int)
     assert Counter(verdicts.asked) == dict.fromkeys(verdicts.outcomes, times)
     assert {record.body for record in world.made.messages(MAX_TIME)} == verdicts.outcomes.keys()
     assert world.made.broker.store.transaction_table.pending_count == 0
-    world.stop()

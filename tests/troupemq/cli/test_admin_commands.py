@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from protocol.bodies import (
     BrokerData,
     ClusterInfo,
+    KVTable,
     MessageQueue,
     SubscriptionGroupTable,
     TopicConfig,
@@ -26,6 +27,7 @@ from protocol.bodies_admin import (
     TopicOffset,
     TopicStatsTable,
 )
+from protocol.bodies_assignment import RequestMode
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from tests.troupemq.fake_server import FakeServer, serve_routes
@@ -144,6 +146,16 @@ def test_the_remark_of_a_success_is_shown(broker: FakeServer, run: Run) -> None:
     line = ("updateBrokerConfig", "-b", broker.address, "-k", "listenPort", "-v", "1")
     assert remark in run(*line).stdout
     assert json.loads(run(*line, "--json").stdout)["remark"] == remark
+
+
+def test_consume_mode_is_set_at_the_masters_of_a_cluster(broker: FakeServer, run: Run) -> None:
+    broker.succeed(RequestCode.SET_MESSAGE_REQUEST_MODE)
+    done = run("setConsumeMode", "-c", "C", "-t", "T", "-g", "G", "-m", "pop", "-q", "3")
+    assert done.exit_code == 1, "one master is down"
+    assert done.stdout == f"Consume mode of G for T is POP at {broker.address}.\n"
+    body = broker.next(RequestCode.SET_MESSAGE_REQUEST_MODE).body
+    assert RequestMode.decode(body) == RequestMode("G", "POP", 3, "T")
+    assert run("setConsumeMode", "-c", "C", "-t", "T", "-g", "G", "-m", "push").exit_code == 2
 
 
 def test_a_misspelled_setting_of_a_broker_is_not_sent(broker: FakeServer, run: Run) -> None:
@@ -287,6 +299,8 @@ def _arguments(name: str, address: str) -> Iterator[str]:
             yield from (short, "b" if param.name == "broker_name" else "1")
         elif name == "queryMsgById" and short == "-i":
             yield from (short, f"7F000001{int(address.split(':')[1]):08X}{0:016X}")
+        elif name == "setConsumeMode" and short == "-m":
+            yield from (short, "POP")
         elif param.required:
             yield from (short, __file__ if param.name == "source" else ARGUMENTS.get(short, "0"))
 
@@ -408,3 +422,16 @@ def test_ctrl_c_ends_only_endless_commands_with_success(
     assert (done.exit_code, done.output) == (130, "")
     done = run("clusterList", "-i", "1")
     assert (done.exit_code, done.output) == (0, "")
+
+
+def test_timers_of_a_broker_are_shown_by_level(broker: FakeServer, run: Run) -> None:
+    table = {
+        "timersOfLevel_2": "7,1700000000000,9,2,1,0,35,0",
+        "timersOfLevel_x": "1",
+        "other": "1",
+    }
+    body = KVTable(table).encode()
+    broker.on(RequestCode.GET_BROKER_RUNTIME_INFO, lambda command: command.answer(body=body))
+    (row,) = map(json.loads, run("timers", "--json", "-b", broker.address).stdout.splitlines())
+    assert (row["level"], row["pending"], row["delivered"], row["late_max_ms"]) == (2, 7, 2, 35)
+    assert row["next_due_ms"] == 1_700_000_000_000 and row["late_ms"] > 0

@@ -16,6 +16,7 @@ from protocol.headers.send import SendMessageHeader
 from protocol.properties import parse
 from tests.troupemq.client.consuming.test_listener import view
 from tests.troupemq.client.consuming.test_orderly_consumer import LockingBroker
+from tests.troupemq.client.receiving.pop_broker import PopBroker
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import FakeServer
 from troupemq.cli import cli, messages
@@ -234,6 +235,51 @@ def test_a_delay_level_is_sent_to_the_broker(broker: FakeBroker) -> None:
     assert code == 0
     header = SendMessageHeader.of_command(broker.server.next(RequestCode.SEND_MESSAGE_V2))
     assert parse((header.properties or "").encode())["DELAY"] == "3"
+
+
+def test_a_delay_or_a_time_makes_a_timer_whose_handle_is_printed(broker: FakeBroker) -> None:
+    def timed(command: RemotingCommand) -> RemotingCommand:
+        answer = stored(command)
+        assert answer.fields is not None
+        answer.fields["recallHandle"] = "HANDLE"
+        return answer
+
+    broker.server.on(SEND, timed)
+    for option, value, name, property_value in (
+        ("--delay", "1.5", "TIMER_DELAY_MS", "1500"),
+        ("--deliver-at", "1795188797085", "TIMER_DELIVER_MS", "1795188797085"),
+        ("--deliver-at", "2026-11-20T12:00:00+00:00", "TIMER_DELIVER_MS", "1795176000000"),
+    ):
+        code, out, _ = invoke(broker, "send", "-b", "later", option, value)
+        assert code == 0 and out.endswith(" at 42, recall handle HANDLE\n")
+        header = SendMessageHeader.of_command(broker.server.next(SEND))
+        assert parse((header.properties or "").encode())[name] == property_value
+    code, out, _ = invoke(broker, "send", "-b", "later", "--delay", "9", "--json")
+    assert json.loads(out)["recall_handle"] == "HANDLE"
+    code, _, err = invoke(broker, "send", "-b", "x", "--delay", "9", "--delay-level", "3")
+    assert code == 1 and "one of them" in err
+    code, _, err = invoke(broker, "send", "-b", "x", "--deliver-at", "tomorrow")
+    assert code == 2 and "invalid time 'tomorrow'" in err
+
+
+def test_consume_one_by_one_acknowledges_what_it_has_printed() -> None:
+    with FakeServer() as namesrv, FakeServer() as server:
+        broker = PopBroker(namesrv, server, {TOPIC: 1})
+        broker.add(b"one", b"two", b"three", topic=TOPIC)
+        where = ["-t", TOPIC, "-n", namesrv.address]
+        done = CliRunner().invoke(cli, ["consume", "--simple", "--count", "2", *where])
+        assert done.exit_code == 0, done.stderr
+        assert [line.split()[-1] for line in done.stdout.splitlines()] == ["one", "two"]
+        assert broker.acked == [b"one", b"two"]
+        done = CliRunner().invoke(cli, ["consume", "--simple", "--broadcast", *where])
+        assert done.exit_code == 2 and "use one" in done.stderr
+        server.on(
+            RequestCode.POP_MESSAGE,
+            lambda command: command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+        )
+        done = CliRunner().invoke(cli, ["consume", "--simple", *where])
+        assert done.exit_code == 1
+        assert "needs TroupeMQ or RocketMQ 5" in done.stderr
 
 
 def test_consume_filters_by_sql92(broker: FakeBroker) -> None:

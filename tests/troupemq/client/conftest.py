@@ -1,6 +1,7 @@
 """Shared fixtures of the client's tests."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,11 @@ import pytest
 from actors.config import BrokerConfig, NamesrvConfig
 from protocol.codes import RequestCode
 from storage.config import StoreConfig
+from tests.compat.patience import wait_until
 from tests.troupemq.client.cluster import BATCH, SEND, Cluster, stored
-from tests.troupemq.fake_server import FakeServer, serve_routes
+from tests.troupemq.fake_server import WAIT_S, FakeServer, serve_routes
+from troupemq.client.admin import Admin
+from troupemq.client.errors import RouteNotFound
 from troupemq.servers import Servers
 
 
@@ -29,6 +33,12 @@ def given_up(reason: str) -> None:
     pytest.fail(reason)
 
 
+def is_registered(admin: Admin) -> bool:
+    with suppress(RouteNotFound):
+        return bool(admin.masters())
+    return False
+
+
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[Servers]:
     """Our name server and our broker, which know one delay level, of no time at all."""
@@ -45,5 +55,7 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
     made.start_broker(
         BrokerConfig(listen_port=0, broker_ip1="127.0.0.1", namesrv_address=namesrv), store
     )
+    with Admin(namesrv) as admin:
+        wait_until(lambda: is_registered(admin), "the broker's registration", WAIT_S)
     yield made
     assert made.stop(20)

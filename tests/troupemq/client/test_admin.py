@@ -71,13 +71,13 @@ def test_a_message_is_found_by_the_brokers_id(cluster: tuple[Admin, Producer]) -
         admin.view_message(result.offset_message_id[:-16] + f"{1 << 40:016X}")
 
 
-def test_queues_that_others_told_of_can_be_asked_about(cluster: tuple[Admin, Producer]) -> None:
+def test_queues_given_from_outside_can_be_queried(cluster: tuple[Admin, Producer]) -> None:
     admin, producer = cluster
     (result,) = sent(producer, 1, "k")
     assert admin.offsets(result.queue) == (0, 1)
 
 
-def test_what_cannot_be_found_is_said(cluster: tuple[Admin, Producer]) -> None:
+def test_missing_messages_are_an_error(cluster: tuple[Admin, Producer]) -> None:
     admin, _ = cluster
     with pytest.raises(RouteNotFound):
         admin.query_by_key("no-such-topic", "k")
@@ -85,7 +85,7 @@ def test_what_cannot_be_found_is_said(cluster: tuple[Admin, Producer]) -> None:
         admin.view_message("123")
 
 
-def test_what_a_broker_finds_by_the_hash_alone_is_left_out() -> None:
+def test_hash_collisions_are_omitted() -> None:
     """4.9.7 knows the hash of topic and key, and times to a second."""
     stored = [("Aa", b"KEYS\x01k", 5000), ("BB", b"KEYS\x01k", 5000), ("Aa", b"KEYS\x01k", 4999)]
     body = b"".join(

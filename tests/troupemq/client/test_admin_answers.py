@@ -48,7 +48,7 @@ class Asking:
         yield from self._ask(failures)
 
 
-def test_servers_are_asked_once_as_their_answers_are_wanted() -> None:
+def test_servers_are_queried_once_and_lazily() -> None:
     asking = Asking()
     answers = asking.read()
     assert asking.asked == []
@@ -58,14 +58,14 @@ def test_servers_are_asked_once_as_their_answers_are_wanted() -> None:
     assert (len(answers), answers[1].name, asking.asked) == (2, "c", ["a", "b", "c"])
 
 
-def test_an_error_is_raised_each_time_and_never_looks_like_the_end() -> None:
+def test_an_error_is_raised_each_time_and_never_ends_the_iteration() -> None:
     answers = Asking(ends=True).read()
     for _ in range(2):
         with pytest.raises(ClientError, match="no name server"):
             list(answers)
 
 
-def test_changes_are_carried_out_at_once_and_an_error_hides_no_results() -> None:
+def test_changes_are_executed_at_once_and_an_error_hides_no_results() -> None:
     asking = Asking(ends=True)
     answers = asking.change()
     assert asking.asked == ["a", "b", "c"]
@@ -75,7 +75,7 @@ def test_changes_are_carried_out_at_once_and_an_error_hides_no_results() -> None
     assert said == ["b is gone", "no name server answers"]
 
 
-def test_a_row_has_the_fields_in_order_and_those_of_a_result_within_it() -> None:
+def test_a_row_has_the_fields_of_nested_results_in_order() -> None:
     inner = Inner(Time(0))
     assert Changed("a", (inner,), inner).row() == {
         "name": "a",

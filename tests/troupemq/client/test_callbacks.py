@@ -86,15 +86,13 @@ Refused = Callable[[Any], object]
     ],
     ids=["push", "orderly", "assign", "pull", "idempotent", "key", "check", "choose"],
 )
-def test_a_function_whose_body_would_not_run_is_refused_at_once(
-    take: Refused, function: object
-) -> None:
+def test_an_async_or_generator_function_is_refused_at_once(take: Refused, function: object) -> None:
     with pytest.raises(ArgumentIllegal, match=r"async|generator"):
         take(function)
 
 
 @pytest.mark.parametrize("function", ASYNC)
-def test_an_async_part_of_a_transaction_is_refused_before_its_half_message_is_sent(
+def test_an_async_local_transaction_is_refused_before_the_half_message(
     cluster: Cluster, function: Any
 ) -> None:
     with (
@@ -122,14 +120,14 @@ def test_an_async_part_of_a_transaction_is_refused_before_its_half_message_is_se
         (lambda: by_hash_of(None), r"by_hash_of gets a string or an integer, and not None"),  # type: ignore[arg-type]
     ],
 )
-def test_a_function_that_cannot_be_called_is_refused_at_once(
+def test_an_object_that_is_not_callable_is_refused_at_once(
     take: Callable[[], object], said: str
 ) -> None:
     with pytest.raises(ArgumentIllegal, match=said):
         take()
 
 
-def test_what_can_be_called_is_taken() -> None:
+def test_any_callable_is_accepted() -> None:
     check_callback(PlainObject(), "it", "messages")
     check_callback(PlainObject().__call__, "it", "messages")
     check_callback(partial(by_hash_of, 3), "it")
@@ -138,7 +136,7 @@ def test_what_can_be_called_is_taken() -> None:
     check_callback(print, "it", "messages")
 
 
-def test_a_coroutine_that_is_no_result_is_closed_without_a_warning() -> None:
+def test_a_coroutine_as_result_is_closed_without_a_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         error = unknown_result(coroutine(), "choose", "it returns a queue")
@@ -160,11 +158,11 @@ def test_a_coroutine_that_is_no_result_is_closed_without_a_warning() -> None:
         (async_generator(None), "returned an async generator, and its body has not run:"),
     ],
 )
-def test_a_result_without_a_meaning_is_named(result: object, said: str) -> None:
+def test_an_invalid_result_is_named(result: object, said: str) -> None:
     assert f"it {said} wanted" in str(unknown_result(result, "it", "wanted"))
 
 
-def test_a_future_of_a_loop_is_no_result() -> None:
+def test_a_future_is_an_invalid_result() -> None:
     loop = asyncio.new_event_loop()
     try:
         assert "a Future, which is not" in str(unknown_result(loop.create_future(), "it", ""))
@@ -178,7 +176,7 @@ QUEUES = [MessageQueue("T", "b", number) for number in range(2)]
 @pytest.mark.parametrize(
     "result", [None, "ab", 3, [3], ["T"], [MessageQueue("T", "b", 9)], coroutine]
 )
-def test_an_assignment_of_anything_but_the_queues_is_an_error_and_not_an_empty_share(
+def test_an_invalid_assignment_is_an_error_and_not_an_empty_one(
     result: Any,
 ) -> None:
     def assign(*_: object) -> Any:
@@ -188,11 +186,11 @@ def test_an_assignment_of_anything_but_the_queues_is_an_error_and_not_an_empty_s
         share_of(assign, "me", ["me"], QUEUES)
 
 
-def test_an_assignment_of_some_of_the_queues_is_taken() -> None:
+def test_an_assignment_of_a_subset_is_accepted() -> None:
     assert share_of(averagely, "me", ["me"], QUEUES) == frozenset(QUEUES)
 
 
-def test_a_choice_that_returns_a_coroutine_fails_its_send(cluster: Cluster) -> None:
+def test_a_queue_selector_that_returns_a_coroutine_fails_its_send(cluster: Cluster) -> None:
     hidden: Any = lambda queues, message: coroutine()  # noqa: E731
     with (
         warnings.catch_warnings(),

@@ -112,7 +112,7 @@ def test_permitted_accounts_send_and_consume_and_others_get_the_reason(namesrv: 
         nobody.queues("Orders")
 
 
-def test_transactions_are_signed_too(namesrv: str) -> None:
+def test_transactions_are_signed(namesrv: str) -> None:
     def executes(message: object, argument: object) -> TransactionState:
         return TransactionState.COMMIT
 
@@ -124,7 +124,7 @@ def test_transactions_are_signed_too(namesrv: str) -> None:
         assert ours.message_count("Orders") >= 0
 
 
-def test_an_administrator_is_asked_for_by_commands(
+def test_commands_use_an_administrators_account(
     namesrv: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("ACCESS_KEY", "SECRET_KEY", "SECURITY_TOKEN"):
@@ -156,7 +156,7 @@ def test_an_administrator_is_asked_for_by_commands(
 
 
 @pytest.mark.parametrize(("of_b", "code"), [("1a2b", 0), ("9f9f", 1)])
-def test_one_command_says_whether_all_brokers_have_the_same_accounts(
+def test_one_command_compares_the_accounts_of_all_brokers(
     of_b: str, code: int, cluster: Cluster
 ) -> None:
     """Also where mqadmin, which shows versions, sees no difference."""
@@ -184,7 +184,7 @@ def test_one_command_says_whether_all_brokers_have_the_same_accounts(
     assert cluster.a.address in done.stdout and cluster.b.address in done.stdout
 
 
-def test_a_denied_consumer_is_seen_in_its_status(
+def test_a_denied_consumers_status_shows_the_refusal(
     namesrv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with PullConsumer("billing", namesrv, credentials=READER) as denied:
@@ -210,7 +210,7 @@ def test_a_denied_consumer_is_seen_in_its_status(
     assert "refused a stranger from 127.0.0.1" in done.output
 
 
-def test_a_consumer_that_gets_no_route_is_seen_in_its_status_too(
+def test_a_consumer_without_a_route_shows_it_in_its_status(
     namesrv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the name server knows of a consumer that gets no route."""

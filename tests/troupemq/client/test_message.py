@@ -1,5 +1,6 @@
 """Valid messages, their wire properties, and the views of receivers."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from troupemq.client.message import Message, MessageQueue, view_of
 QUEUE = MessageQueue("T", "b", 3)
 
 
-def test_a_messages_properties_carry_tags_keys_id_and_its_own() -> None:
+def test_message_properties_carry_tags_keys_id_and_user_properties() -> None:
     message = Message("T", b"x", tags="new", keys=["k1", "k2"], properties={"名": "值 1"})
     assert parse(message.wire_properties("ID")) == {
         "名": "值 1",
@@ -26,13 +27,55 @@ def test_a_messages_properties_carry_tags_keys_id_and_its_own() -> None:
     }
 
 
-def test_one_key_may_be_a_string() -> None:
+def test_a_single_key_can_be_a_string() -> None:
     assert Message("T", b"x", keys="4711").keys == ("4711",)
 
 
 def test_delay_and_wait_are_properties() -> None:
     message = Message("T", b"x", delay_level=3, wait_store_ok=False)
     assert parse(message.wire_properties("ID")) == {"DELAY": "3", "UNIQ_KEY": "ID", "WAIT": "false"}
+
+
+@pytest.mark.parametrize(
+    "options, name, value",
+    [
+        ({"delay": 90}, "TIMER_DELAY_MS", "90000"),
+        ({"delay": 0.0015}, "TIMER_DELAY_MS", "2"),
+        ({"delay": timedelta(hours=2)}, "TIMER_DELAY_MS", "7200000"),
+        ({"deliver_at": 1_795_188_797_085}, "TIMER_DELIVER_MS", "1795188797085"),
+        (
+            {"deliver_at": datetime(2026, 11, 20, 12, tzinfo=UTC)},
+            "TIMER_DELIVER_MS",
+            "1795176000000",
+        ),
+    ],
+)
+def test_timers_are_properties_of_rocketmq_5(
+    options: dict[str, Any], name: str, value: str
+) -> None:
+    message = Message("T", b"x", **options)
+    assert message.is_delayed
+    assert parse(message.wire_properties("ID"))[name] == value
+    assert not Message("T", b"x").is_delayed
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"delay": 1, "delay_level": 3}, "one of them"),
+        ({"delay": 1, "deliver_at": 1_795_188_797_085}, "one of them"),
+        ({"delay": -1}, "delay is -1"),
+        ({"delay": True}, "delay is True"),
+        ({"delay": "1h"}, "delay is '1h'"),
+        ({"delay": timedelta(days=400)}, "not within"),
+        ({"deliver_at": 1_795_188_797}, "looks like seconds"),
+        ({"deliver_at": "2026-11-20"}, "deliver_at"),
+        ({"deliver_at": datetime.min}, "deliver_at"),
+    ],
+)
+def test_an_impossible_timer_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(MessageIllegal, match=said):
+        Message("T", b"x", **options)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +99,7 @@ def test_delay_and_wait_are_properties() -> None:
         {"properties": {"a": 1}},
     ],
 )
-def test_what_no_receiver_could_read_is_refused(arguments: dict[str, Any]) -> None:
+def test_values_that_no_receiver_could_read_are_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(MessageIllegal):
         Message(**{"topic": "T", "body": b"x", **arguments})
 
@@ -80,7 +123,7 @@ def record(**changes: Any) -> MessageRecord:
     return MessageRecord(**values)
 
 
-def test_a_view_shows_the_record() -> None:
+def test_a_received_message_shows_the_record() -> None:
     view = view_of(record(reconsume_times=2), QUEUE)
     assert (view.topic, view.body, view.tags, view.keys) == ("T", b"body", "a", ("k1", "k2"))
     assert (view.message_id, view.queue, view.queue_offset) == ("ID", QUEUE, 5)
@@ -88,24 +131,24 @@ def test_a_view_shows_the_record() -> None:
     assert (view.reconsume_times, view.physical_offset) == (2, 4711)
 
 
-def test_without_an_own_id_the_brokers_is_the_messages_id() -> None:
+def test_without_a_unique_id_the_brokers_id_is_the_message_id() -> None:
     view = view_of(record(properties=b"", store_host=pack_host("127.0.0.1", 1)), QUEUE)
     assert view.message_id == view.offset_message_id == "7F000001000000010000000000001267"
 
 
-def test_a_compressed_body_is_seen_as_it_was_sent() -> None:
+def test_a_compressed_body_is_decompressed() -> None:
     body, flag = compress(b"x" * 5000)
     assert view_of(record(body=body, sys_flag=flag), QUEUE).body == b"x" * 5000
 
 
-def test_a_body_in_an_unknown_codec_fails_where_it_is_read_and_is_not_lost() -> None:
+def test_a_body_in_an_unknown_codec_is_an_error_only_when_read() -> None:
     view = view_of(record(sys_flag=COMPRESSED | COMPRESSION_LZ4), QUEUE)
     assert view.stored_body == b"body"
     with pytest.raises(CompressionError, match="LZ4"):
         _ = view.body
 
 
-def test_a_message_that_comes_again_shows_the_topic_it_was_sent_to() -> None:
+def test_a_retry_shows_its_original_topic() -> None:
     properties = format({"RETRY_TOPIC": "Orders"})
     assert view_of(record(topic="%RETRY%g", properties=properties), QUEUE).topic == "Orders"
     assert view_of(record(topic="T", properties=properties), QUEUE).topic == "T"

@@ -95,7 +95,7 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
 
 @pytest.mark.parametrize("said, wrong", WRONG, ids=[said for said, _ in WRONG])
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
-def test_a_wrong_argument_is_told_at_once_and_nothing_is_opened(
+def test_an_invalid_argument_is_an_error_before_anything_is_opened(
     said: str, wrong: Callable[[], object]
 ) -> None:
     with pytest.raises(ArgumentIllegal, match=said) as caught:
@@ -122,7 +122,7 @@ ILLEGAL = r"contains illegal characters, allowing only \^\[%\|a-zA-Z0-9_-\]\+\$"
         ("x" * 128, "The specified topic is longer than topic max length 127.$"),
     ],
 )
-def test_what_is_no_name_is_no_topic(value: Any, said: str) -> None:
+def test_an_invalid_topic_name_is_refused(value: Any, said: str) -> None:
     for wrong in (
         lambda: Message(value, b"x"),
         lambda: PullConsumer("g").subscribe(value),
@@ -153,9 +153,7 @@ GROUPS = [
     ],
     ids=["Producer", "TransactionProducer", "PullConsumer", "PushConsumer"],
 )
-def test_groups_have_names_that_the_java_client_takes(
-    made: Callable[[Any], object], own: str
-) -> None:
+def test_group_names_follow_the_java_clients_rules(made: Callable[[Any], object], own: str) -> None:
     default = f"DEFAULT_{own.upper()}"
     refused = f"{own}Group can not equal {default}, please specify another one."
     for value, said in [*GROUPS, (default, refused)]:
@@ -188,20 +186,20 @@ def test_a_body_beyond_the_limit_is_refused_before_anything_is_sent(cluster: Clu
 
 
 @pytest.mark.parametrize("tags", [None, ["a", "b"], 3])
-def test_tags_are_one_string(tags: Any) -> None:
+def test_tags_must_be_one_string(tags: Any) -> None:
     with pytest.raises(MessageIllegal, match="tags are a string"):
         PullConsumer("g").subscribe("T", tags)
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
-def test_what_was_never_started_needs_no_stop() -> None:
+def test_a_client_never_started_needs_no_stop() -> None:
     Producer("g")
     PushConsumer("g", listen)
     gc.collect()
 
 
 @pytest.mark.parametrize("nothing", ["a text", None, b"body"])
-def test_what_is_no_message_is_not_sent(cluster: Cluster, nothing: Any) -> None:
+def test_an_object_that_is_not_a_message_is_refused(cluster: Cluster, nothing: Any) -> None:
     with cluster.producer() as producer:
         for send in (producer.send, producer.send_async, producer.send_oneway):
             with pytest.raises(ArgumentIllegal, match="is a Message"):
@@ -210,7 +208,7 @@ def test_what_is_no_message_is_not_sent(cluster: Cluster, nothing: Any) -> None:
             producer.send_batch([nothing])
 
 
-def test_a_choice_that_is_no_queue_is_an_error_and_holds_up_no_stop(cluster: Cluster) -> None:
+def test_an_invalid_queue_choice_is_an_error_and_delays_no_stop(cluster: Cluster) -> None:
     no_queue = untyped(0)
     with cluster.producer() as producer:
         with pytest.raises(QueueChoiceFailed, match="but 0"):
@@ -238,7 +236,7 @@ def test_a_stop_in_a_callback_is_refused(cluster: Cluster) -> None:
         assert producer.is_running
 
 
-def test_a_second_stop_leaves_the_first_its_connections(broker: FakeBroker) -> None:
+def test_a_second_stop_does_not_close_the_firsts_connections(broker: FakeBroker) -> None:
     fill(broker, 1)
     begun, ended = Event(), Event()
 
@@ -259,7 +257,7 @@ def test_a_second_stop_leaves_the_first_its_connections(broker: FakeBroker) -> N
     assert broker.committed["g", 0] == 1
 
 
-def test_a_listener_that_ends_its_thread_gets_its_messages_again(broker: FakeBroker) -> None:
+def test_messages_of_a_listener_that_exits_are_redelivered(broker: FakeBroker) -> None:
     fill(broker, 4)
     calls: list[bytes] = []
     enough = Event()
@@ -275,7 +273,7 @@ def test_a_listener_that_ends_its_thread_gets_its_messages_again(broker: FakeBro
         assert enough.wait(WAIT_S)
 
 
-def test_a_check_that_does_not_end_holds_a_stop_up_no_longer_than_it_may(cluster: Cluster) -> None:
+def test_a_hanging_transaction_check_delays_a_stop_up_to_its_limit(cluster: Cluster) -> None:
     begun, ended = Event(), Event()
 
     def slow(view: MessageView) -> None:
@@ -297,7 +295,7 @@ def test_a_check_that_does_not_end_holds_a_stop_up_no_longer_than_it_may(cluster
             assert not thread.is_alive()
 
 
-def test_a_part_that_says_nothing_known_leaves_the_transaction_open(cluster: Cluster) -> None:
+def test_an_unknown_local_state_leaves_the_transaction_open(cluster: Cluster) -> None:
     with member(cluster) as producer:
         result = producer.send_in_transaction(MESSAGE, lambda m, i: untyped(True), queue=QUEUE)
         with pytest.raises(ArgumentIllegal, match="execute is a function"):
@@ -306,7 +304,7 @@ def test_a_part_that_says_nothing_known_leaves_the_transaction_open(cluster: Clu
     assert isinstance(result.error, TypeError)
 
 
-def test_a_broker_that_hangs_holds_a_stop_up_once_and_not_for_each_queue() -> None:
+def test_a_hanging_broker_delays_a_stop_once_and_not_per_queue() -> None:
     with FakeServer() as namesrv, FakeServer() as server:
         broker = FakeBroker(namesrv, server, queue_count=8)
         fill(broker, 8)
@@ -320,7 +318,7 @@ def test_a_broker_that_hangs_holds_a_stop_up_once_and_not_for_each_queue() -> No
         assert monotonic() - begun_s < LONG_S / 3
 
 
-def test_a_stopped_consumer_takes_no_subscription() -> None:
+def test_a_stopped_consumer_refuses_subscriptions() -> None:
     """Formerly the subscription was accepted without effect."""
     for stopped in (PushConsumer("g", listen), PullConsumer("g")):
         stopped.stop()
@@ -337,7 +335,7 @@ def test_a_poll_without_a_subscription_is_refused(broker: FakeBroker) -> None:
         assert not polled.poll(0)
 
 
-def test_a_choice_that_was_not_called_is_refused_at_the_send(cluster: Cluster) -> None:
+def test_an_uncalled_queue_selector_factory_is_refused_at_the_send(cluster: Cluster) -> None:
     with Producer("g", cluster.namesrv.address) as producer:
         for choice, said in (
             (RoundRobin, r"choose is the class RoundRobin: .* RoundRobin\(\)"),

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from click.testing import CliRunner
 
 from protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, UNIQ_KEY
 from tests.troupemq.client.copies import (
@@ -13,12 +14,14 @@ from tests.troupemq.client.copies import (
     lose_answers,
     with_topic,
 )
+from troupemq.cli import cli
 from troupemq.client.admin import Admin
+from troupemq.client.admin.life import REDRIVE_MARK as MARK
 from troupemq.client.consuming.pull_consumer import PullConsumer
 from troupemq.client.errors import BrokerError, ClientError, RouteNotFound
 from troupemq.client.message import Message, MessageView
 from troupemq.client.producing.producer import Producer
-from troupemq.redrive import MARK, Redrive, redrive_one
+from troupemq.redrive import Redrive, Redriven, discard, redrive_some, to_discard
 from troupemq.servers import Servers
 
 GROUP, DEAD = "billing", 12
@@ -47,6 +50,14 @@ def namesrv(servers: Servers) -> str:
 
 def redrive(namesrv: str, wait: Callable[[float], object] = bool) -> Redrive:
     return Redrive(GROUP, namesrv, rate=10_000, wait=wait)
+
+
+def some(namesrv: str, *ids: str, believes: bool = False) -> Redriven:
+    done = Redriven()
+    for each in redrive_some(GROUP, namesrv, ids, believes=believes):
+        assert isinstance(each, Redriven), each
+        done = done.plus(each)
+    return done
 
 
 def orders(namesrv: str) -> list[MessageView]:
@@ -80,6 +91,46 @@ def test_a_send_without_an_answer_is_looked_up_before_it_is_tried_again(
     assert len(orders(namesrv)) == DEAD
 
 
+def test_chosen_dead_letters_are_sent_once_and_the_progress_stays(namesrv: str) -> None:
+    chosen = [view.offset_message_id for view in letters(namesrv)][2:5]
+    assert some(namesrv, *chosen) == Redriven(sent=3)
+    assert some(namesrv, *chosen) == Redriven(found=3)
+    (failure,) = redrive_some(GROUP, namesrv, [orders(namesrv)[0].offset_message_id])
+    assert "is not a dead letter of billing" in str(failure)
+    done = redrive(namesrv).run()
+    assert (done.sent, done.found) == (DEAD - 3, 3), "nor again by a run over all"
+
+
+def test_discarded_dead_letters_are_passed_over_and_stay_stored(namesrv: str) -> None:
+    found = letters(namesrv)
+    with Admin(namesrv) as admin:
+        chosen = [found[1].offset_message_id, found[3].offset_message_id]
+        (plan,) = to_discard(admin, GROUP, chosen)
+        assert (plan.offset_before, plan.offset, plan.discarded) == (0, 4, 4)
+        assert to_discard(admin, GROUP, chosen) == [plan], "a plan changes nothing"
+        assert list(discard(admin, GROUP, chosen)) == [plan]
+        (again,) = discard(admin, GROUP, chosen)
+        assert again.discarded == 0 and again.offset == 4, "never back"
+        done = redrive(namesrv).run()
+        assert done.sent == DEAD - 4 and len(letters(namesrv)) == DEAD + 1
+        (rest,) = to_discard(admin, GROUP)
+        assert rest.discarded == 0
+        with pytest.raises(ClientError):
+            to_discard(admin, "absent")
+
+
+def test_the_command_sends_or_discards_the_ids_that_it_gets(namesrv: str) -> None:
+    chosen = [view.offset_message_id for view in letters(namesrv)][4:6]
+    ids = [word for each in chosen for word in ("--id", each)]
+    words = ["job", "redrive", GROUP, "-n", namesrv, *ids]
+    sent = CliRunner().invoke(cli, words)
+    assert "2 dead letters of billing were sent" in sent.output
+    gone = CliRunner().invoke(cli, [*words, "--discard"])
+    assert gone.output.startswith("6 dead letters of billing in ")
+    bad = CliRunner().invoke(cli, [*words[:-1], orders(namesrv)[0].offset_message_id])
+    assert bad.exit_code == 1 and "is not a dead letter of billing" in bad.output
+
+
 def test_a_group_without_dead_letters_is_one_sentence(namesrv: str) -> None:
     with pytest.raises(
         RouteNotFound, match=r"topic %DLQ%absent not found: the group has no dead letters"
@@ -93,11 +144,11 @@ def test_a_forged_origin_moves_nothing_where_there_are_accounts(
     """Formerly a forged dead letter was moved into any topic by the next redrive."""
     monkeypatch.setattr(Admin, "has_accounts", lambda admin, topic: True)
     forged = [view.offset_message_id for view in letters(namesrv)]
-    assert redrive_one(GROUP, namesrv, forged[0]).without_original == 1
+    assert some(namesrv, forged[0]).without_original == 1
     done = redrive(namesrv).run()
     assert (done.sent, done.without_original, done.without_origin) == (0, DEAD, 1)
     assert orders(namesrv) == []
-    assert redrive_one(GROUP, namesrv, forged[0], believes=True).sent == 1, "an operator's word"
+    assert some(namesrv, forged[0], believes=True).sent == 1, "an operator's word"
 
 
 def test_the_original_is_sent_again_where_there_are_accounts(

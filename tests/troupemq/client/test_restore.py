@@ -80,9 +80,7 @@ EVERY = [0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11]
 
 
 @pytest.mark.heavy
-def test_messages_come_back_with_all_that_their_producers_gave_them(
-    namesrv: str, archive: str
-) -> None:
+def test_restored_messages_keep_every_property(namesrv: str, archive: str) -> None:
     run = restore(namesrv, archive)
     done = run.run()
     assert (done.sent, done.found, done.left_out_count) == (MESSAGES, 0, 1)
@@ -99,7 +97,7 @@ def test_messages_come_back_with_all_that_their_producers_gave_them(
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("where", [BEFORE_A_SEND, BEFORE_A_COMMIT])
-def test_a_run_that_is_killed_goes_on_and_sends_nothing_twice(
+def test_a_killed_run_continues_and_sends_nothing_twice(
     namesrv: str, archive: str, where: str
 ) -> None:
     kill_runs(lambda wait: restore(namesrv, archive, wait).run(), where)
@@ -109,7 +107,7 @@ def test_a_run_that_is_killed_goes_on_and_sends_nothing_twice(
 
 
 @pytest.mark.heavy
-def test_ranges_that_overlap_send_what_both_have_once(namesrv: str, archive: str) -> None:
+def test_overlapping_ranges_send_each_message_once(namesrv: str, archive: str) -> None:
     assert restore(namesrv, archive, queue_id=5, first=1, end=4).run().sent == 3
     begin, end = (NOVEMBER_ROOT_MS + hours * HOUR_MS for hours in (40, 80))
     with pytest.raises(Killed):  # of 4, 6 and 5, 7, which are there already
@@ -119,7 +117,7 @@ def test_ranges_that_overlap_send_what_both_have_once(namesrv: str, archive: str
     assert sorted(numbers(namesrv)) == list(range(MESSAGES))
 
 
-def test_a_send_without_an_answer_is_looked_up_before_it_is_tried_again(
+def test_an_unanswered_send_is_looked_up_before_a_retry(
     namesrv: str, archive: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lose_answers(monkeypatch)
@@ -136,7 +134,7 @@ def test_a_range_is_chosen_by_queue_offsets_and_times(namesrv: str, archive: str
 
 
 @pytest.mark.heavy
-def test_a_compacted_archive_goes_on_where_the_runs_were(
+def test_a_restore_continues_in_a_compacted_archive(
     namesrv: str, archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tmp_path / "own"
@@ -151,7 +149,9 @@ def test_a_compacted_archive_goes_on_where_the_runs_were(
     assert numbers(namesrv) == EVERY
 
 
-def test_what_is_not_there_is_one_sentence(namesrv: str, archive: str, tmp_path: Path) -> None:
+def test_a_missing_archive_or_topic_is_a_one_sentence_error(
+    namesrv: str, archive: str, tmp_path: Path
+) -> None:
     with pytest.raises(StoreError, match=r"topic Bills not found in .*: it has Orders"):
         Restore(archive, wanted_of("Bills"), "Orders", namesrv, rate=1, wait=bool).run()
     with pytest.raises(StoreError, match=r"queue 3 of Orders not found in .*: it has 0, 5"):
@@ -162,7 +162,7 @@ def test_what_is_not_there_is_one_sentence(namesrv: str, archive: str, tmp_path:
         Restore(archive, wanted_of("Orders"), "Bills", namesrv, rate=1, wait=bool).run()
 
 
-def test_the_command_says_what_became_of_them(namesrv: str, archive: str) -> None:
+def test_the_command_reports_the_results(namesrv: str, archive: str) -> None:
     line = [archive, "Orders", "-n", namesrv, "--rate", "10000", "--json"]
     done = CliRunner().invoke(restore_command, [*line, "--to-time", "2026-11-20T15:00:00+00:00"])
     assert done.exit_code == 0, done.output

@@ -85,7 +85,7 @@ def received(properties: dict[str, str]) -> MessageView:
     return found
 
 
-def test_a_send_is_a_span_that_its_message_carries(cluster: Cluster, made: Made) -> None:
+def test_a_sends_span_is_carried_in_the_message(cluster: Cluster, made: Made) -> None:
     tracer = made.provider.get_tracer("application")
     with made.producer(cluster) as producer:
         with tracer.start_as_current_span("outer") as outer:
@@ -115,9 +115,7 @@ def test_a_send_is_a_span_that_its_message_carries(cluster: Cluster, made: Made)
     }
 
 
-def test_a_message_that_carries_a_span_keeps_it_and_its_send_is_linked(
-    cluster: Cluster, made: Made
-) -> None:
+def test_a_message_with_a_span_keeps_it_and_links_the_send(cluster: Cluster, made: Made) -> None:
     message = Message("T", b"body", properties={"traceparent": PARENT}, delay_level=3)
     with made.producer(cluster) as producer:
         producer.send_oneway(message, queue=QUEUE)
@@ -143,7 +141,7 @@ def test_each_message_of_a_batch_has_a_span_and_the_send_is_linked_to_all(
     assert (send.attributes or {})["messaging.batch.message_count"] == 2
 
 
-def test_what_fails_says_so(cluster: Cluster, made: Made) -> None:
+def test_a_failure_marks_its_span(cluster: Cluster, made: Made) -> None:
     cluster.a.handlers[SEND] = cluster.b.handlers[SEND] = refuse(ResponseCode.MESSAGE_ILLEGAL)
     with made.producer(cluster, retries=0) as producer:
         with pytest.raises(BrokerError):
@@ -168,7 +166,7 @@ def _error(span: ReadableSpan) -> object:
         ("messaging/dup", ["messaging.rocketmq.namespace", "rocketmq.namespace"]),
     ],
 )
-def test_the_names_are_those_that_the_environment_asks_for(
+def test_the_environment_chooses_the_attribute_names(
     made: Made, monkeypatch: pytest.MonkeyPatch, said: str, names: list[str]
 ) -> None:
     monkeypatch.setenv(OPT_IN, said)
@@ -178,7 +176,7 @@ def test_the_names_are_those_that_the_environment_asks_for(
     assert [name for name in sorted(found) if name.endswith("rocketmq.namespace")] == names
 
 
-def test_too_much_baggage_stays_behind(made: Made) -> None:
+def test_too_long_baggage_is_omitted(made: Made) -> None:
     for size, is_there in ((100, True), (10_000, False)):
         token = context.attach(baggage.set_baggage("a", "x" * size))
         span, message = made.spans().send(MESSAGE)
@@ -206,7 +204,7 @@ def consume(found: ClientSpans | None, listener: Listener, *views: MessageView) 
     return consuming._call(views)[0]
 
 
-def test_a_listener_works_within_a_span_below_that_of_the_message(made: Made) -> None:
+def test_a_listener_runs_in_a_child_span_of_the_message(made: Made) -> None:
     seen: list[SpanContext] = []
 
     def listener(_: Sequence[MessageView]) -> None:
@@ -232,7 +230,7 @@ def test_several_messages_are_linked_and_have_no_parent(made: Made) -> None:
     assert (span.attributes or {})["messaging.batch.message_count"] == 3
 
 
-def test_what_is_to_come_again_is_an_error_of_its_span(made: Made) -> None:
+def test_a_retry_marks_its_span_as_failed(made: Made) -> None:
     def fails(_: Sequence[MessageView]) -> None:
         raise ValueError("no")
 
@@ -242,7 +240,7 @@ def test_what_is_to_come_again_is_an_error_of_its_span(made: Made) -> None:
     assert {span.status.status_code for span in made.all()} == {StatusCode.ERROR}
 
 
-def test_a_poll_that_brought_messages_is_linked_to_what_they_carry(made: Made) -> None:
+def test_a_polls_span_is_linked_to_the_spans_of_its_messages(made: Made) -> None:
     made.spans().receive("g", [received({"traceparent": PARENT}), view()], "broadcasting", 1)
     span = made.one()
     assert (span.name, span.kind, linked(span)) == ("receive T", SpanKind.CLIENT, [PARENT])
@@ -252,7 +250,7 @@ def test_a_poll_that_brought_messages_is_linked_to_what_they_carry(made: Made) -
 # --- without
 
 
-def test_without_a_provider_nothing_is_made_and_what_came_is_passed_on(
+def test_without_a_provider_no_span_is_created_and_context_is_forwarded(
     cluster: Cluster,
 ) -> None:
     plain = ClientSpans("me")

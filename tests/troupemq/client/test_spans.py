@@ -7,7 +7,7 @@ from troupemq.client import spans
 
 
 @pytest.mark.parametrize("missing", ["opentelemetry", "opentelemetry.trace"])
-def test_where_the_library_is_not_installed_there_are_no_spans(
+def test_without_the_library_there_are_no_spans(
     monkeypatch: pytest.MonkeyPatch, cluster: Cluster, missing: str
 ) -> None:
     assert spans.spans_of("me") is not None

@@ -58,7 +58,7 @@ MESSAGES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize("wrong, said", MESSAGES)
-def test_a_message_says_what_was_given_and_what_to_do(wrong: dict[str, Any], said: str) -> None:
+def test_an_error_names_the_given_value_and_the_remedy(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(MessageIllegal) as caught:
         Message(**{"topic": "T", "body": b"x", **wrong})
     assert str(caught.value).startswith(said)
@@ -182,7 +182,7 @@ def test_a_timeout_is_in_milliseconds(cluster: Cluster, timeout: Any, said: str)
         assert producer.send_batch(any_(iter([MESSAGE]))).queue.topic == "T"
 
 
-def test_a_secret_and_a_long_body_are_not_shown_in_errors(cluster: Cluster) -> None:
+def test_secrets_and_long_bodies_are_absent_from_errors(cluster: Cluster) -> None:
     with pytest.raises(ArgumentIllegal) as caught:
         Producer("g", credentials=any_(("key", "a-secret")))
     assert "a-secret" not in str(caught.value)
@@ -191,7 +191,7 @@ def test_a_secret_and_a_long_body_are_not_shown_in_errors(cluster: Cluster) -> N
     assert len(str(caught.value)) < 300
 
 
-def test_a_timeout_that_may_have_been_meant_in_seconds_is_told(cluster: Cluster) -> None:
+def test_a_timeout_probably_meant_in_seconds_logs_a_warning(cluster: Cluster) -> None:
     cluster.a.on(SEND, lambda command: None)
     with cluster.producer() as producer, pytest.raises(RequestTimeout) as caught:
         producer.send(MESSAGE, 30, queue=QUEUE)

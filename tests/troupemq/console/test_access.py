@@ -12,6 +12,7 @@ from storage.access.account import ACCESS_KEY, SECRET_KEY
 from tests.compat.patience import wait_until
 from tests.troupemq.console.conftest import MakeVisit, Visit
 from troupemq.cli.servers import SMALL_FILES
+from troupemq.console import snapshot
 from troupemq.servers import Servers
 
 ROOT_SECRET = "a-secret-of-root"
@@ -97,7 +98,7 @@ def accounts(visit: Visit) -> dict[str, dict[str, object]]:
     return {row["account"]: row for row in visit.json("/access")["accounts"]}
 
 
-def test_accounts_show_permissions_and_no_secrets(admin: Visit) -> None:
+def test_the_accounts_page_shows_permissions_and_no_secrets(admin: Visit) -> None:
     found = accounts(admin)
     assert found["root-account"]["admin"] is True
     assert found["shop-account"]["topics"] == ["Orders=PUB|SUB", "all others=DENY"]
@@ -106,7 +107,7 @@ def test_accounts_show_permissions_and_no_secrets(admin: Visit) -> None:
         assert ROOT_SECRET not in text and SHOP_SECRET not in text and "ecretKey" not in text
 
 
-def test_an_account_is_changed_by_its_form_and_its_secret_is_seen_nowhere(
+def test_an_account_is_changed_by_its_form_without_showing_the_secret(
     admin: Visit, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     form = admin.get("/change/acl-account", cluster="DefaultCluster", account="shop-account").text
@@ -127,7 +128,7 @@ def test_an_account_is_changed_by_its_form_and_its_secret_is_seen_nowhere(
     assert line[1:3] == ["admin", "updateAclConfig"] and line[line.index("-s") + 1] == "SECRET"
 
 
-def test_a_preview_never_sends_back_a_secret_that_came_too_early(admin: Visit) -> None:
+def test_a_preview_never_returns_a_secret(admin: Visit) -> None:
     assert NEW_SECRET not in admin.preview("acl-account", **SHOP, secret=NEW_SECRET).text
     wrong = {**SHOP, "account": ""}
     assert NEW_SECRET not in admin.change("acl-account", **wrong, secret=NEW_SECRET).text
@@ -143,7 +144,7 @@ def test_a_refusal_of_a_broker_is_shown_without_the_secret(admin: Visit) -> None
     assert "permission error" in admin.change("acl-account", **wrong, secret="").text
 
 
-def test_an_account_is_made_and_deleted_and_the_last_admin_stays(admin: Visit) -> None:
+def test_accounts_are_created_and_deleted_except_the_last_admin(admin: Visit) -> None:
     made = {**SHOP, "account": "new-account"}
     assert "The account is new" in admin.preview("acl-account", **made).text
     admin.change("acl-account", **made, secret=NEW_SECRET)
@@ -173,14 +174,19 @@ def test_refusals_are_counted_for_each_account(
 ) -> None:
     monkeypatch.setenv(ACCESS_KEY, "unknown-key")
     monkeypatch.setenv(SECRET_KEY, "whatever-that-is")
+    monkeypatch.setattr(snapshot, "ACCESS_S", 0.0)
     stranger = visit_to(namesrv=f"127.0.0.1:{guarded.ports['namesrv']}")
     findings = stranger.json("/")["findings"]
     assert any("give it an account" in each["text"] for each in findings)
+    admin.console.watch.forget()
+    (warning,) = [each for each in admin.json("/")["findings"] if each["level"] == "watch"]
+    assert "refused requests of 1 account in the last hour, the last one" in warning["text"]
+    assert "unknown-key" not in json.dumps(admin.json("/"))
     rows = admin.json("/access")["refusals"]
     assert any("unknown-key" in row["why"] and row["account"] == "unknown" for row in rows)
 
 
-def test_accounts_are_for_admins(admin: Visit) -> None:
+def test_the_accounts_page_is_for_admins_only(admin: Visit) -> None:
     admin.console.accounts.new_password("somebody", "operator")
     assert admin.get("/access").status_code == 403
     assert admin.post("acl-account", {**SHOP, "step": "do"}).status_code == 403

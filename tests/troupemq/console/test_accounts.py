@@ -9,7 +9,7 @@ from storage.errors import StoreError
 from troupemq.console.accounts import SCRYPT, Accounts, Viewer, name_fault, role_fault
 
 
-def test_the_first_start_makes_one_admin_whose_password_is_kept_nowhere(tmp_path: Path) -> None:
+def test_the_first_start_creates_one_admin_without_storing_the_password(tmp_path: Path) -> None:
     path = tmp_path / "accounts.json"
     first = Accounts(path)
     assert first.users() == {"admin": "admin"}
@@ -27,7 +27,7 @@ def test_a_password_check_costs_32_mib() -> None:
     assert SCRYPT["n"] * SCRYPT["r"] * 128 == 32 << 20
 
 
-def test_every_password_has_a_salt_of_its_own(accounts: Accounts, tmp_path: Path) -> None:
+def test_every_password_has_its_own_salt(accounts: Accounts, tmp_path: Path) -> None:
     accounts.new_password("a", "viewer")
     accounts.new_password("b", "viewer")
     for name in "ab":
@@ -36,7 +36,7 @@ def test_every_password_has_a_salt_of_its_own(accounts: Accounts, tmp_path: Path
     assert users["a"]["hash"] != users["b"]["hash"]
 
 
-def test_the_only_admin_stays(accounts: Accounts) -> None:
+def test_the_only_admin_cannot_be_removed(accounts: Accounts) -> None:
     accounts.new_password("reader", "viewer")
     assert not accounts.remove_user("admin")
     accounts.new_password("second", "admin")
@@ -45,7 +45,7 @@ def test_the_only_admin_stays(accounts: Accounts) -> None:
     assert not accounts.remove_user("admin")
 
 
-def test_a_token_is_known_until_it_is_removed(accounts: Accounts, tmp_path: Path) -> None:
+def test_a_token_is_valid_until_it_is_removed(accounts: Accounts, tmp_path: Path) -> None:
     token = accounts.new_token("ci", "operator")
     assert token not in (tmp_path / "accounts.json").read_text()
     found = Accounts(tmp_path / "accounts.json").of_token(token)
@@ -78,13 +78,13 @@ def test_a_damaged_file_is_an_error_and_creates_no_password(tmp_path: Path, text
     assert path.read_text() == text
 
 
-def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_a_one_sentence_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be written"):
         Accounts(tmp_path / "file" / "accounts.json")
 
 
 @pytest.mark.parametrize("name", ["", " a", "a\n", "\x1b[31m", "a" * 65])
-def test_a_name_is_short_and_printable(name: str) -> None:
+def test_a_user_name_must_be_short_and_printable(name: str) -> None:
     assert name_fault(name) is not None and name_fault("Ada Lovelace") is None
     assert role_fault("root") is not None and role_fault("admin") is None

@@ -81,7 +81,7 @@ def mail_port() -> Iterator[int]:
         thread.join()
 
 
-def test_a_lasting_finding_is_sent_once_and_again_at_its_end(webhook: str, tmp_path: Path) -> None:
+def test_a_lasting_finding_is_sent_once_and_at_its_end(webhook: str, tmp_path: Path) -> None:
     alerts = Alerts(AlertSettings(webhook=f"{webhook}/x"), tmp_path / "thresholds.json")
     for lag in (3, 0, 3, 3, 3, 3, 0, 0):
         alerts.look(now(lag))
@@ -139,7 +139,7 @@ def test_a_webhook_without_http_is_reported_without_its_bytes(
     assert alerts.tell_trial(5, "ops") == "The webhook failed: the server does not speak HTTP."
 
 
-def test_thresholds_are_kept(tmp_path: Path) -> None:
+def test_alert_thresholds_are_saved(tmp_path: Path) -> None:
     path = tmp_path / "thresholds.json"
     alerts = Alerts(AlertSettings(), path)
     alerts.set_thresholds({"lag_minutes": 7, "nonsense": 1})
@@ -161,7 +161,9 @@ def test_thresholds_are_kept(tmp_path: Path) -> None:
         ('{"webhook": "file:///etc/passwd"}', "must begin with http"),
     ],
 )
-def test_invalid_settings_are_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+def test_invalid_settings_are_a_one_sentence_error(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
     path = tmp_path / "alerts.json"
     path.write_text(text)
     with pytest.raises(StoreError, match=sentence):
@@ -170,3 +172,13 @@ def test_invalid_settings_are_one_sentence(tmp_path: Path, text: str, sentence: 
         load_alert_settings(tmp_path / "none")
     path.write_text('{"webhook": "https://chat.example/x"}')
     assert load_alert_settings(path).tells and not load_alert_settings(None).tells
+
+
+def test_a_choice_of_the_operator_is_no_alert(tmp_path: Path) -> None:
+    """A broker without access control is a warning on pages, not news at each start."""
+    alerts = Alerts(AlertSettings(), tmp_path / "thresholds.json")
+    for _ in range(3):
+        alerts.look(
+            ClusterSnapshot(5, brokers=[BrokerSummary(PLACE, {"x": "y"})], unguarded=[PLACE])
+        )
+    assert list(alerts.told) == []

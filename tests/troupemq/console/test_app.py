@@ -13,7 +13,7 @@ ALL_PATHS = [*PLACES, "/message/body", *(f"/change/{name}" for name in CHANGES)]
 
 
 @pytest.mark.heavy
-def test_nothing_is_shown_without_a_login(visit_to: MakeVisit) -> None:
+def test_every_page_needs_a_login(visit_to: MakeVisit) -> None:
     visit = visit_to(None)
     for path in ALL_PATHS:
         page = visit.client.get(path, follow_redirects=False)
@@ -23,7 +23,7 @@ def test_nothing_is_shown_without_a_login(visit_to: MakeVisit) -> None:
         assert set(program.json()) == {"error"}
 
 
-def test_a_login_makes_a_session_that_no_script_and_no_foreign_page_gets(
+def test_the_session_cookie_is_hidden_from_scripts_and_foreign_pages(
     visit_to: MakeVisit,
 ) -> None:
     visit = visit_to(None)
@@ -44,7 +44,7 @@ def test_cookies_are_secure_behind_tls(visit_to: MakeVisit) -> None:
     assert "Secure" in visit.log_in("admin", password).headers["set-cookie"]
 
 
-def test_a_logout_holds_for_a_stolen_cookie(visit: Visit) -> None:
+def test_a_logout_invalidates_a_stolen_cookie(visit: Visit) -> None:
     stolen = visit.client.cookies["troupemq_console"]
     assert visit.client.post("/logout", data={"csrf": visit.csrf}).status_code == 200
     visit.client.cookies.set("troupemq_console", stolen)
@@ -60,7 +60,7 @@ def test_a_wrong_password_and_a_wrong_name_get_equal_answers(visit_to: MakeVisit
 
 
 @pytest.mark.heavy
-def test_ten_thousand_passwords_are_not_tried(visit_to: MakeVisit) -> None:
+def test_password_guessing_is_limited(visit_to: MakeVisit) -> None:
     """Each check costs 32 MiB and 80 ms, so the others are refused unchecked."""
     visit = visit_to(None)
     visit.console.throttle._clock = lambda: 1000.0  # however long the passwords before have taken
@@ -86,7 +86,7 @@ def test_ten_thousand_passwords_are_not_tried(visit_to: MakeVisit) -> None:
         "evil",
     ],
 )
-def test_a_login_leads_nowhere_else(visit_to: MakeVisit, following: str) -> None:
+def test_a_login_does_not_redirect_elsewhere(visit_to: MakeVisit, following: str) -> None:
     assert own_path(following) == "/"
     visit = visit_to(None)
     answer = visit.log_in("admin", visit.console.accounts.first_password or "", following)
@@ -131,7 +131,7 @@ def test_no_get_changes_anything(visit: Visit) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
-def test_a_role_gets_its_pages_and_changes_and_no_others(visit_to: MakeVisit, role: str) -> None:
+def test_a_role_gets_only_its_pages_and_changes(visit_to: MakeVisit, role: str) -> None:
     visit = visit_to(role)
     viewer = visit.console.accounts.viewer_of("somebody")
     assert viewer is not None
@@ -148,7 +148,7 @@ def test_a_role_gets_its_pages_and_changes_and_no_others(visit_to: MakeVisit, ro
         assert (posted.status_code == 403) == (not viewer.may(change.role)), name
 
 
-def test_a_role_that_is_taken_away_is_gone_at_once(visit: Visit) -> None:
+def test_a_revoked_role_is_effective_at_once(visit: Visit) -> None:
     assert visit.get("/users").status_code == 200
     visit.console.accounts.new_password("somebody", "viewer")
     assert visit.get("/users").status_code == 403
@@ -156,7 +156,7 @@ def test_a_role_that_is_taken_away_is_gone_at_once(visit: Visit) -> None:
     assert visit.client.get("/", follow_redirects=False).status_code == 303
 
 
-def test_a_token_is_for_programs_only(visit_to: MakeVisit) -> None:
+def test_a_token_is_accepted_only_from_programs(visit_to: MakeVisit) -> None:
     visit = visit_to(None)
     token = visit.console.accounts.new_token("ci", "viewer")
     headers = {"Authorization": f"Bearer {token}"}
@@ -173,7 +173,7 @@ def test_a_token_is_for_programs_only(visit_to: MakeVisit) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"given": 1}', b"[" * 5000, b"\xff"])
-def test_nonsense_from_a_program_is_one_sentence(visit: Visit, body: bytes) -> None:
+def test_an_invalid_request_of_a_program_is_a_one_sentence_error(visit: Visit, body: bytes) -> None:
     headers = {"X-CSRF-Token": visit.csrf}
     answer = visit.client.post("/api/change/topic", content=body, headers=headers)
     assert answer.status_code == 400 and "JSON" in answer.json()["error"]

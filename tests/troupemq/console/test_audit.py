@@ -9,7 +9,7 @@ from storage.errors import StoreError
 from troupemq.console.audit import TEXT_CHARS_MAX, AuditLog
 
 
-def test_what_was_noted_comes_back_the_newest_first(tmp_path: Path) -> None:
+def test_audit_entries_are_listed_newest_first(tmp_path: Path) -> None:
     path = tmp_path / "sub" / "audit.log"
     log = AuditLog(path)
     log.note("ada", "admin", "127.0.0.1", "topic", given={"topic": "T"}, said=[], result="done")
@@ -22,7 +22,7 @@ def test_what_was_noted_comes_back_the_newest_first(tmp_path: Path) -> None:
     log.close()
 
 
-def test_hostile_text_stays_on_its_line_and_is_cut(tmp_path: Path) -> None:
+def test_hostile_text_stays_on_one_line_and_is_truncated(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.log")
     log.note("a\n{}\u2028\x1b[2J", "admin", "-", "x", said=["y" * 10_000], line="z" * 10_000)
     (line,) = (tmp_path / "audit.log").read_bytes().splitlines()
@@ -32,7 +32,7 @@ def test_hostile_text_stays_on_its_line_and_is_cut(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_log_that_is_half_a_line_is_read_all_the_same(tmp_path: Path) -> None:
+def test_an_audit_log_with_a_partial_line_is_readable(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     path.write_text('ted": 1}\n[]\n{"who": "a"}\n{"who"')
     log = AuditLog(path)
@@ -40,7 +40,7 @@ def test_a_log_that_is_half_a_line_is_read_all_the_same(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_failed_write_is_one_sentence(tmp_path: Path) -> None:
+def test_a_failed_write_is_a_one_sentence_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be written"):
         AuditLog(tmp_path / "file" / "audit.log")

@@ -1,6 +1,7 @@
 """Pages of TroupeMQ and RocketMQ brokers: actors, store, damage, settings with meanings."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from protocol.bodies import (
     TopicConfigTable,
 )
 from protocol.bodies_admin import ConsumeStatsList
+from protocol.bodies_own import ActorLine, ActorList
 from protocol.codes import RequestCode
 from storage.log.damage import Damage
 from tests.troupemq.console.conftest import MakeVisit, Visit
@@ -40,9 +42,50 @@ def test_a_troupemq_broker_shows_actors_store_and_settings_with_their_meaning(li
     settings = {row["setting"]: row for row in found["settings"]}
     reserved = settings["fileReservedTime"]
     assert (reserved["default"], reserved["holds"]) == ("72", "at once")
+    assert reserved["in_words"] == "3 days"
     assert settings["listenPort"]["holds"] == "after a restart"
     assert "TroupeMQ" not in str(reserved["means"]) and len(str(reserved["means"])) > 10
     assert [name for name, row in settings.items() if not row["means"] and row["default"]] == []
+
+
+def test_a_broker_is_shown_in_tabs_and_a_program_gets_all_of_them(live: Visit) -> None:
+    address = address_of(live)
+    marks = {
+        "health": 'id="damage"',
+        "traffic": 'id="rates"',
+        "store": 'id="store"',
+        "settings": 'id="settings"',
+        "actors": 'id="actors"',
+    }
+    for tab in marks:
+        page = live.get("/broker", address=address, tab=tab).text
+        assert [each for each, mark in marks.items() if mark in page] == [tab]
+    assert 'id="damage"' in live.get("/broker", address=address).text
+    assert 'id="settings"' in live.get("/broker", address=address, filter="flush").text
+    assert live.get("/broker", address=address, tab="nothing").status_code == 200
+    whole = live.json("/broker", address=address)
+    assert whole.keys() >= {"broker", "damage", "store", "settings", "actors", "loop", "figures"}
+    assert "settings" not in live.json("/broker", address=address, tab="store")
+    assert {row["rate"] for row in whole["rates"]} >= {"messages in", "messages out"}
+
+
+def test_actors_are_folded_unless_one_is_unwell(
+    live: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, address = live.console.cluster.session, address_of(live)
+    read, folded = session.read, '<details id="fold_actors">'
+    assert folded in live.get("/broker", address=address, tab="actors").text
+    lines = [ActorLine("reput", True, 0, 9, 0), ActorLine("put_message", False, 7, 9, 2)]
+
+    def with_trouble(kind: type[Any], *given: Any, **more: Any) -> Any:
+        return ActorList(lines) if kind is ActorList else read(kind, *given, **more)
+
+    monkeypatch.setattr(session, "read", with_trouble)
+    page = live.get("/broker", address=address, tab="actors").text
+    assert folded not in page and "Actors with problems" in page
+    found = live.json("/broker", address=address, tab="health")
+    assert [row["actor"] for row in found["unwell"]] == ["put_message"]
+    assert "restarted 2 times" in found["actor_problems"][0]["text"]
 
 
 def test_settings_are_found_by_name_by_meaning_and_by_being_changed(live: Visit) -> None:

@@ -167,6 +167,76 @@ def test_dead_letters_are_shown_and_sent_back_once(live: Visit, namesrv: str) ->
     assert "not a dead letter" in live.change("redrive-one", **{**one, "group": "other"}).text
 
 
+@pytest.fixture
+def dead(live: Visit, namesrv: str) -> list[str]:
+    """Broker's ids of five dead letters of the group cursed."""
+    topic = DLQ_TOPIC_PREFIX + "cursed"
+    live.change("topic", **{**MADE, "topic": "Target"})
+    with Admin(namesrv) as admin:
+        admin.create_topic(topic, 1)
+        live.console.watch.forget()
+        wait_until(lambda: queue_count(namesrv, topic) == 1, "the topic")
+        with Producer("shop", namesrv) as producer:
+            own = {"RETRY_TOPIC": "Target", "TROUPE_FAILURE": "ValueError: no sum"}
+            start = admin.message_count(topic)
+            sent = [producer.send(_dead_letter(topic, number, own)) for number in range(5)]
+            wait_until(lambda: admin.message_count(topic) == start + 5, "all to be indexed")
+    return [each.offset_message_id for each in sent]
+
+
+def test_chosen_dead_letters_are_redriven_together_with_preview_and_audit(
+    live: Visit, dead: list[str]
+) -> None:
+    rows = live.json("/dead-letters/group", name="cursed")["letters"]
+    assert {row["state"] for row in rows} == {"waiting"} and rows[0]["offset_message_id"] in dead
+    page = live.get("/dead-letters/group", name="cursed").text
+    assert f'<input type="checkbox" name="ids" value="{dead[0]}"' in page
+    form = [("group", "cursed"), ("csrf", live.csrf), *(("ids", each) for each in dead[1:4])]
+    answer = live.client.post(
+        "/change/redrive-some",
+        content="&".join(f"{name}={value}" for name, value in form),
+        headers={"Content-Type": "application/x-www-form-urlencoded"},
+    ).text
+    assert "3 dead letters are sent" in answer and answer.count("ValueError: no sum") == 3
+    assert f"job redrive cursed --id {dead[1]} --id {dead[2]}" in answer
+    given = {"group": "cursed", "ids": ",".join(dead[1:4])}
+    assert "3 dead letters of cursed were sent" in live.change("redrive-some", **given).text
+    done, begun = live.console.audit.newest(2)
+    assert done["what"] == "redrive-some" and begun["before"]["ids"] == dead[1:4]  # type: ignore[index]
+    assert "3 had been sent before" in live.change("redrive-some", **given).text
+    none = live.preview("redrive-some", group="cursed", ids="")
+    assert "Dead letters is missing" in none.text
+    many = live.preview(
+        "redrive-some", group="cursed", ids=",".join(f"{n:032X}" for n in range(501))
+    )
+    assert "choose 1 to 500" in many.text
+
+
+def test_a_discard_says_what_it_takes_besides_the_chosen_ones(live: Visit, dead: list[str]) -> None:
+    given = {"group": "cursed", "ids": dead[2]}
+    before = live.json("/dead-letters/group", name="cursed")
+    preview = live.preview("discard", **given).text
+    older = sum(row["state"] == "waiting" for row in before["letters"]) - 3
+    assert f"{older + 1} dead letter" in preview and "that you did not choose" in preview
+    assert live.json("/dead-letters/group", name="cursed")["waiting"] == before["waiting"]
+    assert "of cursed in broker-a:0 are discarded" in live.change("discard", **given).text
+    states = [row["state"] for row in live.json("/dead-letters/group", name="cursed")["letters"]]
+    assert states[:3] == ["waiting", "waiting", "redriven or discarded"]
+    assert live.console.audit.newest(2)[1]["before"]["offsets"]  # type: ignore[index]
+    assert "2 dead letters are discarded" in live.preview("discard-all", group="cursed").text
+    live.change("discard-all", group="cursed")
+    found = live.json("/dead-letters/group", name="cursed")
+    assert found["waiting"] == []
+    redrive = {"group": "REDRIVE_cursed", "topic": DLQ_TOPIC_PREFIX + "cursed"}
+    assert "consumed again" in live.preview("skip", **redrive).text, "a group of offsets alone"
+    live.console.accounts.new_password("somebody", "operator")
+    assert live.preview("discard", **given).status_code == 403
+    page = live.get("/dead-letters/group", name="cursed").text
+    assert "/change/redrive-some" in page and "/change/discard" not in page
+    live.console.accounts.new_password("somebody", "viewer")
+    assert 'name="ids"' not in live.get("/dead-letters/group", name="cursed").text
+
+
 def test_a_role_without_bodies_gets_no_export_of_dead_letters(live: Visit) -> None:
     object.__setattr__(live.console.settings, "hide_bodies", True)
     live.console.accounts.new_password("somebody", "viewer")
@@ -203,6 +273,55 @@ def test_a_setting_is_changed_and_its_old_value_is_noted(live: Visit) -> None:
     page = live.change("setting", address=address, key="tls.server.keyPassword", value="hidden-1")
     assert "is a secret" in page.text
     assert "hidden-1" not in str(live.console.audit.newest(9))
+
+
+def test_a_change_of_a_topic_is_previewed_by_broker_and_in_words(live: Visit) -> None:
+    live.change("topic", **{**MADE, "topic": "Words"})
+    form = live.get("/change/topic", topic="Words").text
+    assert 'name="read_queues" value="3"' in form and ">read and write</option>" in form
+    wanted = {**MADE, "topic": "Words", "read_queues": "2", "write_queues": "4"}
+    found = live.preview("topic", **{**wanted, "permission": "4"}).text
+    for each in (
+        "3 → 2",
+        "3 → 4",
+        "read and write → read only",
+        "no longer get the messages in queue 2 of broker-a",
+        "send to the queues 2 to 3 of broker-a, which no consumer reads",
+        "Sends to the topic at broker-a are refused",
+    ):
+        assert each in found, each
+    same = live.preview("topic", **{**MADE, "topic": "Words"}).text
+    assert "3 (unchanged)" in same and "No messages or clients are affected" in same
+    given = {"cluster": "DefaultCluster", "topic": "Words", "permission": "2"}
+    assert "Consumers get no messages" in live.preview("topic-permission", **given).text
+    rows = live.json("/topic", name="Words")["at_brokers"]
+    assert rows[0]["permission"] == "read and write" and rows[0]["broker"] == "broker-a"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "sentence"),
+    [
+        ("topic-permission", {"topic": "orders", "permission": "4"}, "did you mean Orders?"),
+        ("delete-topic", {"topic": "Nowhere"}, "Topic Nowhere not found at any broker"),
+        ("delete-group", {"group": "nobody"}, "Group nobody not found at any broker"),
+        ("skip", {"group": "nobody", "topic": "Orders"}, "Group nobody not found"),
+        ("topic", {**MADE, "topic": "SCHEDULE_TOPIC_XXXX"}, "a topic of the brokers"),
+        ("topic", {**MADE, "topic": "t" * 200}, "longer than"),
+    ],
+)
+def test_an_unknown_name_is_refused_before_the_preview(
+    live: Visit, name: str, given: dict[str, str], sentence: str
+) -> None:
+    for send in (live.preview, live.change):
+        page = send(name, **{"cluster": "DefaultCluster", **given}).text
+        assert sentence in page and "Equal command line" not in page
+    assert [each["what"] for each in live.console.audit.newest(9)] == ["login"]
+
+
+def test_an_unknown_setting_is_refused_before_the_preview(live: Visit) -> None:
+    address = live.console.watch.newest().brokers[0].place.address
+    given = {"address": address, "key": "filereservedtime", "value": "9"}
+    assert "did you mean fileReservedTime?" in live.preview("setting", **given).text
 
 
 def test_groups_are_made_and_deleted(live: Visit) -> None:

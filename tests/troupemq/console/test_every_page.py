@@ -37,6 +37,7 @@ from troupemq.servers import Servers
 OWN = {"/users", "/audit"}
 """Pages of the console itself, which ask no broker."""
 
+ENTRIES = [each for some in MENU.values() for each in some]
 LOOKED_FOR = {"/messages", "/trace", "/access", "/delays", "/alerts", *OWN}
 """Menu entries that are not lists of a snapshot."""
 
@@ -87,7 +88,11 @@ def register(visit: Visit, address: str) -> None:
     visit.console.watch.forget()
 
 
-@pytest.mark.parametrize("path", [path for _, path, *_ in MENU if path not in LOOKED_FOR])
+def test_every_page_has_its_place_in_the_menu() -> None:
+    assert sorted(path for each in ENTRIES for path in (each.path, *each.pages)) == sorted(PLACES)
+
+
+@pytest.mark.parametrize("path", [each.path for each in ENTRIES if each.path not in LOOKED_FOR])
 def test_a_list_is_made_of_the_snapshot_alone(
     live: Visit, sent: SendResult, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,8 +142,15 @@ def test_of_a_broker_that_hangs_the_others_messages_are_shown(
 
 def fields(change: ConsoleChange, asked: PageRequest, broker: str) -> dict[str, str]:
     """Something that fits into each field of its form."""
-    known = {"id": MESSAGE_ID, "address": broker, "broker": broker, "key": "transactionCheckMax"}
-    known |= {"topic": "Orders", "group": "reader", "job": "archive", "account": "somebody-new"}
+    known = {
+        "id": MESSAGE_ID,
+        "ids": MESSAGE_ID,
+        "address": broker,
+        "broker": broker,
+        "key": "transactionCheckMax",
+    }
+    known |= {"topic": "Orders", "group": "reader", "from_group": "reader"}
+    known |= {"job": "archive", "account": "somebody-new"}
     kinds = {"number": "1", "time": "2020-01-01T00:00", "secret": "a-long-secret"}
     given = {}
     for each in change.inputs(asked):

@@ -20,13 +20,15 @@ from troupemq.console.gate import BODY_BYTES_MAX
         ("", 421),
     ],
 )
-def test_only_known_hosts_are_answered(visit_to: MakeVisit, host: str, status: int) -> None:
+def test_only_requests_for_known_hosts_are_answered(
+    visit_to: MakeVisit, host: str, status: int
+) -> None:
     visit = visit_to(None, hosts=("console.example",))
     headers = {"Host": host, "X-Forwarded-Host": "localhost"}
     assert visit.client.get("/login", headers=headers).status_code == status
 
 
-def test_every_answer_forbids_what_is_inline_and_foreign(visit: Visit) -> None:
+def test_every_answer_forbids_inline_and_foreign_content(visit: Visit) -> None:
     for path in ("/", "/login", "/static/style.css", "/nowhere", "/api/topics"):
         headers = visit.get(path).headers
         policy = headers["content-security-policy"]
@@ -37,7 +39,7 @@ def test_every_answer_forbids_what_is_inline_and_foreign(visit: Visit) -> None:
     assert visit.get("/").headers["cache-control"] == "no-store"
 
 
-def test_no_page_holds_anything_inline(visit: Visit) -> None:
+def test_no_page_has_inline_scripts_or_styles(visit: Visit) -> None:
     for path in ("/", "/messages", "/users", "/change/topic"):
         text = visit.get(path).text
         assert "<script>" not in text and " style=" not in text and "<style" not in text
@@ -50,7 +52,7 @@ def test_other_methods_are_refused(visit: Visit, method: str) -> None:
     assert visit.client.request(method, "/").status_code == 405
 
 
-def test_a_long_body_and_one_of_unknown_length_are_refused_unread(visit: Visit) -> None:
+def test_bodies_too_long_or_of_unknown_length_are_refused_unread(visit: Visit) -> None:
     body = b"x" * (BODY_BYTES_MAX + 1)
     assert visit.client.post("/login", content=body).status_code == 413
     parts = iter([b"name=a"])

@@ -39,7 +39,7 @@ def id_at(address: str) -> str:
     return offset_message_id(pack_host(host, int(port)), 0)
 
 
-def test_no_change_gets_a_request_signed_for_a_server_that_no_name_server_lists(
+def test_no_request_is_signed_for_an_unlisted_server(
     live: Visit,
 ) -> None:
     """Regression: such a request was replayed under another code and created an admin."""
@@ -53,6 +53,8 @@ def test_no_change_gets_a_request_signed_for_a_server_that_no_name_server_lists(
             "resend": {"id": id_at(address)},
             "consume-again": {"id": id_at(address), "group": "g", "client": "c"},
             "redrive-one": {"id": id_at(address), "group": "g"},
+            "redrive-some": {"ids": id_at(address), "group": "g"},
+            "discard": {"ids": id_at(address), "group": "g"},
         }
         for name, fields in given.items():
             answer = live.client.post(
@@ -71,7 +73,7 @@ def test_no_change_gets_a_request_signed_for_a_server_that_no_name_server_lists(
         assert silent(stranger)
 
 
-def test_the_console_asks_no_server_that_is_not_listed(live: Visit) -> None:
+def test_the_console_connects_only_to_listed_servers(live: Visit) -> None:
     """This holds for any cause: a redirect, or a page without checks."""
     session = live.console.cluster.session
     with FakeServer() as stranger, pytest.raises(RouteNotFound, match="no name server lists it"):
@@ -86,7 +88,7 @@ def test_the_console_asks_no_server_that_is_not_listed(live: Visit) -> None:
         assert silent(stranger)
 
 
-def test_an_id_of_a_message_leads_to_no_server_that_is_not_listed(live: Visit) -> None:
+def test_a_message_id_cannot_lead_to_an_unlisted_server(live: Visit) -> None:
     """This holds for commands and applications, too, because ids come from anywhere."""
     with FakeServer() as stranger, Admin(live.console.cluster.namesrv) as admin:
         with pytest.raises(RouteNotFound, match="no name server lists a broker there"):
@@ -94,7 +96,7 @@ def test_an_id_of_a_message_leads_to_no_server_that_is_not_listed(live: Visit) -
         assert silent(stranger)
 
 
-def test_a_broker_that_is_listed_by_its_name_is_found_by_the_address_of_an_id(
+def test_a_broker_listed_by_host_name_is_found_by_an_ids_address(
     live: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Admin(live.console.cluster.namesrv) as admin:
@@ -107,9 +109,7 @@ def test_a_broker_that_is_listed_by_its_name_is_found_by_the_address_of_an_id(
             admin.listed(f"127.0.0.2:{port}")
 
 
-def test_only_a_run_that_the_broker_knows_is_ended(
-    live: Visit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_known_runs_can_be_cancelled(live: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     now = live.console.watch.newest()
     broker = now.brokers[0].place.address
     now.jobs = {broker: Jobs(["archive"], [JobRun("archive-1", "archive", "running")])}
@@ -124,7 +124,7 @@ def test_only_a_run_that_the_broker_knows_is_ended(
 
 
 @pytest.mark.parametrize("name", sorted(CHANGES))
-def test_no_field_of_a_change_takes_control_characters(live: Visit, name: str) -> None:
+def test_fields_of_changes_refuse_control_characters(live: Visit, name: str) -> None:
     change = CHANGES[name]
     viewer = live.console.accounts.viewer_of("somebody")
     assert viewer is not None
@@ -137,7 +137,7 @@ def test_no_field_of_a_change_takes_control_characters(live: Visit, name: str) -
         assert any(each.label in fault or each.name in fault for fault in faults), each.name
 
 
-def test_no_parameter_of_a_page_goes_unchecked(visit_to: MakeVisit) -> None:
+def test_every_page_parameter_is_validated(visit_to: MakeVisit) -> None:
     """Each has a rule; names and ids are refused before anything is asked."""
     names = set()
     for path in Path(pages.__file__).parent.glob("*.py"):
@@ -165,6 +165,7 @@ def test_no_parameter_of_a_page_goes_unchecked(visit_to: MakeVisit) -> None:
         "/job": "broker",
         "/messages": "id",
         "/message": "topic",
+        "/message/life": "topic",
         "/tail": "topic",
         "/trace": "id",
         "/client": "group",

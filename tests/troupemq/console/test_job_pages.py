@@ -36,7 +36,7 @@ def with_jobs(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> Visit:
     return visit
 
 
-def test_the_schedule_and_all_runs_are_shown_and_a_chart_for_each_job(with_jobs: Visit) -> None:
+def test_the_jobs_page_shows_schedule_runs_and_charts(with_jobs: Visit) -> None:
     found = with_jobs.json("/jobs")
     assert found["schedule"][0]["arguments"] == {"topics": ["Orders"]}
     assert [row["run"] for row in found["runs"]] == ["l-5", "a-4", "a-3", "n-2", "a-1"]
@@ -46,14 +46,14 @@ def test_the_schedule_and_all_runs_are_shown_and_a_chart_for_each_job(with_jobs:
     assert "/api/jobs/history?job=archive" in page
 
 
-def test_the_page_of_one_job_has_its_runs_alone(with_jobs: Visit) -> None:
+def test_the_page_of_one_job_has_only_its_runs(with_jobs: Visit) -> None:
     found = with_jobs.json("/jobs", job="nightly")
     assert [row["run"] for row in found["runs"]] == ["n-2"]
     page = with_jobs.get("/jobs", job="nightly").text
     assert 'id="chart_nightly"' in page and 'id="chart_lag"' not in page
 
 
-def test_the_figures_of_a_chart_are_the_runs_that_ended_in_their_order(with_jobs: Visit) -> None:
+def test_a_chart_shows_finished_runs_in_order(with_jobs: Visit) -> None:
     rows = with_jobs.json("/jobs/history", job="archive")["history"]
     assert [(row["run"], row["took_s"], row["rows"]) for row in rows] == [
         ("a-1", 2.0, 500),
@@ -79,7 +79,7 @@ def test_a_job_is_run_with_arguments_as_by_the_command_line(with_jobs: Visit) ->
 
 
 @pytest.mark.parametrize("name", ["store", "commit_log", "output", "archive"])
-def test_no_user_names_a_file_of_the_brokers_machine(with_jobs: Visit, name: str) -> None:
+def test_users_cannot_name_files_of_the_brokers_machine(with_jobs: Visit, name: str) -> None:
     """Regression: beside a broker, the console passed paths of users as its operator's."""
     given = {"broker": ADDRESS, "job": "lag", "arguments": f"days=3\n {name} = /etc/cron.d\n"}
     sentence = f"{name} is allowed in the schedule or on the broker"
@@ -91,7 +91,7 @@ def test_no_user_names_a_file_of_the_brokers_machine(with_jobs: Visit, name: str
     ("role", "hides", "sees"),
     [("viewer", True, False), ("viewer", False, True), ("operator", True, True)],
 )
-def test_a_report_and_a_log_are_hidden_as_bodies_are(
+def test_reports_and_logs_are_hidden_like_bodies(
     with_jobs: Visit, role: str, hides: bool, sees: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reports show dead letters, and logs of Spark show rows."""

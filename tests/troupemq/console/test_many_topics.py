@@ -55,11 +55,11 @@ def official() -> Iterator[FakeServer]:
         yield namesrv
 
 
-def test_a_page_of_thousands_of_topics_costs_little(
+def test_a_page_with_thousands_of_topics_renders_fast(
     official: FakeServer, visit_to: MakeVisit
 ) -> None:
     visit = visit_to(namesrv=official.address)
-    for _, path, *_ in MENU:
+    for path in [each.path for some in MENU.values() for each in some]:
         visit.console.watch.forget()
         began_s = process_time()
         assert visit.get(path).status_code == 200
@@ -69,7 +69,7 @@ def test_a_page_of_thousands_of_topics_costs_little(
 
 @pytest.mark.slow(seconds=60)
 @pytest.mark.trial(short=0, long=1)
-def test_a_page_of_20000_topics_costs_less_than_a_second(
+def test_a_page_with_20000_topics_takes_less_than_a_second(
     seed: int, tmp_path: Path, tell: Tell
 ) -> None:
     """Every page, some with a new snapshot; with what the broker does for it."""
@@ -86,6 +86,7 @@ def test_a_page_of_20000_topics_costs_less_than_a_second(
             "/messages": {"topic": ORDERS, "key": "order-7"},
             "/tail": {"topic": ORDERS},
             "/message": {"topic": ORDERS, "broker": "broker-a", "queue": 0, "offset": 0},
+            "/message/life": {"topic": ORDERS, "broker": "broker-a", "queue": 0, "offset": 0},
             "/trace": {"id": "order-7"},
             "/producers": {"broker": made.broker.address},
             "/jobs/history": {"job": "archive"},

@@ -35,7 +35,7 @@ ODD_INFO = {
 }
 
 
-def test_a_member_that_says_odd_numbers_is_shown_with_them(
+def test_unusual_numbers_of_a_member_are_shown(
     live: Visit, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     namesrv = f"127.0.0.1:{servers.ports['namesrv']}"
@@ -58,7 +58,7 @@ def test_a_member_that_says_odd_numbers_is_shown_with_them(
         assert (rate["pulled_tps"], rate["milliseconds_to_consume"]) == ("nan", "inf")
 
 
-def test_a_trace_with_odd_numbers_is_shown_with_them(live: Visit, servers: Servers) -> None:
+def test_unusual_numbers_of_a_trace_are_shown(live: Visit, servers: Servers) -> None:
     records = [
         ["Pub", time, "r", "G", "Orders", "odd-id", "", "", "h", "many", "long"]
         for time in ("-", "9" * 5000, str((1 << 63) - 1), "5")
@@ -77,12 +77,12 @@ def test_a_trace_with_odd_numbers_is_shown_with_them(live: Visit, servers: Serve
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf 1", "1e400", "9" * 5000, "", "x", " "])
-def test_a_broker_whose_figure_is_no_number_has_none(text: str) -> None:
+def test_an_invalid_figure_of_a_broker_is_missing(text: str) -> None:
     summary = BrokerSummary(BrokerPlace("c", "b", 0, "h:1"), {"putTps": text})
     assert summary.number("putTps") is None
 
 
-def test_any_number_can_be_shown_and_told() -> None:
+def test_any_number_can_be_rendered() -> None:
     odd = {"a": HUGE, "b": Span(HUGE), "c": Size(HUGE), "d": float("nan"), "e": [HUGE, -HUGE]}
     page = Page("Odd", [RowTable("rows", "", [odd]), Facts("facts", "", {"f": odd})])
     text = Renderer("").page(page, "/topics", None, "", UTC)

@@ -1,6 +1,7 @@
 """Every page with a TroupeMQ broker under traffic, as HTML and as JSON."""
 
 import json
+import shlex
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from tests.compat.patience import wait_until
 from tests.troupemq.console.conftest import Visit, place_of, queries
 from troupemq import Message, Producer, PushConsumer
+from troupemq.client.admin import Time
+from troupemq.client.admin.life import LifeEvent, MessageLife
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.message import SendResult
@@ -57,7 +60,7 @@ def _lag(cluster: WatchedCluster) -> int:
 
 
 @pytest.mark.heavy
-def test_every_page_is_there_as_html_and_as_json(live: Visit, traffic: list[SendResult]) -> None:
+def test_every_page_exists_as_html_and_json(live: Visit, traffic: list[SendResult]) -> None:
     address = live.console.watch.newest().brokers[0].place.address
     query = queries(address, "billing", traffic[0], "order-0")
     assert query.keys() <= PLACES.keys()
@@ -74,7 +77,12 @@ def test_the_overview_shows_problems_as_sentences(live: Visit, traffic: list[Sen
         {
             "level": "fine",
             "text": "No problems: 1 broker answers, no group exceeds its lag thresholds.",
-        }
+        },
+        {
+            "level": "watch",
+            "text": "Every client has every permission at broker-a: access control is off"
+            " (aclEnable).",
+        },
     ]
     (broker,) = live.json("/brokers")["brokers"]
     assert broker["broker"] == "broker-a" and broker["role"] == "master"
@@ -118,7 +126,7 @@ def test_members_of_a_group_show_their_subscriptions(
     assert live.json("/group/members", name="nobody")["agreement"][0]["level"] == "trouble"
 
 
-def test_a_message_is_found_in_every_way(live: Visit, traffic: list[SendResult]) -> None:
+def test_a_message_is_found_by_every_search(live: Visit, traffic: list[SendResult]) -> None:
     wanted = traffic[3]
     queries: list[dict[str, object]] = [
         {"key": "order-3"},
@@ -143,7 +151,13 @@ def test_a_message_shows_its_body_and_consumption(live: Visit, traffic: list[Sen
     assert json.loads(str(found["json"]))["order"] == 0
     assert [row["group"] for row in found["consumers"]] == ["billing"]
     assert found["properties"]["p"] == HOSTILE
+    lines = found["commands"]
+    assert lines["show_it"].startswith("troupemq admin queryMsgByOffset -t Orders -b broker-a")
+    assert shlex.split(lines["send_a_message_like_it"])[6] == found["body"]
+    page = live.get("/message", **place_of(traffic[0])).text
+    assert page.count(">Copy</button>") == 3 and "/change/resend?id=" in page
     binary = live.json("/message", **place_of(traffic[-1]))
+    assert binary["commands"].keys() == {"show_it", "send_it_again"}
     assert str(binary["hex"]).startswith("000000  ff 00 1b 5b 32 4a")
     assert "\x1b" not in live.get("/message", **place_of(traffic[-1])).text
     body = live.get("/message/body", **place_of(traffic[-1]))
@@ -162,9 +176,15 @@ def test_viewers_see_no_bodies_if_these_are_hidden(
     live.console.accounts.new_password("somebody", "viewer")
     message = live.json("/message", **place_of(traffic[0]))
     assert "json" not in message and "body" not in message and "hex" not in message
+    assert "send_a_message_like_it" not in message["commands"]
     rows = live.json("/messages", topic="Orders")["messages"]
     assert {row["body"] for row in rows} == {None}
-    assert len(live.json("/messages", topic="Orders", text="nowhere")["messages"]) == COUNT
+    for path in ("/messages", "/tail"):
+        refused = live.json(path, topic="Orders", text="order")
+        assert "cannot search by text" in refused["hidden"][0]["text"] and not refused.get(
+            "messages"
+        )
+        assert 'name="text"' not in live.get(path, topic="Orders").text
     assert live.get("/message/body", **place_of(traffic[0])).status_code == 403
     trace = live.json("/trace", id=traffic[0].message_id, trace_topic="Orders")
     assert "events" not in trace and "RMQ_SYS_TRACE_TOPIC only" in trace["hidden"][0]["text"]
@@ -176,7 +196,7 @@ def test_live_messages_are_shown(live: Visit, traffic: list[SendResult]) -> None
     assert 'hx-trigger="every 2s"' in page and traffic[-1].message_id in page
 
 
-def test_a_trace_says_what_clients_did(live: Visit, traffic: list[SendResult]) -> None:
+def test_a_trace_shows_the_steps_of_clients(live: Visit, traffic: list[SendResult]) -> None:
     def events() -> list[dict[str, object]]:
         found = live.json("/trace", id=traffic[0].message_id)["events"]
         assert isinstance(found, list)
@@ -186,12 +206,31 @@ def test_a_trace_says_what_clients_did(live: Visit, traffic: list[SendResult]) -
     assert events()[0]["what"] == "sent" and events()[0]["after_ms"] == 0
 
 
+def test_the_life_of_a_message_is_told_in_order(
+    live: Visit, traffic: list[SendResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = place_of(traffic[0])
+    page = live.get("/message", **place).text
+    assert 'hx-trigger="load"' in page and 'hx-get="/message/life?topic=Orders' in page
+    events = live.json("/message/life", **place)["events"]
+    assert [each["what"] for each in events][:3] == ["sent", "stored", "indexed"]
+    assert events[0]["after_ms"] == 0 and {each["group"] for each in events} >= {None, "billing"}
+    retried = LifeEvent(Time(1), "retried", "billing", detail="delay level 3; reason: secret")
+    told = MessageLife("id", "Orders", None, (), (retried,), ("Not known.",))
+    monkeypatch.setattr(live.console.cluster.session, "life_of", lambda view: [told])
+    assert "secret" in live.get("/message/life", **place).text
+    object.__setattr__(live.console.settings, "hide_bodies", True)
+    live.console.accounts.new_password("somebody", "viewer")
+    (event,) = live.json("/message/life", **place)["events"]
+    assert event["detail"] == "delay level 3"
+
+
 def test_missing_delays_and_transactions_have_an_empty_state(live: Visit) -> None:
     assert "No transaction is open" in live.get("/transactions").text
     assert "No broker has delayed messages" in live.get("/delays").text
 
 
-def test_times_are_taken_and_shown_in_the_zone_of_the_browser(
+def test_times_are_entered_and_shown_in_the_browsers_time_zone(
     live: Visit, traffic: list[SendResult]
 ) -> None:
     live.client.cookies.set("troupemq_zone", "Asia%2FTokyo")

@@ -61,7 +61,7 @@ def ask(server: ConsoleServer, path: str = "/login", head: str = "") -> bytes:
         b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nname=",
     ],
 )
-def test_a_peer_that_does_not_go_on_is_cut_and_others_are_served(
+def test_a_stalled_peer_is_closed_while_others_are_served(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
     monkeypatch.setattr(module, "HEAD_S", 0.3)
@@ -75,7 +75,7 @@ def test_a_peer_that_does_not_go_on_is_cut_and_others_are_served(
     assert b" 200 OK" in ask(server)
 
 
-def test_a_reader_that_hangs_is_cut(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_reader_is_closed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """The peer requests more than both buffers hold, and reads nothing."""
     monkeypatch.setattr(module, "ANSWER_S", 0.5)
     monkeypatch.setattr(module, "HEAD_S", 0.5)
@@ -95,7 +95,7 @@ def test_a_long_head_is_refused(serve: Serve) -> None:
     assert b" 200 OK" in ask(server)
 
 
-def test_more_connections_than_there_may_be_are_told_so(
+def test_connections_over_the_limit_get_an_explanation(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CONNECTIONS_MAX", 5)
@@ -115,7 +115,7 @@ def test_more_connections_than_there_may_be_are_told_so(
     "rubbish",
     [b"\x16\x03\x01\x02\x00\x01", b"\x00" * 1000, b"GET / HTTP/9.9\r\n\r\n", b"\r\n" * 5000],
 )
-def test_what_is_no_http_ends_its_connection_only(serve: Serve, rubbish: bytes) -> None:
+def test_invalid_http_ends_only_its_connection(serve: Serve, rubbish: bytes) -> None:
     server = serve()
     with connect(server) as peer:
         peer.sendall(rubbish)
@@ -124,7 +124,7 @@ def test_what_is_no_http_ends_its_connection_only(serve: Serve, rubbish: bytes) 
     assert b" 200 OK" in ask(server)
 
 
-def test_a_taken_port_is_one_sentence(serve: Serve, tmp_path: Path) -> None:
+def test_a_port_in_use_is_a_one_sentence_error(serve: Serve, tmp_path: Path) -> None:
     server = serve()
     with pytest.raises(PortTaken, match=f"127.0.0.1:{server.port}"):
         ConsoleServer(ConsoleSettings(tmp_path, GONE, port=server.port))

@@ -55,7 +55,7 @@ def exchange(server: ConsoleServer, context: ssl.SSLContext, request: bytes) -> 
     return found
 
 
-def test_a_browser_logs_in_over_tls_and_its_cookie_goes_over_tls_only(
+def test_over_tls_the_session_cookie_is_secure(
     server: ConsoleServer, certificates: Certificates
 ) -> None:
     context = trusting(certificates)
@@ -71,7 +71,7 @@ def test_a_browser_logs_in_over_tls_and_its_cookie_goes_over_tls_only(
     assert server.scheme == "https"
 
 
-def test_a_new_certificate_is_shown_without_a_restart_and_a_broken_one_is_not(
+def test_a_new_valid_certificate_is_used_without_a_restart(
     server: ConsoleServer, certificates: Certificates
 ) -> None:
     def shown() -> bytes:
@@ -93,7 +93,7 @@ def test_a_new_certificate_is_shown_without_a_restart_and_a_broken_one_is_not(
     assert shown() == second
 
 
-def test_peers_without_tls_or_with_endless_handshakes_harm_no_others(
+def test_plain_peers_and_endless_handshakes_affect_no_others(
     server: ConsoleServer, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "HANDSHAKE_S", 0.1)
@@ -107,7 +107,7 @@ def test_peers_without_tls_or_with_endless_handshakes_harm_no_others(
     assert b" 200 OK" in exchange(server, trusting(certificates), page)
 
 
-def test_a_certificate_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+def test_a_missing_certificate_is_a_one_sentence_error(tmp_path: Path) -> None:
     missing = TlsSettings(
         tls_server_certificate=str(tmp_path / "a.pem"), tls_server_key=str(tmp_path / "a.key")
     )
@@ -116,7 +116,7 @@ def test_a_certificate_that_is_not_there_is_one_sentence(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("version", ["1.2", "1.3"])
-def test_records_that_ask_for_nothing_end_their_connection_and_no_other(
+def test_empty_records_end_only_their_connection(
     server: ConsoleServer, certificates: Certificates, tmp_path: Path, version: str
 ) -> None:
     """Regression: second handshakes of one client delayed others by 4.6 s."""

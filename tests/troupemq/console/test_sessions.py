@@ -20,7 +20,7 @@ class Clock:
         return self.now_s
 
 
-def test_a_session_ends_when_idle_and_after_its_life() -> None:
+def test_a_session_ends_when_idle_and_at_its_maximum_age() -> None:
     clock = Clock()
     sessions = Sessions(clock)
     idle, used = sessions.begin("a"), sessions.begin("a")
@@ -50,14 +50,14 @@ def test_a_form_of_another_session_is_not_accepted() -> None:
     assert not one.accepts(other.csrf) and not one.accepts("") and not one.accepts("ü")
 
 
-def test_sessions_are_limited_the_oldest_goes() -> None:
+def test_over_the_limit_the_oldest_session_ends() -> None:
     sessions = Sessions()
     first, *others = [sessions.begin("a") for _ in range(SESSIONS_MAX + 1)]
     assert sessions.find(first) is None
     assert all(sessions.find(each) is not None for each in others)
 
 
-def test_guessing_takes_ever_longer_for_a_name_and_for_an_address() -> None:
+def test_guessing_is_slowed_per_name_and_per_address() -> None:
     clock = Clock()
     throttle = Throttle(clock)
     waits = []
@@ -73,7 +73,7 @@ def test_guessing_takes_ever_longer_for_a_name_and_for_an_address() -> None:
     assert throttle.wait_s("a", "1.1.1.1") == 0
 
 
-def test_ten_thousand_names_do_not_fill_the_memory() -> None:
+def test_failed_logins_of_many_names_take_bounded_memory() -> None:
     throttle = Throttle()
     for number in range(FAILURES_MAX + 5000):
         throttle.failed(f"name {number}", f"address {number}")

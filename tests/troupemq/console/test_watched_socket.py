@@ -68,7 +68,7 @@ def test_a_second_handshake_is_refused(
             read(watched)
 
 
-def test_a_handshake_has_an_end(ends: tuple[WatchedSocket, socket]) -> None:
+def test_a_handshake_has_a_size_limit(ends: tuple[WatchedSocket, socket]) -> None:
     watched, far = ends
     far.sendall(SHAKEN + record(HANDSHAKE, HANDSHAKE_BYTES_MAX - len(SHAKEN) - 5))
     read(watched)

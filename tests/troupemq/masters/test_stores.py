@@ -10,7 +10,7 @@ from troupemq.masters.stores import check_none_is_left_out, folder_of, masters_w
 
 
 def stores(tmp_path: Path, *used: str) -> StoreConfig:
-    """Of the first, when these folders have something in them."""
+    """Return the stores that are found beside the first when these folders have content."""
     for name in used:
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "lock").touch()

@@ -108,6 +108,20 @@ def store_state(admin: Admin, out: Output, **where: str | None) -> None:
         _show(out, str(row.pop("broker_address")), row)
 
 
+listing(
+    "timers",
+    SECTION,
+    Admin.timers,
+    """Show the pending timers of brokers by delay level. A TroupeMQ extension.
+
+    Timers are messages with a delivery time of their own. Counts are since the broker's start.
+    """,
+    "No broker has a timer.",
+    BROKER,
+    CLUSTER,
+)
+
+
 @command("getBrokerConfig", SECTION, BROKER, CLUSTER, needs_target=True)
 def get_broker_config(admin: Admin, out: Output, **where: str | None) -> None:
     """Show a broker's settings."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from protocol.bodies_assignment import POP, PULL
 from troupemq.cli.admin.command import (
     BROKER,
     CLUSTER,
@@ -20,14 +21,24 @@ from troupemq.cli.admin.command import (
 )
 from troupemq.cli.admin.output import Output
 from troupemq.cli.admin.times import COUNT, NUMBER, OFFSET, SECONDS, TIME, WholeNumber
+from troupemq.cli.options import FiniteRange
 from troupemq.client.admin import Admin
 from troupemq.client.admin.base import INT_MAX
 from troupemq.client.admin.groups import STATS_TIMEOUT_MS, GroupSettings
+from troupemq.client.admin.progress import CurrentMessage
 
 SECTION, PRODUCERS, OFFSETS = "Consumer groups", "Producers", "Offsets"
 RETRIES = WholeNumber(-1, INT_MAX)
+CURRENT = ("current_offset", "current_message_id", "current_since_ms", "current_tries")
 _MEMBERS_OF = option("g", "consumerGroup", "The consumer group.", to="group", required=True)
 _GROUP = option("g", "group", "The consumer group.", required=True)
+_STUCK = click.Option(
+    ["--stuck-after", "stuck_after_s"],
+    type=FiniteRange(min=0.1, max=86_400),
+    metavar="SECONDS",
+    help="A queue is stuck if messages wait and none was consumed for this long."
+    " [default: the broker's stuckAfterSeconds]",
+)
 
 
 @command(
@@ -91,6 +102,33 @@ changing(
 )
 
 
+changing(
+    "setConsumeMode",
+    SECTION,
+    Admin.set_consume_mode,
+    "Set whether a group of RocketMQ 5 clients pulls or pops a topic.",
+    BROKER,
+    CLUSTER,
+    option("t", "topicName", "The topic.", to="topic", required=True),
+    option("g", "groupName", "The consumer group.", to="group", required=True),
+    option(
+        "m",
+        "mode",
+        "PULL: by consumer offset; POP: message by message.",
+        type=click.Choice([PULL, POP], case_sensitive=False),
+        required=True,
+    ),
+    option(
+        "q",
+        "popShareQueueNum",
+        "In POP mode, number of members whose queues a member shares. 0: those of all.",
+        type=WholeNumber(0, INT_MAX),
+        default=0,
+    ),
+    needs_target=True,
+)
+
+
 @command("getConsumerConfig", SECTION, GROUP)
 def get_consumer_config(admin: Admin, out: Output, *, group: str) -> None:
     """Show a group's settings at each broker."""
@@ -103,19 +141,92 @@ def get_consumer_config(admin: Admin, out: Output, *, group: str) -> None:
     SECTION,
     option("g", "groupName", "Show this group, queue by queue. [default: all groups]", to="group"),
     yes_no(
-        "s", "showClientIP", "Also show the member that consumes each queue.", to="with_clients"
+        "s",
+        "showClientIP",
+        "Also ask the members: show which one has each queue, and its current message.",
+        to="with_clients",
     ),
+    _STUCK,
 )
-def consumer_progress(admin: Admin, out: Output, *, group: str | None, with_clients: bool) -> None:
-    """Show the consumer lag of a group, or of all groups."""
+def consumer_progress(
+    admin: Admin,
+    out: Output,
+    *,
+    group: str | None,
+    with_clients: bool,
+    stuck_after_s: float | None,
+) -> None:
+    """Show the progress of a group, or of all groups: consumed, in flight, lag, and what is stuck.
+
+    A queue is stuck if messages wait in it and none was consumed for a while. What a server does
+    not report is shown as -; RocketMQ's brokers do not report when messages are consumed.
+    """
     if group is None:
-        out.table(admin.group_list(), "There are no consumer groups.")
+        groups = admin.group_list(stuck_after_s=stuck_after_s)
+        out.table(groups, "There are no consumer groups.")
+        for each in groups:
+            if each.is_stuck:
+                _advise(out, each.group, f"{each.group} is {each.verdict}")
         return
-    found = admin.group_progress(group, with_clients=with_clients)
-    if out.table(found, f"The group {group} has consumed nothing."):
+    found = admin.group_progress(group, with_clients=with_clients, stuck_after_s=stuck_after_s)
+    hidden = () if with_clients or out.as_json else CURRENT
+    rows = ({key: cell for key, cell in each.row().items() if key not in hidden} for each in found)
+    if out.table(rows, f"The group {group} has consumed nothing."):
         tps = sum({each.broker: each.group_tps for each in found}.values())
-        lag = sum(each.lag for each in found)
-        out.footer(f"Total lag: {lag} messages; throughput: {tps:.2f} msg/s.")
+        lag, stuck = sum(each.lag for each in found), sum(bool(each.is_stuck) for each in found)
+        out.footer(f"Total lag: {lag} messages; throughput: {tps:.2f} msg/s; stuck queues: {stuck}")
+        if stuck:
+            _advise(out, group, f"{group} has {stuck} stuck queue{'' if stuck == 1 else 's'}")
+    found.tell(out.fail)
+
+
+def _advise(out: Output, group: str, finding: str) -> None:
+    out.note(f"{finding}; its members: troupemq admin memberProgress -g {group}")
+
+
+@command(
+    "memberProgress",
+    SECTION,
+    GROUP,
+    _STUCK,
+    flag("s", "jstack", "Also show the stacks of its worker threads, without library calls."),
+)
+def member_progress(
+    admin: Admin, out: Output, *, group: str, stuck_after_s: float | None, jstack: bool
+) -> None:
+    """Show what each member of a group does: its current message, and what its threads are in.
+
+    The verdict of a stuck member names the function of the listener. A TroupeMQ extension, which
+    works with Java's push consumers, too.
+    """
+    found = admin.member_progress(group, stuck_after_s=stuck_after_s).tell(out.fail)
+    for each in found:
+        row = each.row()
+        if jstack:
+            row["stacks"] = {one.name: one.folded() for one in each.threads if one.is_worker}
+        out.item(row, f"{each.client} ({each.address}, {each.language}): {each.verdict}")
+        if out.as_json:
+            continue
+        if each.current is not None:
+            out.item({}, f"  current message: {_current_text(each.current)}")
+        for one in each.threads if jstack else ():
+            if one.is_worker:
+                out.item({}, f"  {one.name}")
+                for line in one.folded():
+                    out.item({}, f"    {line}")
+    if not found:
+        out.note(f"The group {group} has no members.")
+
+
+def _current_text(message: CurrentMessage) -> str:
+    details = [message.place]
+    if message.message_id is not None:
+        details.append(message.message_id)
+    if message.since_ms is not None:
+        details.append(f"since {message.since_ms}")
+    if message.tries:
+        details.append(f"after {message.tries} failed tries")
+    return ", ".join(details)
 
 
 listing(

@@ -153,6 +153,36 @@ def query_msg_by_offset(
         _show(admin, out, found)
 
 
+@command(
+    "trace",
+    SECTION,
+    click.Argument(["key"]),
+    option("t", "topic", "Look in this topic. [default: all topics]"),
+    option("r", "traceTopic", "Topic of the clients' traces.", default=TRACE_TOPIC),
+)
+def trace(admin: Admin, out: Output, *, key: str, topic: str | None, trace_topic: str) -> None:
+    """Show the life of a message, in order, from everything that brokers and clients know.
+
+    KEY is one of its keys, the producer's id or the broker's id. Shown are its send, where it is
+    stored, delays, deliveries, retries with their reasons, dead letters, redriven copies, and its
+    state in each group. A TroupeMQ extension, which works with RocketMQ's brokers, too.
+    """
+    lives = admin.message_lives(key, topic=topic, trace_topic=trace_topic).tell(out.fail)
+    for number, life in enumerate(lives):
+        if number and not out.as_json:
+            out.item({}, "")
+        tags = f", tag {life.tags}" if life.tags else ""
+        keys = f", keys {' '.join(life.keys)}" if life.keys else ""
+        out.item(life.row(), f"Message {life.message_id} of {life.topic}{tags}{keys}")
+        if out.as_json:
+            continue
+        for event in life.events:
+            time = "at present" if event.time_ms is None else str(event.time_ms)
+            out.item({}, f"{time:<23}  {event.sentence}")
+        for sentence in life.unknown:
+            out.item({}, f"{'unknown':<23}  {sentence}")
+
+
 listing(
     "queryMsgTraceById",
     SECTION,
@@ -193,6 +223,17 @@ def send_message(
     queue = None if broker is None or qid is None else MessageQueue(topic, broker, qid)
     keys = (key or "").split()
     out.fields(admin.send_message(topic, body.encode(), keys=keys, queue=queue, **given).row())
+
+
+@command(
+    "recallMessage",
+    SECTION,
+    TOPIC,
+    option("i", "handle", "The recall handle that the send has printed.", required=True),
+)
+def recall_message(admin: Admin, out: Output, *, topic: str, handle: str) -> None:
+    """Cancel a delayed delivery that is not due yet."""
+    out.done(admin.recall_message(topic, handle))
 
 
 # --- whole queues

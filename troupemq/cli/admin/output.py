@@ -10,13 +10,15 @@ from contextlib import contextmanager
 
 import click
 
-from troupemq.client.admin.answers import Answers, Change, Result, Row, Time
+from troupemq.client.admin.answers import Answers, Change, Result, Row, Span, Time
 from troupemq.client.errors import ClientError
 from troupemq.numbers import odd_number
 from troupemq.saying import say
 from troupemq.text import escaped, escaped_json, one_line, padded, width_of
 
 GAP = "  "
+_LABELS = {"late_ms": "time_lag"}
+"""Labels that differ from the key in JSON."""
 
 
 class Output:
@@ -124,6 +126,8 @@ def _plain(value: object) -> object:
         return odd
     if isinstance(value, Time):
         return int(value) if value > 0 else None
+    if isinstance(value, Span):
+        return int(value)
     if isinstance(value, Mapping):
         return {str(name): _plain(each) for name, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
@@ -160,9 +164,10 @@ def _heading(key: str, values: Sequence[object]) -> str:
 
 
 def _label(key: str, values: Sequence[object]) -> str:
-    """Return a label; that of a point in time has no `_ms`."""
-    is_time = any(isinstance(value, Time) for value in values)
-    return escaped(key.removesuffix("_ms") if is_time else key)
+    """Return a label; that of a point in time or a duration has no `_ms`."""
+    is_time = any(isinstance(value, Time | Span) for value in values)
+    is_time = is_time or all(value is None for value in values)
+    return escaped(_LABELS.get(key, key.removesuffix("_ms") if is_time else key))
 
 
 def _fields(fields: Row) -> Iterator[str]:

@@ -14,6 +14,7 @@ from types import GenericAlias
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
 
 from troupemq.client.errors import ClientError
+from troupemq.text import span_text
 
 Row = Mapping[str, object]
 OPTIONAL = {"optional": True}
@@ -39,6 +40,13 @@ class Time(int):
             return datetime.fromtimestamp(self / 1000).isoformat(" ", "milliseconds")
         except (ValueError, OverflowError, OSError):  # beyond the year 9999
             return str(int(self))
+
+
+class Span(int):
+    """A duration in ms: a number in JSON, in one unit in a table."""
+
+    def __str__(self) -> str:
+        return span_text(self / 1000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,25 @@ class AdminBase:
         """Return the answer of `address` with any code."""
         return self._client.remoting.call(address, command, timeout_ms)
 
+    def call_together(
+        self, address: str, commands: Sequence[RemotingCommand], timeout_ms: float
+    ) -> list[RemotingCommand | ClientError]:
+        """Send requests without waiting between them; return the answer or error of each."""
+        left_ms = self._left_ms(address, timeout_ms)
+        remoting = self._client.remoting
+        waiting = [remoting.call_async(address, command, left_ms) for command in commands]
+        found: list[RemotingCommand | ClientError] = []
+        for each in waiting:
+            try:
+                found.append(each.result())
+            except ClientError as error:
+                found.append(error)
+        return found
+
+    def _left_ms(self, address: str, timeout_ms: float) -> float:
+        """Return the timeout of a request; a subclass may have a deadline for several."""
+        return timeout_ms
+
     def read(
         self,
         kind: type[Answered],

@@ -7,6 +7,7 @@ from time import time_ns
 from typing import TypeVar, Unpack
 
 from actors.settings.properties_file import format_property, parse_properties
+from actors.statistics.timer_figures import TIMERS_OF_LEVEL, LevelTimers
 from protocol.bodies import KVTable
 from protocol.bodies_own import OpenTransaction, OpenTransactions, StoreState
 from protocol.codes import RequestCode
@@ -16,6 +17,7 @@ from protocol.headers.namesrv import (
     WipeWritePermResponseHeader,
 )
 from protocol.headers.transaction import OpenTransactionsHeader, ResumeCheckHalfMessageHeader
+from protocol.java_numbers import plain_number
 from storage.spelling import closest
 from troupemq.client.admin.answers import OPTIONAL, Change, Failures, Result, Time, changes, reads
 from troupemq.client.admin.base import TIMEOUT_MS, AdminBase, BrokerPlace, Where
@@ -120,6 +122,43 @@ class StoreReport(Result):
             tuple(f"{each.start} to {each.end}: {each.why}" for each in found.damage),
             tuple(found.damaged_tables),
             tuple(found.found_at_start),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TimersAt(Result):
+    """Pending timers of one delay level of one broker; counts are since the broker's start."""
+
+    broker_address: str
+    level: int
+    pending: int
+    next_due_ms: Time
+    """Earliest due time; 0 if the level's timers wait for another level."""
+    late_ms: int
+    """Milliseconds past that time."""
+    delivered: int
+    moved: int
+    """Timers stored again, because they outlast the level."""
+    recalled: int
+    late_max_ms: int
+    """Greatest lateness of a delivery."""
+    not_searched: int
+    """Messages of the level that the broker's start has still to search for timers."""
+
+    @classmethod
+    def of(cls, address: str, level: int, found: LevelTimers, now_ms: int) -> "TimersAt":
+        due_ms = found.next_due_ms
+        return cls(
+            address,
+            level,
+            found.pending,
+            Time(due_ms),
+            max(0, now_ms - due_ms) if due_ms else 0,
+            found.delivered_count,
+            found.moved_count,
+            found.recalled_count,
+            found.late_max_ms,
+            found.unread,
         )
 
 
@@ -301,6 +340,22 @@ class BrokerAdmin(AdminBase):
                     )
                 for path in found.damaged_tables:
                     failures.add(f"The start of {address} found {path} damaged.")
+
+    @reads
+    def timers(self, failures: Failures, **where: Unpack[Where]) -> Iterator[TimersAt]:
+        """Return the timers of brokers by delay level; official brokers have none."""
+        for address in self.targets(**where):
+            with failures.attempt():
+                table = self.runtime_info(address)
+                levels = {
+                    level: text
+                    for name, text in table.items()
+                    if name.startswith(TIMERS_OF_LEVEL)
+                    and (level := plain_number(name.removeprefix(TIMERS_OF_LEVEL))) is not None
+                }
+                now_ms = time_ns() // 1_000_000
+                for level, text in sorted(levels.items()):
+                    yield TimersAt.of(address, level, LevelTimers.decode(text), now_ms)
 
     @reads
     def broker_settings(self, failures: Failures, **where: Unpack[Where]) -> Iterator[Properties]:

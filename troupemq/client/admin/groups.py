@@ -1,11 +1,14 @@
-"""Consumer groups: settings and consumer lag."""
+"""Consumer groups: settings, and requests for their progress."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
 from protocol.bodies import MessageQueue, SubscriptionGroupConfig, SubscriptionGroupTable
-from protocol.bodies_admin import ConsumeStatsBody, ConsumeStatsList
+from protocol.bodies_admin import ConsumerConnection, ConsumeStatsList
+from protocol.bodies_assignment import RequestMode
+from protocol.bodies_own import ProgressList, ProgressStats
 from protocol.codes import RequestCode
 from protocol.headers.admin import (
     DeleteSubscriptionGroupHeader,
@@ -13,11 +16,10 @@ from protocol.headers.admin import (
     GetConsumeStatsHeader,
     TopicHeader,
 )
-from protocol.table_rules import asked_group_fault
+from protocol.table_rules import asked_group_fault, request_mode_fault
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from troupemq.client.admin.answers import (
     HIDDEN,
-    OPTIONAL,
     Change,
     Failures,
     Result,
@@ -28,10 +30,28 @@ from troupemq.client.admin.answers import (
 )
 from troupemq.client.admin.base import BrokerPlace, Where
 from troupemq.client.admin.members import MemberAdmin
-from troupemq.client.errors import ArgumentIllegal, BrokerError, ClientError, RouteNotFound
+from troupemq.client.admin.progress import (
+    AskedMember,
+    GroupProgress,
+    MemberProgress,
+    ProgressReport,
+    QueueProgress,
+    group_of,
+    members_of_group,
+    queues_of,
+    stats_by_group,
+    stuck_after_ms,
+)
+from troupemq.client.admin.reading import TOOLS_GROUP, QueueReader
+from troupemq.client.errors import ArgumentIllegal, ClientError, RouteNotFound
+from troupemq.client.message import MessageQueue as ClientQueue
 
 STATS_TIMEOUT_MS = 50_000
-_KINDS = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull"}
+MEMBERS_ASKED_MAX = 200
+"""Limit of members that are asked for their progress."""
+READ_QUEUES_MAX = 16
+"""Limit of queues whose first waiting message is read."""
+_KINDS = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "simple"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,28 +92,13 @@ class GroupDeleted(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class QueueOwner(Result):
-    """The member that has a queue; None: not known."""
-
-    client: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class QueueProgress(Result):
+class ConsumeModeSet(Change):
+    SENTENCE = "Consume mode of {0.group} for {0.topic} is {0.mode} at {0.broker_address}."
     topic: str
-    broker: str
-    queue_id: int
-    broker_offset: int
-    consumer_offset: int
-    owner: QueueOwner | None = field(metadata=OPTIONAL)
-    lag: int
-    last_consumed_ms: Time
-    group_tps: float = field(default=0.0, metadata=HIDDEN)
-    """Throughput of the group at this broker, msg/s."""
-
-    @property
-    def client(self) -> str | None:
-        return None if self.owner is None else self.owner.client
+    group: str
+    mode: str
+    pop_share_queue_num: int
+    broker_address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +113,6 @@ class LagOfGroup(Result):
     last_consumed_ms: Time
     group_tps: float = field(default=0.0, metadata=HIDDEN)
     """Throughput of the group in this topic at this broker, msg/s."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupProgress(Result):
-    """One group, at all brokers: its members and its consumer lag."""
-
-    group: str
-    members: int
-    version: int | None
-    type: str | None
-    model: str | None
-    tps: float
-    lag: int
 
 
 class GroupAdmin(MemberAdmin):
@@ -162,6 +154,30 @@ class GroupAdmin(MemberAdmin):
                     self.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic))
             self._forget_topic(failures, topic, cluster)
 
+    @changes
+    def set_consume_mode(
+        self,
+        failures: Failures,
+        topic: str,
+        group: str,
+        mode: str,
+        *,
+        pop_share_queue_num: int = 0,
+        **where: Unpack[Where],
+    ) -> Iterator[ConsumeModeSet]:
+        """Set how clients of 5.x that leave their assignment to brokers request a topic's messages.
+
+        `mode` is PULL or POP. In POP mode a member shares the queues of `pop_share_queue_num`
+        others; with 0 each member may get messages of every queue.
+        """
+        body = RequestMode(group, mode, pop_share_queue_num, topic)
+        if fault := request_mode_fault(body):
+            raise ArgumentIllegal(f"{group}: {fault}")
+        for address in self.targets(**where):
+            with failures.attempt():
+                self.ask(address, RequestCode.SET_MESSAGE_REQUEST_MODE, body=body.encode())
+                yield ConsumeModeSet(topic, group, mode, pop_share_queue_num, address)
+
     @reads
     def group_settings(self, failures: Failures, group: str) -> Iterator[GroupAtBroker]:
         found = False
@@ -183,8 +199,10 @@ class GroupAdmin(MemberAdmin):
     # --- progress
 
     @reads
-    def group_list(self, failures: Failures) -> Iterator[GroupProgress]:
-        """Return the members and the consumer lag of each group."""
+    def group_list(
+        self, failures: Failures, *, stuck_after_s: float | None = None
+    ) -> Iterator[GroupProgress]:
+        """Return the members and the progress of each group, with some requests per group."""
         names = [
             topic.removeprefix(RETRY_TOPIC_PREFIX)
             for topic in self.topics()
@@ -195,26 +213,92 @@ class GroupAdmin(MemberAdmin):
                 stats = self._stats_of(failures, name)
             except RouteNotFound:  # deleted in the meantime
                 continue
-            yield self._progress_of(name, stats)
+            _, there = self._members_at(name)
+            yield _progress_of(name, stats, queues_of(stats, stuck_after_s), there)
 
-    def _progress_of(self, group: str, stats: Sequence[ConsumeStatsBody]) -> GroupProgress:
-        count, version, kind, model = 0, None, None, None
-        try:
-            found = self.members_of(group)
-        except ClientError:
-            pass
-        else:
-            count = len(found.connection_set)
-            version = min((each.version for each in found.connection_set), default=None)
-            kind, model = found.consume_type, found.message_model
-        return GroupProgress(
-            group,
-            count,
-            version,
-            _KINDS.get(kind or "", kind),
-            model,
-            sum(each.consume_tps for each in stats),
-            sum(where.lag for each in stats for where in each.offset_table.values()),
+    @reads
+    def all_progress(
+        self,
+        failures: Failures,
+        *,
+        stuck_after_s: float | None = None,
+        timeout_ms: float = STATS_TIMEOUT_MS,
+    ) -> Iterator[GroupProgress]:
+        """Return the progress of each group with offsets, with one request per broker.
+
+        Members are not asked, and their number is None.
+        """
+        found, trouble = self.progress_at(
+            self.masters(), stuck_after_s=stuck_after_s, timeout_ms=timeout_ms
+        )
+        for sentence in trouble.values():
+            failures.add(sentence)
+        yield from found
+
+    def progress_at(
+        self,
+        places: Sequence[BrokerPlace],
+        *,
+        stuck_after_s: float | None = None,
+        timeout_ms: float = STATS_TIMEOUT_MS,
+    ) -> tuple[list[GroupProgress], dict[str, str]]:
+        """Return the progress of each group at these brokers, and reasons of missing answers.
+
+        The reasons are by address.
+        """
+        tables: list[dict[str, list[ProgressStats]]] = []
+        trouble: dict[str, str] = {}
+        code = RequestCode.GET_BROKER_CONSUME_STATS
+        header = GetBrokerConsumeStatsHeader(with_progress=True)
+        for place in places:
+            try:
+                found = self.read(ProgressList, place.address, code, header, timeout_ms)
+            except ClientError as error:
+                trouble[place.address] = str(error)
+            else:
+                tables += found.consume_stats_list
+        groups = [
+            group_of(
+                name, queues_of(stats, stuck_after_s), tps=sum(each.consume_tps for each in stats)
+            )
+            for name, stats in sorted(stats_by_group(tables))
+            if stats
+        ]
+        return groups, trouble
+
+    def progress(
+        self,
+        group: str,
+        *,
+        client: str | None = None,
+        stuck_after_s: float | None = None,
+        with_stacks: bool = True,
+    ) -> ProgressReport:
+        """Return the progress of a group by queue and by member. Raises RouteNotFound.
+
+        `client`: ask only this member.
+        """
+        failures = Failures()
+        found = self._report(failures, group, stuck_after_s, with_stacks=with_stacks, client=client)
+        return replace(found, failures=tuple(failures))
+
+    def _report(
+        self,
+        failures: Failures,
+        group: str,
+        stuck_after_s: float | None,
+        *,
+        with_stacks: bool,
+        client: str | None = None,
+    ) -> ProgressReport:
+        stats = self._stats_of(failures, group)
+        there, members = self._asked_members(group, client, with_stacks=with_stacks)
+        queues = queues_of(stats, stuck_after_s, members, self._came_ms(stats))
+        after_ms = max(stuck_after_ms(each, stuck_after_s) for each in stats or [ProgressStats()])
+        return ProgressReport(
+            _progress_of(group, stats, queues, there),
+            tuple(queues),
+            tuple(members_of_group(group, members, queues, after_ms / 1000)),
         )
 
     @reads
@@ -225,28 +309,27 @@ class GroupAdmin(MemberAdmin):
 
     @reads
     def group_progress(
-        self, failures: Failures, group: str, *, with_clients: bool = False
+        self,
+        failures: Failures,
+        group: str,
+        *,
+        with_clients: bool = False,
+        stuck_after_s: float | None = None,
     ) -> Iterator[QueueProgress]:
-        """Return a group's offset and lag in each queue; `with_clients`: also the owners."""
-        found = self._stats_of(failures, group)
-        owners = self._owners(group) if with_clients else {}
-        offsets = [
-            (*item, stats.consume_tps) for stats in found for item in stats.offset_table.items()
-        ]
-        for queue, where, tps in sorted(offsets, key=_place):
-            yield QueueProgress(
-                queue.topic,
-                queue.broker_name,
-                queue.queue_id,
-                where.broker_offset,
-                where.consumer_offset,
-                QueueOwner(owners.get(queue)) if with_clients else None,
-                where.lag,
-                Time(where.last_timestamp),
-                tps,
-            )
+        """Return a group's progress in each queue; `with_clients`: also as its members report."""
+        if with_clients:
+            yield from self._report(failures, group, stuck_after_s, with_stacks=False).queues
+        else:
+            yield from queues_of(self._stats_of(failures, group), stuck_after_s)
 
-    def _stats_of(self, failures: Failures, group: str) -> list[ConsumeStatsBody]:
+    @reads
+    def member_progress(
+        self, failures: Failures, group: str, *, stuck_after_s: float | None = None
+    ) -> Iterator[MemberProgress]:
+        """Return the progress of each member, with a sentence on what its threads do."""
+        yield from self._report(failures, group, stuck_after_s, with_stacks=True).members
+
+    def _stats_of(self, failures: Failures, group: str) -> list[ProgressStats]:
         """Return each broker's offsets of a group. Raises RouteNotFound if there are no offsets."""
         try:
             return list(self._asked(failures, group, self.group_brokers(group)))
@@ -259,26 +342,52 @@ class GroupAdmin(MemberAdmin):
 
     def _asked(
         self, failures: Failures, group: str, places: Sequence[BrokerPlace]
-    ) -> Iterator[ConsumeStatsBody]:
-        code, header = RequestCode.GET_CONSUME_STATS, GetConsumeStatsHeader(group)
+    ) -> Iterator[ProgressStats]:
+        code, header = RequestCode.GET_CONSUME_STATS, GetConsumeStatsHeader(group, None, True)
         for place in places:
             with failures.attempt():
-                yield self.read(ConsumeStatsBody, place.address, code, header)
+                yield self.read(ProgressStats, place.address, code, header)
 
-    def _owners(self, group: str) -> dict[MessageQueue, str]:
-        """Return the owner of each queue; members that do not answer (pull consumers) lack."""
-        found: dict[MessageQueue, str] = {}
-        try:
-            members = self.members_of(group).connection_set
-        except BrokerError:  # no member is online
-            return found
-        for member in members:
-            try:
-                info = self.running_info(group, member.client_id)
-            except ClientError:
-                continue
-            for queue in info.queues:
-                found[queue] = member.client_id.split("@")[0]
+    def _asked_members(
+        self, group: str, client: str | None = None, *, with_stacks: bool
+    ) -> tuple[ConsumerConnection, list[AskedMember]]:
+        """Return the members, and what each of them, or `client` alone, reports."""
+        address, there = self._members_at(group)
+        some = [each for each in there.connection_set if client in (None, each.client_id)]
+        some = some[:MEMBERS_ASKED_MAX]
+        names = [each.client_id for each in some]
+        infos = self._infos_of(group, address, names, with_stacks=with_stacks) if some else ()
+        return there, [
+            AskedMember(member, None, str(info))
+            if isinstance(info, ClientError)
+            else AskedMember(member, info)
+            for member, info in zip(some, infos, strict=True)
+        ]
+
+    def _came_ms(self, stats: Sequence[ProgressStats]) -> dict[MessageQueue, int]:
+        """Return when the first waiting message came, at brokers that do not report it.
+
+        Reads the message itself, in the queues with the oldest consumption only.
+        """
+        unknown = [
+            (where.last_timestamp, queue, where.consumer_offset)
+            for each in stats
+            if not each.observed_since
+            for queue, where in each.offset_table.items()
+            if where.lag
+        ]
+        if not unknown:
+            return {}
+        addresses = {place.name: place.address for place in self.masters()}
+        found = {}
+        for _, queue, offset in sorted(unknown, key=lambda each: each[0])[:READ_QUEUES_MAX]:
+            address = addresses.get(queue.broker_name)
+            if address is not None:
+                place = ClientQueue(queue.topic, queue.broker_name, queue.queue_id)
+                with suppress(ClientError):
+                    view = QueueReader(self, address, place, "*", TOOLS_GROUP).at(offset)
+                    if view is not None:
+                        found[queue] = view.store_timestamp_ms
         return found
 
     @reads
@@ -313,5 +422,22 @@ class GroupAdmin(MemberAdmin):
                             )
 
 
-def _place(item: tuple[MessageQueue, Any, *tuple[Any, ...]]) -> tuple[str, str, int]:
+def _progress_of(
+    group: str,
+    stats: Sequence[ProgressStats],
+    queues: Sequence[QueueProgress],
+    members: ConsumerConnection,
+) -> GroupProgress:
+    return group_of(
+        group,
+        queues,
+        tps=sum(each.consume_tps for each in stats),
+        members=len(members.connection_set),
+        version=min((each.version for each in members.connection_set), default=None),
+        kind=_KINDS.get(members.consume_type or "", members.consume_type),
+        model=members.message_model,
+    )
+
+
+def _place(item: tuple[MessageQueue, Any]) -> tuple[str, str, int]:
     return item[0].topic, item[0].broker_name, item[0].queue_id

@@ -1,7 +1,7 @@
 """Members of consumer groups, and producers: their connections and their state."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import time_ns
@@ -16,6 +16,7 @@ from protocol.bodies_admin import (
 )
 from protocol.bodies_own import AclRefusal, AclRefusals, GroupChanges
 from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.fastjson import Key
 from protocol.headers.admin import ConsumerGroupHeader, ProducerGroupHeader
@@ -24,14 +25,18 @@ from protocol.java_numbers import plain_number
 from troupemq.client.admin.answers import OPTIONAL, Failures, Result, Time, reads
 from troupemq.client.admin.base import INT_MAX, json_object
 from troupemq.client.admin.queues import QueueAdmin
+from troupemq.client.connection.remoting import check_success
 from troupemq.client.errors import ClientError, RouteNotFound, understood
-from troupemq.numbers import odd_number, whole
+from troupemq.numbers import finite, odd_number, whole
 
 DENIED_MS = 600_000
 """Age of refusals to show. A client retries every 30 s: an older refusal is resolved."""
 
 DENIED_SHOWN_MAX = 10
 """Limit of name server refusals to show, the newest; any of them may be the cause."""
+
+MEMBER_TIMEOUT_MS = 3000
+"""Timeout of members that are asked at the same time."""
 
 _CACHED = "cachedMsgCount"
 _KEY_CHARS_MAX, _ODD_CHARS_MAX, _ODDITIES_MAX = 100, 40, 5
@@ -114,12 +119,17 @@ class ClientInfo(Result):
 
     said: Mapping[str, object]
 
+    @classmethod
+    def decode(cls, body: bytes | memoryview | None) -> "ClientInfo":
+        """Return the state in an answer. Raises ClientError."""
+        return cls(understood(plain_names, json_object(body)))
+
     def row(self) -> dict[str, object]:
         return dict(self.said)
 
     @property
     def queues(self) -> list[MessageQueue]:
-        queues = (_queue_named(str(key)) for key in self.table)
+        queues = (queue_named(str(key)) for key in self.table)
         return [queue for queue in queues if queue is not None]
 
     @property
@@ -127,6 +137,19 @@ class ClientInfo(Result):
         """Assigned queues by name, `topic@broker:number`."""
         found = self.said.get("mqTable")
         return found if isinstance(found, dict) else {}
+
+    @property
+    def rates(self) -> tuple[float, float] | None:
+        """Messages consumed and failed per second, of all topics; None if it reports none."""
+        table = self.said.get("statusTable")
+        if not isinstance(table, dict):
+            return None
+        rows = [each for each in table.values() if isinstance(each, dict)]
+        good, bad = (
+            sum(finite(str(each.get(name))) or 0.0 for each in rows)
+            for name in ("consumeOKTPS", "consumeFailedTPS")
+        )
+        return good, bad
 
     def state(self, client: ClientConnection, with_stacks: bool) -> MemberState:
         """Return its figures for a table."""
@@ -204,9 +227,38 @@ class MemberAdmin(QueueAdmin):
 
         def ask(address: str) -> ClientInfo:
             answer = self.ask(address, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
-            return ClientInfo(understood(plain_names, json_object(answer.body)))
+            return ClientInfo.decode(answer.body)
 
         return self._of_any(group, broker, ask)
+
+    def _members_at(self, group: str) -> tuple[str, ConsumerConnection]:
+        """Return the address of a broker and the members it knows; none if none is online."""
+        code, header = RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupHeader(group)
+        try:
+            return self._of_any(
+                group,
+                None,
+                lambda address: (address, self.read(ConsumerConnection, address, code, header)),
+            )
+        except ClientError:
+            return "", ConsumerConnection()
+
+    def _infos_of(
+        self, group: str, address: str, clients: Sequence[str], *, with_stacks: bool
+    ) -> Iterator[ClientInfo | ClientError]:
+        """Yield the state or error of each member; one broker asks them at the same time."""
+        headers = (GetConsumerRunningInfoHeader(group, each, with_stacks) for each in clients)
+        code = RequestCode.GET_CONSUMER_RUNNING_INFO
+        asked = [RemotingCommand(code, header.encode()) for header in headers]
+        for answer in self.call_together(address, asked, MEMBER_TIMEOUT_MS):
+            if isinstance(answer, ClientError):
+                yield answer
+                continue
+            try:
+                check_success(answer, address)
+                yield ClientInfo(understood(plain_names, json_object(answer.body)))
+            except ClientError as error:
+                yield error
 
     def _of_any(self, group: str, broker: str | None, ask: Callable[[str], Found]) -> Found:
         """Return the answer of `broker`, or of the first broker of the group that answers."""
@@ -343,7 +395,7 @@ def _refused(address: str, refusal: AclRefusal) -> str:
     )
 
 
-def _queue_named(text: str) -> MessageQueue | None:
+def queue_named(text: str) -> MessageQueue | None:
     """Return the queue that `topic@broker:number` names; None for other texts."""
     names, colon, number = text.rpartition(":")
     topic, at, broker = names.rpartition("@")

@@ -21,7 +21,13 @@ from troupemq.client.admin.answers import HIDDEN, Change, Failures, Result, read
 from troupemq.client.admin.base import TIMEOUT_MS
 from troupemq.client.admin.brokers import BrokerAdmin
 from troupemq.client.admin.offsets import OffsetAdmin
-from troupemq.client.admin.reading import QueueReader, TraceEvent, events_of, records_of
+from troupemq.client.admin.reading import (
+    TOOLS_GROUP,
+    QueueReader,
+    TraceEvent,
+    events_of,
+    records_of,
+)
 from troupemq.client.arguments import MS_MAX, check_instance, check_integer, check_time
 from troupemq.client.connection.connection import split_address
 from troupemq.client.connection.route import MASTER_ID, route_of
@@ -50,8 +56,6 @@ QUERIED_MAX = 64
 """Maximum messages of one answer, as in 4.9.7."""
 
 DIRECTLY_TIMEOUT_MS = 30_000
-TOOLS_GROUP = "TOOLS_CONSUMER"
-"""A group that every broker has, for tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,13 @@ class SentAgain(Change):
     message_id: str
     offset_message_id: str
     queue: MessageQueue = field(metadata=HIDDEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled(Change):
+    SENTENCE = "{0.message_id} is recalled: it is not delivered to {0.topic}."
+    topic: str
+    message_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,6 +433,14 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         return SentAgain(
             source.offset_message_id, result.message_id, result.offset_message_id, result.queue
         )
+
+    def recall_message(self, topic: str, handle: str) -> Recalled:
+        """Cancel a delayed delivery that is not due yet, by the handle in the answer to its send.
+
+        Raises BrokerError if the message is delivered or recalled already.
+        """
+        with self.producer() as producer:
+            return Recalled(topic, producer.recall(topic, handle))
 
     def consume_directly(self, view: MessageView, group: str, client_id: str) -> ConsumedDirectly:
         """Make one member of a group consume a message now, without changing offsets."""

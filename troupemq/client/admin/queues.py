@@ -14,15 +14,21 @@ from protocol.headers.offset import (
     OffsetResponseHeader,
     QueryConsumerOffsetHeader,
     QueueHeader,
+    UpdateConsumerOffsetHeader,
 )
-from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+from protocol.topic_names import (
+    DLQ_TOPIC_PREFIX,
+    RETRY_TOPIC_PREFIX,
+    group_name_fault,
+    topic_name_fault,
+)
 from troupemq.client.admin.answers import OPTIONAL, Failures, Result, Time, reads
 from troupemq.client.admin.base import BrokerPlace
 from troupemq.client.admin.topics import TopicAdmin
 from troupemq.client.arguments import check_instance
 from troupemq.client.connection.route import route_of
 from troupemq.client.consuming.assignment import averagely
-from troupemq.client.errors import BrokerError, RouteNotFound, understood
+from troupemq.client.errors import ArgumentIllegal, BrokerError, RouteNotFound, understood
 from troupemq.client.message import MessageQueue, check_topic
 
 
@@ -99,6 +105,29 @@ class QueueAdmin(TopicAdmin):
         header = QueueHeader(queue.topic, queue.queue_id, queue.broker_name)
         first = self._offset(self.ask(address, RequestCode.GET_MIN_OFFSET, header))
         return first, self._offset(self.ask(address, RequestCode.GET_MAX_OFFSET, header))
+
+    def stored_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """Return a group's consumer offset at the master; None if the group has none there."""
+        self._client.routes.get(queue.topic)
+        address = self._client.routes.master(queue.broker_name)
+        header = QueryConsumerOffsetHeader(group, queue.topic, queue.queue_id, queue.broker_name)
+        try:
+            return self._offset(self.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, header))
+        except BrokerError as error:
+            if error.code != ResponseCode.QUERY_NOT_FOUND:
+                raise
+            return None
+
+    def store_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Set the consumer offset of a group without members. Raises ArgumentIllegal."""
+        if fault := topic_name_fault(queue.topic) or group_name_fault(group):
+            raise ArgumentIllegal(fault)
+        self._client.routes.get(queue.topic)
+        address = self._client.routes.master(queue.broker_name)
+        header = UpdateConsumerOffsetHeader(
+            group, queue.topic, queue.queue_id, offset, queue.broker_name
+        )
+        self.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
     @staticmethod
     def _offset(answer: RemotingCommand) -> int:

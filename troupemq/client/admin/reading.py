@@ -16,7 +16,7 @@ Source: client/trace/TraceDataEncoder.java.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -24,13 +24,15 @@ from protocol.headers.offset import OffsetResponseHeader, QueueHeader, SearchOff
 from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
 from protocol.message import MessageRecord, RecordError, decode_records
 from protocol.sysflag import PULL_SUBSCRIPTION
-from troupemq.client.admin.answers import Result, Time
+from troupemq.client.admin.answers import HIDDEN, Result, Time
 from troupemq.client.admin.base import TIMEOUT_MS, AdminBase
 from troupemq.client.errors import BadAnswer, BrokerError, understood
 from troupemq.client.message import MessageQueue, MessageView, view_of
 from troupemq.numbers import whole
 
 PULLED_MAX = 32
+TOOLS_GROUP = "TOOLS_CONSUMER"
+"""A group that every broker has, for tools."""
 PASSED_OVER = (
     ResponseCode.PULL_NOT_FOUND,
     ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -130,6 +132,8 @@ class TraceEvent(Result):
     retries: str | None
     state: str | None
     host: str | None
+    request_id: str | None = field(default=None, metadata=HIDDEN)
+    """Id that the records before and after one listener call share."""
 
 
 FIELD, RECORD = "\x01", "\x02"
@@ -163,4 +167,5 @@ def events_of(body: bytes) -> Iterator[TraceEvent]:
             found.get("retries"),
             found.get("state"),
             found.get("host"),
+            found.get("request_id"),
         )

@@ -9,7 +9,7 @@ from protocol.signature import Credentials
 from remoting.tls_options import Tls
 from troupemq.client.aio.client import AioClient
 from troupemq.client.arguments import MS_MAX, check_range
-from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, State
+from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, LifecycleState
 from troupemq.client.errors import ClientClosed
 from troupemq.client.message import check_own_group
 
@@ -39,16 +39,16 @@ class AioMember(ABC):
         check_own_group(group, self.kind)
         self.group = group
         self._client = AioClient(namesrv, instance_name, credentials, tls)
-        self._state = State.NEW
+        self._state = LifecycleState.NEW
 
     async def start(self) -> None:
         """Start; do nothing if it runs. Raises ClientError: ClientClosed after a stop."""
-        if self._state is State.RUNNING:
+        if self._state is LifecycleState.RUNNING:
             return
-        self._check(State.NEW)
+        self._check(LifecycleState.NEW)
         await self._client.start()
         await self._prepare()
-        self._state = State.RUNNING
+        self._state = LifecycleState.RUNNING
         self._begin()
 
     async def stop(self, timeout_s: float | None = None) -> None:
@@ -58,13 +58,13 @@ class AioMember(ABC):
         """
         if timeout_s is not None:
             check_range(timeout_s, 0, MS_MAX, "timeout_s")
-        before, self._state = self._state, State.STOPPED
-        if before is State.STOPPED:
+        before, self._state = self._state, LifecycleState.STOPPED
+        if before is LifecycleState.STOPPED:
             return
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + (self.stop_timeout_s if timeout_s is None else timeout_s)
         try:
-            if before is State.RUNNING:
+            if before is LifecycleState.RUNNING:
                 await self._finish(deadline_s)
                 await self._client.stop(max(LAST_TIMEOUT_S, deadline_s - loop.time()))
         finally:
@@ -89,14 +89,18 @@ class AioMember(ABC):
     @property
     def is_running(self) -> bool:
         """Whether it is started and not stopped."""
-        return self._state is State.RUNNING
+        return self._state is LifecycleState.RUNNING
 
     def check_running(self) -> None:
         """Raise ClientClosed unless it runs, on this event loop and in this process."""
-        self._check(State.RUNNING)
+        self._check(LifecycleState.RUNNING)
         _ = self._client.remoting.loop
 
-    def _check(self, wanted: State) -> None:
+    def _check_not_stopped(self) -> None:
+        if self._state is LifecycleState.STOPPED:
+            self._check(LifecycleState.NEW)
+
+    def _check(self, wanted: LifecycleState) -> None:
         if self._state is not wanted:
             raise ClientClosed(f"the {self.kind} {self._state.value}")
 

@@ -26,6 +26,7 @@ from troupemq.client.producing.batches import batch_parcel, check_messages, spli
 from troupemq.client.producing.making import LONG_BODY_BYTES, SendMaker
 from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.queue_choice import QueueChoice, RoundRobin, always, check_choice
+from troupemq.client.producing.recalling import recall_request, recalled
 from troupemq.client.producing.request_reply import ReplyTable, request_of
 from troupemq.client.producing.sending import EncodedMessage, Sender, Sending, chosen
 from troupemq.client.producing.trace import Tracing
@@ -332,6 +333,22 @@ class Producer(SendMaker, AioMember):
             except ClientError as error:
                 self._replies.not_asked(name, error)
         return self._replies.unknown_brokers(routes.all_addresses(masters_only=True))
+
+    async def recall(self, topic: str, handle: str | None, timeout_ms: float | None = None) -> str:
+        """Cancel a delivery by `delay` or `deliver_at` that is not due yet; return its message id.
+
+        Raises ClientError: BrokerError if the message is delivered or recalled already, and
+        NotSupported for a broker that cannot recall.
+        """
+        self.check_running()
+        check_timeout(timeout_ms)
+        timeout_ms = self.settings.send_timeout_ms if timeout_ms is None else timeout_ms
+        name, command = recall_request(self.group, topic, handle)
+        await self._client.routes.get(topic)
+        address = self._client.routes.master(name)
+        return recalled(
+            await self._client.remoting.call(address, command, timeout_ms), name, address
+        )
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the writable queues of `topic`. Raises RouteNotFound."""

@@ -21,12 +21,16 @@ class Call:
     timeout_ms: float
 
 
+Asked = TypeVar("Asked")
 Value = TypeVar("Value")
 Flow: TypeAlias = Generator[Call, RemotingCommand, Value]
 
 
-def drive(flow: Generator[Call, Any, Value], ask: Callable[[Call], RemotingCommand]) -> Value:
-    """Return the result of a flow whose calls `ask` carries out. Raises what the flow raises."""
+def drive(flow: Generator[Asked, Any, Value], ask: Callable[[Asked], object]) -> Value:
+    """Return the result of a flow whose calls `ask` carries out. Raises what the flow raises.
+
+    Flows of receiving/ yield other requests than a Call as well.
+    """
     try:
         call = next(flow)
         while True:

@@ -23,7 +23,7 @@ def seconds_to(deadline_s: float) -> float:
     return max(0.0, deadline_s - monotonic())
 
 
-class State(Enum):
+class LifecycleState(Enum):
     NEW = "is not started: start it, or use a `with` block"
     RUNNING = "is running"
     STOPPED = "was stopped and does not start again: make a new one"
@@ -59,17 +59,17 @@ class ClientMember(ABC):
         check_own_group(group, self.kind)
         self.group = group
         self._client = Client(namesrv, instance_name, ip, credentials, tls)
-        self._state = State.NEW
+        self._state = LifecycleState.NEW
         self._state_lock = Lock()
 
     def start(self) -> None:
         """Start; do nothing if it runs. Raises ClientError: ClientClosed after a stop."""
         with self._state_lock:
-            if self._state is State.RUNNING:
+            if self._state is LifecycleState.RUNNING:
                 return
-            self._check(State.NEW)
+            self._check(LifecycleState.NEW)
             self._prepare()
-            self._state = State.RUNNING
+            self._state = LifecycleState.RUNNING
             self._client.start()
             self._begin()
 
@@ -83,10 +83,10 @@ class ClientMember(ABC):
             check_range(timeout_s, 0, MS_MAX, "timeout_s")
         self._client.remoting.check_may_wait()
         with self._state_lock:
-            before, self._state = self._state, State.STOPPED
-        if before is State.NEW:
+            before, self._state = self._state, LifecycleState.STOPPED
+        if before is LifecycleState.NEW:
             self._client.remoting.close()
-        if before is not State.RUNNING:
+        if before is not LifecycleState.RUNNING:
             return
         deadline_s = monotonic() + (self.stop_timeout_s if timeout_s is None else timeout_s)
         self._finish(deadline_s)
@@ -111,18 +111,18 @@ class ClientMember(ABC):
     @property
     def is_running(self) -> bool:
         """Whether it is started and not stopped."""
-        return self._state is State.RUNNING
+        return self._state is LifecycleState.RUNNING
 
     def check_running(self) -> None:
         """Raise ClientClosed unless it runs."""
-        self._check(State.RUNNING)
+        self._check(LifecycleState.RUNNING)
 
     def check_not_stopped(self) -> None:
         """Raise ClientClosed after a stop."""
-        if self._state is State.STOPPED:
-            self._check(State.NEW)
+        if self._state is LifecycleState.STOPPED:
+            self._check(LifecycleState.NEW)
 
-    def _check(self, wanted: State) -> None:
+    def _check(self, wanted: LifecycleState) -> None:
         state = self._state
         if state is not wanted:
             raise ClientClosed(f"the {self.kind} {state.value}")

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import md5
 
+from protocol.allocation import averagely, averagely_by_circle
 from troupemq.client.arguments import check_integer
 from troupemq.client.callbacks import check_callback, unknown_result
 from troupemq.client.errors import ArgumentIllegal, ResultUnknown
@@ -19,6 +20,8 @@ Assignment = Callable[[str, Sequence[str], Sequence[MessageQueue]], Sequence[Mes
 """Function (own client id, sorted ids of all members, sorted queues) → own queues."""
 
 ASSIGNS = ("own_id", "member_ids", "queues")
+__all__ = ["averagely", "averagely_by_circle", "by_config", "by_machine_room", "consistent_hash"]
+
 VIRTUAL_NODES = 10
 VIRTUAL_NODES_MAX = 10_000
 _HASH_BYTES = 4
@@ -47,30 +50,6 @@ def share_of(
     if others := share.difference(queues):
         raise ResultUnknown(f"assign returned {next(iter(others))!r}, not one of the queues")
     return share
-
-
-def averagely(
-    own_id: str, member_ids: Sequence[str], queues: Sequence[MessageQueue]
-) -> Sequence[MessageQueue]:
-    """Return a run of neighbouring queues; the first members get the remainder, one each.
-
-    A client that is not a member gets no queues. This is the default rule.
-    """
-    if own_id not in member_ids:
-        return ()
-    index = member_ids.index(own_id)
-    share, left_over = divmod(len(queues), len(member_ids))
-    first = index * share + min(index, left_over)
-    return queues[first : first + share + (index < left_over)]
-
-
-def averagely_by_circle(
-    own_id: str, member_ids: Sequence[str], queues: Sequence[MessageQueue]
-) -> Sequence[MessageQueue]:
-    """Return every n-th queue for n members, so that each member has queues of every broker."""
-    if own_id not in member_ids:
-        return ()
-    return queues[member_ids.index(own_id) :: len(member_ids)]
 
 
 def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Assignment:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 log = client_logger(__name__)
 
+WORKER_NAME = "troupemq-consume"
+"""Start of the names of threads that call listeners; the group follows."""
+
 OVERDUE_LEVEL = 3
 """Delay level of a message with an overdue listener call."""
 
@@ -55,7 +58,7 @@ class Consuming(ABC):
         self._settings = settings
         self._statistics = statistics
         self._on_room = on_room
-        self.workers = Workers("troupemq-consume", settings.consume_threads)
+        self.workers = Workers(f"{WORKER_NAME}-{group}", settings.consume_threads)
         self._spans: ClientSpans | None = None
         self._model = ""
 
@@ -122,8 +125,10 @@ class Consuming(ABC):
     ) -> None:
         self._statistics.consumed(process_queue.queue.topic, len(good), len(bad), took_ms)
 
-    def _done(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> None:
-        if process_queue.done(views, self._settings):
+    def _done(
+        self, process_queue: ProcessQueue, views: Sequence[MessageView], *, in_call: bool = False
+    ) -> None:
+        if process_queue.done(views, self._settings, in_call=in_call):
             self._on_room(process_queue)
 
 
@@ -182,14 +187,16 @@ class ConcurrentConsuming(Consuming):
         if process_queue.dropped:
             return  # the queue's next owner gets the failed messages again
         kept: list[MessageView] = []
-        back, level = self._sending_back, failed.delay_level
+        back, level, seconds = self._sending_back, failed.delay_level, failed.seconds
         if bad:
-            next_try = "none, broadcast" if back is None else back.next_try(bad[0], level)
+            next_try = "none, broadcast" if back is None else back.next_try(bad[0], level, seconds)
             self._log_failure(bad, outcome, next_try)
         for view in bad:
             if back is None:
                 log.warning("broadcast message dropped", group=self._group, id=view.message_id)
-            elif process_queue.holds(view) and not back.give_back(view, level, outcome.reason):
+            elif process_queue.holds(view) and not back.give_back(
+                view, level, outcome.reason, seconds
+            ):
                 view.reconsume_times += 1
                 kept.append(view)
         kept_ids = {id(view) for view in kept}
@@ -210,4 +217,4 @@ class ConcurrentConsuming(Consuming):
                 if view is None or not self._sending_back.give_back(view, OVERDUE_LEVEL, late):
                     break
                 log.warning("overdue message returned to broker", id=view.message_id)
-                self._done(process_queue, (view,))
+                self._done(process_queue, (view,), in_call=True)

@@ -9,8 +9,7 @@ from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from remoting.tls_options import Tls
-from troupemq.client.arguments import check_flag, names_checked
-from troupemq.client.callbacks import check_callback
+from troupemq.client.arguments import check_flag, method_names_checked, names_checked
 from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import seconds_to
 from troupemq.client.connection.task_thread import TaskThread
@@ -21,7 +20,7 @@ from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_requests import ConsumerRequests
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.group_member import CLUSTERING, GroupMember
-from troupemq.client.consuming.listener import Listener
+from troupemq.client.consuming.listener import Listener, TopicListeners
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.pull import Pulling
 from troupemq.client.consuming.queue_locks import MemberLocks
@@ -77,7 +76,7 @@ class PushConsumer(GroupMember):
     def __init__(
         self,
         group: str,
-        listener: Listener,
+        listener: Listener | None = None,
         namesrv: str | Sequence[str] | None = None,
         *,
         orderly: bool = False,
@@ -92,14 +91,15 @@ class PushConsumer(GroupMember):
         credentials: Credentials | None = None,
         tls: Tls | None = None,
     ) -> None:
-        """Raise ArgumentIllegal for invalid arguments, ConnectionFailed for an invalid address.
+        """Raise ArgumentIllegal, and ConnectionFailed for an invalid address.
 
+        * `listener`: gets the messages of all topics that have no listener of their own.
         * `begin`: start in queues that the group has never consumed.
         * `begin_ms`: time for ConsumeFrom.TIMESTAMP, ms since 1970. [default: 30 minutes ago]
         * `offsets_folder`: files of broadcast offsets, by client id. [default: as in Java]
         * `instance_name`: must differ between broadcasting consumers of a group on one machine.
         """
-        check_callback(listener, "the listener", "messages")
+        self._listeners = TopicListeners(listener)
         check_assignment(assign)
         check_flag(orderly, "orderly")
         super().__init__(
@@ -116,10 +116,10 @@ class PushConsumer(GroupMember):
             tls,
         )
         self.orderly, self.started_at_ms = orderly, 0
-        self._order_tasks, self._pulling = TaskThread("troupemq-order"), self._new_pulling()
-        shares = not broadcast
+        self._order_tasks = TaskThread(f"troupemq-order-{group}")
+        self._pulling, shares = self._new_pulling(), not broadcast
         locks = MemberLocks(self._client, group, self._lost) if orderly and shares else None
-        self._consuming = self._consuming_with(listener, locks)
+        self._consuming = self._consuming_with(self._listeners, locks)
         self._rebalancing = Rebalancing(
             self._client,
             group,
@@ -132,8 +132,11 @@ class PushConsumer(GroupMember):
         requests = ConsumerRequests(self, self._rebalancing, self._consuming, self._reset)
         self._client.serves.update(requests.handlers())
         if shares:
-            retries = TopicSubscription.of(RETRY_TOPIC_PREFIX + group, ALL_TAGS, None, now_ms())
-            self._subscriptions[retries.topic] = retries
+            self._subscribe_to_retries()
+
+    def _subscribe_to_retries(self) -> None:
+        topic = RETRY_TOPIC_PREFIX + self.group
+        self._subscriptions[topic] = TopicSubscription.of(topic, ALL_TAGS, None, now_ms())
 
     def _new_pulling(self) -> Pulling:
         return Pulling(
@@ -171,6 +174,29 @@ class PushConsumer(GroupMember):
             back,
             client.housekeeping,
         )
+
+    @method_names_checked
+    def subscribe(
+        self,
+        topic: str,
+        expression: str = ALL_TAGS,
+        *,
+        sql: str | None = None,
+        listener: Listener | None = None,
+    ) -> None:
+        """Subscribe to `topic`, to all messages or to those of some tags, before or after `start`.
+
+            consumer.subscribe("Orders", "new || paid")
+            consumer.subscribe("Payments", sql="amount > 100", listener=book)
+
+        `listener` gets the messages of this topic in place of the consumer's. `sql` filters by
+        properties in SQL92; it needs enablePropertyFilter at the broker. All members of a group
+        must have the same subscriptions. Raises ArgumentIllegal for a topic without a listener,
+        MessageIllegal for invalid arguments, ClientClosed after a stop, and while it runs,
+        BrokerError for a rejected `sql`.
+        """
+        self._listeners.set(topic, listener)
+        super().subscribe(topic, expression, sql=sql)
 
     def suspend(self) -> None:
         """Stop pulling until `resume`; messages that were already pulled are consumed."""

@@ -126,10 +126,7 @@ class GroupMember(ClientMember):
         self.check_not_stopped()
         check_topic(topic)
         subscription = TopicSubscription.of(topic, expression, sql, now_ms())
-        for tag, hint in subscription.doubts():
-            log.warning(
-                "suspicious tag subscribed", group=self.group, topic=topic, tag=tag, hint=hint
-            )
+        subscription.warn_of_doubts(self.group)
         if self.is_running:
             self._check_filter(subscription)
         self._subscriptions[topic] = subscription

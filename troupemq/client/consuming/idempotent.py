@@ -28,7 +28,6 @@ from troupemq.client.consuming.listener import (
     Result,
     RetryLater,
     failure_of,
-    reason_of,
 )
 from troupemq.client.message import MessageView
 
@@ -109,12 +108,7 @@ class Idempotent:
         if not later:
             return result
         if isinstance(result, RetryLater) and result.messages is not None:
-            return RetryLater(
-                [*result.messages, *later],
-                result.delay_level,
-                result.suspend_ms,
-                reason_of(result),
-            )
+            return result.of([*result.messages, *later])
         if result is None or result is ConsumeResult.SUCCESS:
             return RetryLater(later, reason="another call has begun the same key")
         failed = [*begun.values(), *later]
@@ -146,7 +140,7 @@ class Idempotent:
         else:
             self._store.forget(list(begun))
             if isinstance(result, RetryLater):  # for the messages it got, not for skipped ones
-                return RetryLater(views, result.delay_level, result.suspend_ms, reason_of(result))
+                return result.of(views)
             return RetryLater(views)
         return result
 

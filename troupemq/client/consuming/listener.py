@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum
 from typing import TypeAlias
 
-from troupemq.client.arguments import MS_MAX, check_integer, check_range
-from troupemq.client.callbacks import unknown_result
+from troupemq.client.arguments import MS_MAX, check_integer, check_range, delay_milliseconds
+from troupemq.client.callbacks import check_callback, unknown_result
 from troupemq.client.errors import ArgumentIllegal, ResultUnknown
 from troupemq.client.message import MessageView
 
@@ -44,6 +45,8 @@ class RetryLater(Exception):
         delay_level: int = RISING_DELAY,
         suspend_ms: float | None = None,
         reason: str | None = None,
+        *,
+        seconds: float | timedelta | None = None,
     ) -> None:
         """Raise ArgumentIllegal for invalid arguments.
 
@@ -52,6 +55,7 @@ class RetryLater(Exception):
         * `delay_level`: level of the broker for the retry, or DEAD_LETTER; ignored when orderly.
         * `suspend_ms`: pause of an orderly queue. [default: `suspend_queue_ms` of the settings]
         * `reason`: text that is stored with the retry and the dead letter.
+        * `seconds`: delay instead of a level. Brokers of RocketMQ take the next longer level.
         """
         if messages is not None:
             if isinstance(messages, str | bytes | MessageView) or not isinstance(
@@ -70,9 +74,19 @@ class RetryLater(Exception):
             check_range(suspend_ms, 0, MS_MAX, "RetryLater's suspend_ms")
         if reason is not None and not isinstance(reason, str):
             raise ArgumentIllegal(f"RetryLater's reason is a string, and not {reason!r}")
+        if seconds is not None:
+            seconds = delay_milliseconds(seconds, "RetryLater's seconds") / 1000
+            if delay_level != RISING_DELAY:
+                raise ArgumentIllegal("RetryLater has a delay_level or seconds, and not both")
         super().__init__(reason or "RetryLater")
         self.messages, self.delay_level = messages, delay_level
         self.suspend_ms, self.reason = suspend_ms, reason
+        self.seconds: float | None = seconds
+
+    def of(self, messages: Sequence[MessageView]) -> "RetryLater":
+        """Return the same retry of these messages."""
+        reason = reason_of(self)
+        return RetryLater(messages, self.delay_level, self.suspend_ms, reason, seconds=self.seconds)
 
 
 Result: TypeAlias = ConsumeResult | RetryLater | None
@@ -83,6 +97,59 @@ Listener = Callable[[Sequence[MessageView]], Result]
 None means SUCCESS. An exception or an invalid result means RETRY_LATER for all messages. Many
 threads call it concurrently. When orderly, calls for one queue are sequential and in order.
 """
+
+
+class TopicListeners:
+    """Listener that hands the messages of each topic to the listener of that topic."""
+
+    def __init__(self, otherwise: Listener | None) -> None:
+        """Take the listener of topics without one of their own, if there is one.
+
+        Raises ArgumentIllegal.
+        """
+        if otherwise is not None:
+            check_callback(otherwise, "the listener", "messages")
+        self._otherwise = otherwise
+        self._of_topic: dict[str, Listener] = {}
+
+    def set(self, topic: str, listener: Listener | None) -> None:
+        """Set the listener of a topic. Raises ArgumentIllegal if there is none for it at all."""
+        if listener is not None:
+            check_callback(listener, "the listener", "messages")
+            self._of_topic[topic] = listener
+        elif self._otherwise is None and topic not in self._of_topic:
+            raise ArgumentIllegal(
+                f"no listener for {topic}: pass one to PushConsumer or to subscribe"
+            )
+
+    def __call__(self, views: Sequence[MessageView]) -> Result:
+        """Call the listeners of these messages; retries of a group may be of several topics."""
+        topics = dict.fromkeys(view.topic for view in views)
+        if len(topics) == 1:
+            return self._listener(views[0].topic)(views)
+        failed: list[MessageView] = []
+        retry: RetryLater | None = None
+        for topic in topics:
+            own = [view for view in views if view.topic == topic]
+            outcome = call_listener(self._listener(topic), own)
+            if outcome.failed is not None:
+                failed += outcome.split(own)[1]
+                retry = outcome.failed
+                reason = outcome.reason
+        if retry is None:
+            return None
+        return RetryLater(
+            failed, retry.delay_level, retry.suspend_ms, reason, seconds=retry.seconds
+        )
+
+    def _listener(self, topic: str) -> Listener:
+        listener = self._of_topic.get(topic, self._otherwise)
+        if listener is None:
+            raise ResultUnknown(
+                f"no listener for {topic}, to which this consumer did not subscribe"
+            )
+        return listener
+
 
 _FAILED = RetryLater()
 

@@ -5,10 +5,13 @@ from collections.abc import Callable, Sequence
 from threading import Condition
 from time import monotonic
 
-from protocol.bodies_client import ProcessQueueInfo
+from protocol.bodies_client import MessageInHand, ProcessQueueInfo
 from troupemq.client.connection.client import now_ms
 from troupemq.client.consuming.consumer_settings import MIB, ConsumerSettings
 from troupemq.client.message import MessageQueue, MessageView
+
+IN_HAND_MAX = 32
+"""Limit of messages in listener calls that a queue reports."""
 
 
 class ProcessQueue:
@@ -47,7 +50,8 @@ class ProcessQueue:
         self._now_s = now_s
         self._changed = Condition()
         self._waiting: OrderedDict[int, MessageView] = OrderedDict()
-        self._begun_s: dict[int, float] = {}
+        self._begun: dict[int, tuple[MessageView, float]] = {}
+        self._last_finished: MessageView | None = None
         self._waiting_bytes = 0
         self._last_offset = offset
         self._come_to = offset
@@ -77,7 +81,7 @@ class ProcessQueue:
         """Drop all messages and continue at `offset`, as the queue lacks the pulled offset."""
         with self._changed:
             self._waiting.clear()
-            self._begun_s.clear()
+            self._begun.clear()
             self._waiting_bytes = 0
             self._come_to = offset
 
@@ -104,7 +108,7 @@ class ProcessQueue:
             self._running += 1
             now_s = self._now_s()
             for view in views:
-                self._begun_s[view.queue_offset] = now_s
+                self._begun[view.queue_offset] = view, now_s
             return True
 
     def end(self) -> None:
@@ -113,15 +117,24 @@ class ProcessQueue:
             self._running -= 1
             self._changed.notify_all()
 
-    def done(self, views: Sequence[MessageView], settings: ConsumerSettings) -> bool:
-        """Remove consumed messages; return whether a full queue has room for pulls again."""
-        self.last_consume_ms = now_ms()
+    def done(
+        self, views: Sequence[MessageView], settings: ConsumerSettings, *, in_call: bool = False
+    ) -> bool:
+        """Remove consumed messages; return whether a full queue has room for pulls again.
+
+        `in_call`: they are returned to the broker, and their listener calls still run.
+        """
+        if not in_call:
+            self.last_consume_ms = now_ms()
         with self._changed:
+            if views and not in_call:
+                self._last_finished = views[-1]
             for view in views:
+                if not in_call:
+                    self._begun.pop(view.queue_offset, None)
                 if self._waiting.get(view.queue_offset) is view:
                     del self._waiting[view.queue_offset]
                     self._waiting_bytes -= view.stored_bytes
-                    self._begun_s.pop(view.queue_offset, None)
             if not self._paused:
                 return False
             roomy = (
@@ -139,9 +152,8 @@ class ProcessQueue:
         """Return the first message, which holds the offset, if its call exceeds `timeout_ms`."""
         with self._changed:
             for offset, view in self._waiting.items():
-                begun_s = self._begun_s.get(offset)
-                late = begun_s is not None and (self._now_s() - begun_s) * 1000 > timeout_ms
-                return view if late else None
+                _, begun_s = self._begun.get(offset, (None, self._now_s()))
+                return view if (self._now_s() - begun_s) * 1000 > timeout_ms else None
             return None
 
     # --- orderly consuming
@@ -193,20 +205,35 @@ class ProcessQueue:
 
     def info(self) -> ProcessQueueInfo:
         with self._changed:
-            first = next(iter(self._waiting), 0)
+            first, last = next(iter(self._waiting), 0), self._last_finished
             return ProcessQueueInfo(
                 commit_offset=first if self._waiting else self._come_to,
                 cached_msg_min_offset=first,
                 cached_msg_max_offset=self._last_offset if self._waiting else 0,
                 cached_msg_count=len(self._waiting),
                 cached_msg_size_in_mi_b=self._waiting_bytes // MIB,
-                transaction_msg_min_offset=first if self._claimed and self._begun_s else 0,
-                transaction_msg_max_offset=max(self._begun_s, default=0) if self._claimed else 0,
-                transaction_msg_count=len(self._begun_s) if self._claimed else 0,
+                transaction_msg_min_offset=first if self._claimed and self._begun else 0,
+                transaction_msg_max_offset=max(self._begun, default=0) if self._claimed else 0,
+                transaction_msg_count=len(self._begun) if self._claimed else 0,
                 locked=self.locked_at_s is not None,
                 try_unlock_times=self.unlock_tries,
                 last_lock_timestamp=self.last_lock_ms,
                 droped=self._dropped,
                 last_pull_timestamp=self.last_pull_ms,
                 last_consume_timestamp=self.last_consume_ms,
+                last_consumed_msg_id=None if last is None else last.message_id,
+                last_consumed_offset=-1 if last is None else last.queue_offset,
+                in_hand=self._in_hand(),
             )
+
+    def _in_hand(self) -> list[MessageInHand]:
+        wall_ms, now_s = now_ms(), self._now_s()
+        return [
+            MessageInHand(
+                view.message_id,
+                offset,
+                wall_ms - round((now_s - begun_s) * 1000),
+                view.reconsume_times,
+            )
+            for offset, (view, begun_s) in sorted(self._begun.items())[:IN_HAND_MAX]
+        ]

@@ -82,7 +82,7 @@ class Pulling:
         self._submit = submit
         self._spans = not orderly
         self._tells_subscription = tells_subscription
-        self._thread = TaskThread("troupemq-pull")
+        self._thread = TaskThread(f"troupemq-pull-{group}")
         self._rests = False
         self._resting: dict[int, ProcessQueue] = {}
         self._matched: set[str] = set()

@@ -7,7 +7,7 @@ Source: client/impl/consumer/DefaultLitePullConsumerImpl.java.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from troupemq.client.consuming.group_member import GroupMember
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.pull import Pulling
 from troupemq.client.consuming.rebalance import Rebalancing
-from troupemq.client.errors import ClientError, MessageIllegal
+from troupemq.client.errors import ClientClosed, ClientError, MessageIllegal
 from troupemq.client.message import MessageQueue, MessageView, check_queues, check_topic
 from troupemq.client.spans import spans_of
 
@@ -55,9 +55,11 @@ class PullConsumer(GroupMember):
 
         with PullConsumer("reports", namesrv="127.0.0.1:9876") as consumer:
             consumer.subscribe("Orders")
-            while True:
-                for message in consumer.poll(1000):
-                    print(message.body)
+            for message in consumer:
+                print(message.body)
+
+    An iteration ends when the consumer stops. A message counts as consumed when the next one is
+    requested. `poll` returns several messages of a queue at once, and stops waiting at a time.
 
     `assign` sets fixed queues instead of `subscribe`. There are no retries and no dead letters:
     the application handles failures itself, for example with `seek`. One thread calls `poll`; all
@@ -191,6 +193,16 @@ class PullConsumer(GroupMember):
         if views and self._spans is not None:
             self._spans.receive(self.group, views, self.message_model.lower(), begun_ns)
         return views
+
+    def __iter__(self) -> Iterator[MessageView]:
+        """Yield messages until the consumer stops. Raises as `poll`."""
+        self.check_running()
+        while True:
+            try:
+                views = self.poll(count_max=1)
+            except ClientClosed:
+                return
+            yield from views
 
     def _next_views(self, deadline_s: float, count_max: int) -> Sequence[MessageView]:
         with self._changed:

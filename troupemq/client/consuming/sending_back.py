@@ -7,6 +7,7 @@ Source: DefaultMQPushConsumerImpl.java and ConsumeMessageOrderlyService.java (se
 DefaultMQProducerImpl.java (sendKernelImpl).
 """
 
+from bisect import bisect_left
 from random import choice
 
 from protocol import properties as names
@@ -35,11 +36,18 @@ FIRST_RETRY_LEVEL = 3
 RETRIES_MAX = 16
 DELAYS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h".split()  # noqa: SIM905
 """Default delay levels of brokers (messageDelayLevel)."""
+_UNITS_S = {"s": 1, "m": 60, "h": 3600}
+DELAYS_S = tuple(int(delay[:-1]) * _UNITS_S[delay[-1]] for delay in DELAYS)
 
 ROOM_OF_BROKERS = 1024
 """Bytes of properties reserved for those that brokers add."""
 
 ORDERLY_RETRIES_MAX = (1 << 31) - 1
+
+
+def level_of(seconds: float) -> int:
+    """Return the delay level that lasts for `seconds`: the next longer one, or the longest."""
+    return min(bisect_left(DELAYS_S, seconds) + 1, len(DELAYS_S))
 
 
 class SendingBack:
@@ -53,18 +61,26 @@ class SendingBack:
         self.retries_max = unset if max_reconsume_times == UNLIMITED else max_reconsume_times
 
     def give_back(
-        self, view: MessageView, delay_level: int = RISING_DELAY, reason: str = ""
+        self,
+        view: MessageView,
+        delay_level: int = RISING_DELAY,
+        reason: str = "",
+        seconds: float | None = None,
     ) -> bool:
-        """Return a message to its broker, with a `reason`; return False if no broker took it."""
+        """Return a message to its broker, with a `reason`; return False if no broker took it.
+
+        Brokers without timers take a delay level for `seconds`.
+        """
         header = ConsumerSendMsgBackHeader(
             offset=view.physical_offset,
             group=self._group,
-            delay_level=delay_level,
+            delay_level=delay_level if seconds is None else level_of(seconds),
             origin_msg_id=view.message_id,
             origin_topic=view.topic,
             max_reconsume_times=self.retries_max,
             broker_name=view.queue.broker_name,
             failure=reason or None,
+            delay_ms=None if seconds is None else round(seconds * 1000),
         )
         command = RemotingCommand(RequestCode.CONSUMER_SEND_MSG_BACK, header.encode())
         try:
@@ -75,10 +91,12 @@ class SendingBack:
             return self.send_again(view, view.reconsume_times + 1, reason)
         return True
 
-    def next_try(self, view: MessageView, delay_level: int) -> str:
+    def next_try(self, view: MessageView, delay_level: int, seconds: float | None = None) -> str:
         """Return a description of a returned message's next try, for the log."""
         if delay_level < 0 or view.reconsume_times >= self.retries_max:
             return f"none, dead letter in {DLQ_TOPIC_PREFIX}{self._group}"
+        if seconds is not None:
+            return f"in {seconds:g} s, or in {DELAYS[level_of(seconds) - 1]} without timers"
         level = delay_level or FIRST_RETRY_LEVEL + view.reconsume_times
         level = min(level, len(DELAYS))
         return f"in {DELAYS[level - 1]} (delay level {level})"

@@ -7,7 +7,10 @@ from protocol.bodies import SubscriptionData
 from protocol.errors import RemoteError
 from protocol.tags import ALL_TAGS, TagFilter
 from troupemq.client.errors import MessageIllegal
+from troupemq.client.log import client_logger
 from troupemq.client.message import MessageView
+
+log = client_logger(__name__)
 
 TAG = "TAG"
 SQL92 = "SQL92"
@@ -63,6 +66,13 @@ class TopicSubscription:
     def doubts(self) -> list[tuple[str, str]]:
         """Return suspicious tags, each with a hint."""
         return [(tag, hint) for tag in sorted(self.filter.tags) if (hint := _hint(tag))]
+
+    def warn_of_doubts(self, group: str) -> None:
+        """Log suspicious tags."""
+        for tag, hint in self.doubts():
+            log.warning(
+                "suspicious tag subscribed", group=group, topic=self.topic, tag=tag, hint=hint
+            )
 
     def wants(self, view: MessageView) -> bool:
         """Return whether the tag matches, as brokers compare only hashes; they apply SQL92."""

@@ -7,5 +7,6 @@ batches.py         several messages in one request
 queue_choice.py    choice of a message's queue
 request_reply.py   request-reply
 transaction.py     TransactionProducer
+recalling.py       cancellation of delayed deliveries
 trace.py           message traces
 """

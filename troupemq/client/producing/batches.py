@@ -42,7 +42,7 @@ def check_batch(messages: Sequence[Message]) -> None:
             raise MessageIllegal("the messages of a batch have one topic")
         if message.wait_store_ok != first.wait_store_ok:
             raise MessageIllegal("the messages of a batch have the same wait_store_ok")
-        if message.delay_level:
+        if message.is_delayed:
             raise MessageIllegal("the messages of a batch cannot be delayed")
         if message.system_properties:
             raise MessageIllegal("replies and messages of transactions cannot be in a batch")

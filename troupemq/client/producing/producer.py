@@ -35,6 +35,7 @@ from troupemq.client.producing.queue_choice import (
     always,
     check_choice,
 )
+from troupemq.client.producing.recalling import recall_request, recalled
 from troupemq.client.producing.request_reply import Requests, request_of
 from troupemq.client.producing.sending import (
     EncodedMessage,
@@ -337,6 +338,23 @@ class Producer(SendMaker, ClientMember):
             lambda: self.send_async(request, timeout_ms, queue=queue, choose=choose),
             self._lanes.run,
         )
+
+    def recall(self, topic: str, handle: str | None, timeout_ms: float | None = None) -> str:
+        """Cancel a delivery by `delay` or `deliver_at` that is not due yet; return its message id.
+
+            result = producer.send(Message("Reminders", b"pay", delay=3600))
+            producer.recall("Reminders", result.recall_handle)
+
+        Raises ClientError: BrokerError if the message is delivered or recalled already, and
+        NotSupported for a broker that cannot recall.
+        """
+        self.check_running()
+        check_timeout(timeout_ms)
+        timeout_ms = self.settings.send_timeout_ms if timeout_ms is None else timeout_ms
+        name, command = recall_request(self.group, topic, handle)
+        self._client.routes.get(topic)
+        address = self._client.routes.master(name)
+        return recalled(self._client.remoting.call(address, command, timeout_ms), name, address)
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the writable queues of `topic`. Raises RouteNotFound."""

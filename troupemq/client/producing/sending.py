@@ -75,6 +75,9 @@ SAME_BROKER_PAUSE_MS = 100.0
 SECONDS_PERHAPS_MS = 60
 """Timeout up to which the error asks whether seconds were meant."""
 
+RECALL_HANDLE = "recallHandle"
+"""Field of answers to sends of timers."""
+
 REPLY = "reply"
 """MSG_TYPE of a reply."""
 
@@ -298,14 +301,16 @@ class Sending:
             self.set_exception(bad_answer)
             return
         self._learn(queue, failed=False)
+        fields = response.fields or {}
         result = SendResult(
             status,
             self.parcel.message_id,
             header.msg_id,
             MessageQueue(queue.topic, queue.broker_name, header.queue_id),
             header.queue_offset,
-            (response.fields or {}).get(MSG_REGION, DEFAULT_REGION),
-            (response.fields or {}).get(TRACE_ON) == "true",
+            fields.get(MSG_REGION, DEFAULT_REGION),
+            fields.get(TRACE_ON) == "true",
+            fields.get(RECALL_HANDLE),
         )
         if status is not SendStatus.OK and self.not_ok_is_tried_again and self._may_try_again():
             self.stored = self.stored or result

@@ -87,7 +87,7 @@ class Tracing:
         result, message = done.result(), sending.message
         is_batch = sending.parcel.code == RequestCode.SEND_BATCH_MESSAGE
         keys = () if is_batch else tuple(message.keys)
-        kind = DELAYED_MESSAGE if message.delay_level else NORMAL_MESSAGE
+        kind = DELAYED_MESSAGE if message.is_delayed else NORMAL_MESSAGE
         self._add(
             (result.message_id, *keys),
             "Pub",

@@ -1,17 +1,24 @@
-"""Changes of topics, groups and broker settings."""
+"""Changes of groups and broker settings."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from troupemq.client.admin import Admin, Result
 from troupemq.client.admin.groups import GroupSettings
 from troupemq.console.asking import PageRequest
-from troupemq.console.changes import ConsoleChange, Given, Preview, number_of, register
+from troupemq.console.changes import (
+    ConsoleChange,
+    Given,
+    Preview,
+    exist,
+    number_of,
+    register,
+)
 from troupemq.console.given import word
+from troupemq.console.names import GROUPS
 from troupemq.console.parts import Facts, Input, Note, Notes, RowTable
 from troupemq.setting_meanings import broker_settings
 
 YES_NO = ("true", "false")
-PERMISSIONS = ("6", "4", "2")
 
 
 def cluster_input(asked: PageRequest) -> Input:
@@ -22,66 +29,6 @@ def cluster_input(asked: PageRequest) -> Input:
 def broker_input(asked: PageRequest) -> Input:
     addresses = [each.place.address for each in asked.snapshot().brokers] or [""]
     return Input("address", "Broker", "choice", "", addresses, needed=True)
-
-
-def _topic_words(given: Given) -> list[str]:
-    return [
-        *("admin", "updateTopic", "-c", given["cluster"], "-t", given["topic"]),
-        *("-r", given["read_queues"], "-w", given["write_queues"], "-p", given["permission"]),
-    ]
-
-
-def _topic(admin: Admin, given: Given) -> Iterable[Result]:
-    return admin.update_topic(
-        given["topic"],
-        number_of(given, "read_queues"),
-        number_of(given, "write_queues"),
-        perm=number_of(given, "permission"),
-        cluster=given["cluster"],
-    )
-
-
-def _topic_inputs(asked: PageRequest) -> Sequence[Input]:
-    return (
-        cluster_input(asked),
-        Input("topic", "Topic", needed=True),
-        Input("read_queues", "Read queues per broker", "number", "8", needed=True),
-        Input("write_queues", "Write queues per broker", "number", "8", needed=True),
-        Input(
-            "permission",
-            "Permission",
-            "choice",
-            "6",
-            PERMISSIONS,
-            "6 read and write, 4 read, 2 write",
-            needed=True,
-        ),
-    )
-
-
-def _topic_now(asked: PageRequest, given: Given) -> Preview:
-    state = asked.snapshot().topics.get(given["topic"])
-    if state is None:
-        return Preview([Notes("now", "Now", [Note("fine", "The topic is new.")])])
-    before: Mapping[str, object] = {
-        "brokers": state.brokers,
-        "read_queues": state.read_queues,
-        "write_queues": state.write_queues,
-        "permission": state.perm,
-    }
-    return Preview([Facts("now", "Now, sum of all brokers", before)], before)
-
-
-def _topic_loss(asked: PageRequest, given: Given) -> Preview:
-    """Preview the loss of messages when a topic is deleted."""
-    state = asked.snapshot().topics.get(given["topic"])
-    found = asked.cluster.ask(lambda admin: admin.topic_status(given["topic"])).found
-    count = sum(each.max_offset - each.min_offset for each in found)
-    groups = sorted(state.groups) if state is not None else []
-    before = {"messages": count, "groups": ", ".join(groups)}
-    sentence = f"{count:,} messages are deleted; {len(groups)} groups have consumed the topic."
-    notes = [Note("trouble", sentence)]
-    return Preview([Notes("loss", "Loss", notes), Facts("now", "Now", before)], before)
 
 
 def _group_inputs(asked: PageRequest) -> Sequence[Input]:
@@ -95,7 +42,7 @@ def _group_inputs(asked: PageRequest) -> Sequence[Input]:
 
     return (
         cluster_input(asked),
-        Input("group", "Group", needed=True),
+        Input("group", "Group", needed=True, offers=GROUPS),
         Input("enabled", "Consumption allowed", "choice", value("consume_enable", "true"), YES_NO),
         Input(
             "from_first",
@@ -167,6 +114,20 @@ def _setting_now(asked: PageRequest, given: Given) -> Preview:
     return Preview(parts, before)
 
 
+def _unknown_setting(asked: PageRequest, given: Given) -> str:
+    """Return why a broker does not have a setting; empty if it does not answer."""
+    address, key = given["address"], given["key"]
+    found = asked.cluster.ask(lambda admin: admin.broker_settings(broker=address)).found
+    known = found[0].values if found else {}
+    if not known or key in known:
+        return ""
+    near = [each for each in known if each.casefold() == key.casefold()] or [
+        each for each in known if key.casefold() in each.casefold()
+    ]
+    question = f": did you mean {' or '.join(sorted(near)[:3])}?" if near else ""
+    return f"{address} has no setting {key}{question}"
+
+
 def _secret_setting(given: Given) -> str:
     """Reject secrets: the audit log would contain them, and brokers refuse to change them."""
     known = broker_settings().get(given["key"].strip())
@@ -176,42 +137,6 @@ def _secret_setting(given: Given) -> str:
 
 
 register(
-    ConsoleChange(
-        "topic",
-        "Create or change a topic",
-        "admin",
-        _topic_inputs,
-        _topic_words,
-        _topic_now,
-        _topic,
-    ),
-    ConsoleChange(
-        "topic-permission",
-        "Change the permission of a topic",
-        "admin",
-        lambda asked: (
-            cluster_input(asked),
-            Input("topic", "Topic", needed=True),
-            Input("permission", "Permission", "choice", "6", PERMISSIONS, needed=True),
-        ),
-        lambda given: [
-            *("admin", "updateTopicPerm", "-c", given["cluster"], "-t", given["topic"]),
-            *("-p", given["permission"]),
-        ],
-        _topic_now,
-        lambda admin, given: admin.update_topic_permission(
-            given["topic"], number_of(given, "permission"), cluster=given["cluster"]
-        ),
-    ),
-    ConsoleChange(
-        "delete-topic",
-        "Delete a topic",
-        "admin",
-        lambda asked: (cluster_input(asked), Input("topic", "Topic", needed=True)),
-        lambda given: [*("admin", "deleteTopic", "-c", given["cluster"], "-t", given["topic"])],
-        _topic_loss,
-        lambda admin, given: admin.delete_topic(given["topic"], given["cluster"]),
-    ),
     ConsoleChange(
         "group",
         "Create or change a group",
@@ -225,7 +150,7 @@ register(
         "delete-group",
         "Delete a group",
         "admin",
-        lambda asked: (cluster_input(asked), Input("group", "Group", needed=True)),
+        lambda asked: (cluster_input(asked), Input("group", "Group", needed=True, offers=GROUPS)),
         lambda given: [
             *("admin", "deleteSubGroup", "-c", given["cluster"], "-g", given["group"]),
             *("-r", "true"),
@@ -234,6 +159,7 @@ register(
         lambda admin, given: admin.delete_group(
             given["group"], with_offsets=True, cluster=given["cluster"]
         ),
+        checks=exist(group=GROUPS),
     ),
     ConsoleChange(
         "setting",
@@ -253,5 +179,6 @@ register(
             given["key"], given["value"], broker=given["address"]
         ),
         refuses=_secret_setting,
+        checks=_unknown_setting,
     ),
 )

@@ -1,8 +1,7 @@
-"""Changes about messages: sending, redrive of dead letters, check-backs; and Spark jobs."""
+"""Changes about messages: sending and check-backs; and Spark jobs."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from threading import Event
 from typing import Any, TypeVar
 
 from actors.jobs.jobs_conf import argument_value
@@ -10,8 +9,6 @@ from actors.jobs.spark_jobs import PATHS
 from protocol.bodies_own import JobRun
 from protocol.codes import RequestCode
 from protocol.headers.jobs import JobRunHeader, RunJobHeader
-from protocol.java_numbers import plain_number
-from troupemq.cli.redrive import sentence_of
 from troupemq.client.admin import Admin, Answers, Result
 from troupemq.client.admin.answers import Failures
 from troupemq.client.errors import ClientError, understood
@@ -20,15 +17,10 @@ from troupemq.console.asking import PageRequest
 from troupemq.console.changes import CHANGE_S, ConsoleChange, Given, Preview, register
 from troupemq.console.changing.cluster_changes import broker_input
 from troupemq.console.cluster import CommandResult
-from troupemq.console.given import number
+from troupemq.console.names import TOPICS, missing_name
 from troupemq.console.parts import Input, Note, Notes
-from troupemq.redrive import Redrive, redrive_one
 
 Found = TypeVar("Found")
-
-RATE = 100
-REDRIVEN_MAX = 1000
-"""Limit of dead letters per change; the command line handles more, with progress."""
 
 
 def _send_words(given: Given) -> list[str]:
@@ -38,6 +30,18 @@ def _send_words(given: Given) -> list[str]:
     if given.get("key"):
         words += ["-k", given["key"]]
     return words
+
+
+def _send_preview(asked: PageRequest, given: Given) -> Preview:
+    """Preview the groups that get the message; the brokers may create an unknown topic."""
+    state = asked.snapshot().topics.get(given["topic"])
+    if state is None:
+        why = missing_name(asked.snapshot(), TOPICS, given["topic"]) or "the topic is unknown"
+        sentence = f"{why}. The send fails unless autoCreateTopicEnable creates the topic."
+        return Preview([Notes("effect", "Effect", [Note("watch", sentence)])])
+    groups = ", ".join(sorted(state.groups)) or "none so far"
+    sentence = f"Groups that consume the topic get it: {groups}."
+    return Preview([Notes("effect", "Effect", [Note("fine", sentence)])])
 
 
 def _send(admin: Admin, given: Given) -> Iterable[Result]:
@@ -55,43 +59,6 @@ def _of_ids(admin: Admin, ids: str, act: Callable[[MessageView], Found]) -> Answ
                 yield act(admin.find_message(each))
 
     return Answers(done)
-
-
-def _letters(asked: PageRequest, given: Given) -> Preview:
-    state = asked.snapshot().groups.get(given["group"])
-    count = 0 if state is None else state.dead_letters or 0
-    notes = [
-        Note("fine", f"{count:,} dead letters are stored; those sent before are not sent again."),
-        Note("watch", "All groups that consume the original topics get them."),
-    ]
-    return Preview([Notes("effect", "Effect", notes)], {"dead_letters": count})
-
-
-def _redrive(asked: PageRequest, given: Given) -> CommandResult[Any]:
-    out = CommandResult[Any]()
-    count = plain_number(given["count"]) or 0
-    if not 0 < count <= REDRIVEN_MAX:
-        out.fail(f"The limit must be 1 to {REDRIVEN_MAX}: use the command line for more")
-        return out
-    rate = max(RATE, count / (CHANGE_S / 2))
-    run = Redrive(
-        given["group"], asked.cluster.namesrv, rate=rate, count_max=count, wait=Event().wait
-    )
-    try:
-        out.done(sentence_of(given["group"], run.run()), sent=run.done.sent)
-    except ClientError as error:
-        out.fail(f"{error} ({run.done.sent} were sent; repeat to continue)")
-    return out
-
-
-def _redrive_one(asked: PageRequest, given: Given) -> CommandResult[Any]:
-    out = CommandResult[Any]()
-    try:
-        done = redrive_one(given["group"], asked.cluster.namesrv, given["id"])
-        out.done(sentence_of(given["group"], done), sent=done.sent)
-    except ClientError as error:
-        out.fail(str(error))
-    return out
 
 
 def _run_job(asked: PageRequest, given: Given) -> CommandResult[Any]:
@@ -195,12 +162,13 @@ register(
         "Send a message",
         "operator",
         lambda asked: (
-            Input("topic", "Topic", needed=True),
+            Input("topic", "Topic", needed=True, offers=TOPICS),
             Input("body", "Body", "long", needed=True),
             Input("tag", "Tag"),
             Input("key", "Keys", hint="separated by spaces"),
         ),
         _send_words,
+        _send_preview,
         act=_send,
     ),
     ConsoleChange(
@@ -231,30 +199,6 @@ register(
             lambda view: admin.consume_directly(view, given["group"], given["client"]),
         ),
         about="Only this member gets the message, and no offset changes. The result is shown.",
-    ),
-    ConsoleChange(
-        "redrive",
-        "Redrive dead letters to their original topics",
-        "operator",
-        lambda asked: (
-            Input("group", "Group", needed=True),
-            Input("count", "At most", "number", "100", needed=True, rule=number),
-        ),
-        lambda given: ["job", "redrive", given["group"], "--count", given["count"]],
-        _letters,
-        do=_redrive,
-    ),
-    ConsoleChange(
-        "redrive-one",
-        "Redrive one dead letter to its original topic",
-        "operator",
-        lambda asked: (
-            Input("group", "Group", needed=True),
-            Input("id", "Offset message id", needed=True),
-        ),
-        lambda given: ["job", "redrive", given["group"], "--id", given["id"]],
-        _letters,
-        do=_redrive_one,
     ),
     ConsoleChange(
         "resume",

@@ -7,7 +7,8 @@ from troupemq.client.admin import Time
 from troupemq.client.errors import ArgumentIllegal, ClientError
 from troupemq.client.message import MessageQueue
 from troupemq.console.asking import PageRequest
-from troupemq.console.changes import ConsoleChange, Given, Preview, register
+from troupemq.console.changes import ConsoleChange, Given, Preview, exist, register
+from troupemq.console.names import GROUPS, TOPICS
 from troupemq.console.parts import Cells, Input, Note, Notes, Part, RowTable
 from troupemq.console.reading import queues_of
 
@@ -16,8 +17,8 @@ NEWEST = "now"
 
 def _inputs(asked: PageRequest) -> Sequence[Input]:
     return (
-        Input("group", "Group", needed=True),
-        Input("topic", "Topic", needed=True),
+        Input("group", "Group", needed=True, offers=GROUPS),
+        Input("topic", "Topic", needed=True, offers=TOPICS),
         Input("time", "Time", "time", needed=True),
         Input(
             "forward",
@@ -129,26 +130,31 @@ register(
         lambda admin, given: admin.reset_offsets(
             given["group"], given["topic"], _time_ms(given), force=given["forward"] != "false"
         ),
+        checks=exist(group=GROUPS, topic=TOPICS),
     ),
     ConsoleChange(
         "skip",
         "Skip the backlog of a group",
         "admin",
-        lambda asked: (Input("group", "Group", needed=True), Input("topic", "Topic", needed=True)),
+        lambda asked: (
+            Input("group", "Group", needed=True, offers=GROUPS),
+            Input("topic", "Topic", needed=True, offers=TOPICS),
+        ),
         lambda given: [
             *("admin", "skipAccumulatedMessage", "-g", given["group"], "-t", given["topic"])
         ],
         _to_end,
         lambda admin, given: admin.reset_offsets(given["group"], given["topic"]),
+        checks=exist(group=GROUPS, topic=TOPICS),
     ),
     ConsoleChange(
         "clone-offset",
         "Copy offsets from another group",
         "admin",
         lambda asked: (
-            Input("from_group", "From the group", needed=True),
-            Input("group", "To the group", needed=True),
-            Input("topic", "Topic", needed=True),
+            Input("from_group", "From the group", needed=True, offers=GROUPS),
+            Input("group", "To the group", needed=True, offers=GROUPS),
+            Input("topic", "Topic", needed=True, offers=TOPICS),
         ),
         lambda given: [
             *("admin", "cloneGroupOffset", "-s", given["from_group"], "-d", given["group"]),
@@ -158,5 +164,6 @@ register(
         lambda admin, given: admin.clone_offsets(
             given["from_group"], given["group"], given["topic"], offline=True
         ),
+        checks=exist(from_group=GROUPS, topic=TOPICS),
     ),
 )

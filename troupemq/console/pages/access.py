@@ -18,13 +18,14 @@ from troupemq.client.admin.brokers import properties_of
 from troupemq.client.errors import BrokerError, ClientError, understood
 from troupemq.console.asking import PageRequest, failures_of, page
 from troupemq.console.changes import change_link, change_links
+from troupemq.console.findings import spoken_code
 from troupemq.console.parts import Cells, Note, Notes, Page, RowTable
 from troupemq.console.snapshot import BrokerSummary
 
 SHOWN_MAX = 1000
 """Limit of rows of a table."""
 
-OFF = "These brokers have no access control: every client may do everything (aclEnable)."
+OFF = "These brokers have no access control, so every client has every permission (aclEnable):"
 
 
 class Access:
@@ -127,9 +128,8 @@ def access(asked: PageRequest) -> Page:
     found = Access(asked, now.brokers)
     page = Page("Access control", missing=now.missing, taken_ms=now.taken_ms)
     if found.disabled:
-        level = "watch" if found.enabled else "fine"
         where = f"{OFF} {', '.join(found.disabled[:20])}"
-        page.parts.append(Notes("off", "", [Note(level, f"{where}.")]))
+        page.parts.append(Notes("off", "", [Note("watch", f"{where}.")]))
     if not found.enabled:
         page.parts += failures_of(found.failures, "access")
         return page
@@ -272,17 +272,9 @@ def _refusal_row(broker: str, each: AclRefusal) -> Cells:
         "last_ms": Time(each.last_timestamp),
         "account": each.account or "unknown",
         "group": each.group or None,
-        "what": _spoken_code(each.code),
+        "what": spoken_code(each.code),
         "times": each.count,
         "from": each.address,
         "why": each.remark,
         "broker": broker,
     }
-
-
-def _spoken_code(code: int) -> str:
-    """Return the name of a request code: `send message (10)`."""
-    try:
-        return f"{RequestCode(code).name.replace('_', ' ').lower()} ({code})"
-    except ValueError:
-        return str(code)

@@ -1,11 +1,13 @@
 """Pages of one message: body, consumption by group, and trace."""
 
 import json
+from collections.abc import Mapping, Sequence
 
 from protocol.compression import CompressionError
 from protocol.properties import TROUPE_FAILURE
 from protocol.topic_names import TRACE_TOPIC
 from troupemq.client.admin import Time
+from troupemq.client.admin.life import LifeEvent
 from troupemq.client.admin.messages import MessageTrack
 from troupemq.client.admin.reading import events_of
 from troupemq.client.errors import ClientError
@@ -14,11 +16,14 @@ from troupemq.console.asking import NotThere, PageRequest, failures_of, page
 from troupemq.console.changes import change_links
 from troupemq.console.pages.messages import place_of
 from troupemq.console.parts import (
+    Cells,
+    CommandLine,
     Facts,
     Form,
     Input,
     Link,
     Links,
+    LivePart,
     LongText,
     Note,
     Notes,
@@ -33,6 +38,16 @@ from troupemq.console.reading import found_by_key
 BODY_SHOWN_BYTES = 64 << 10
 HEX_COLUMNS = 16
 HEX_BYTES_MAX = 4 << 10
+LIKE_BYTES_MAX = 1_000
+"""Bytes of a body that a link or a command line may hold."""
+
+LIFE = "/message/life"
+OFTEN_EMPTY = ("group", "client", "stored_at", "tries", "took_ms", "detail")
+"""Columns of a life that a page leaves out if they are empty."""
+
+LIFE_S = 8.0
+"""Deadline for the life of a message; members of its groups are asked, too."""
+
 HIDDEN = "Your role cannot see message bodies."
 HIDDEN_TRACES = f"Your role can see traces in {TRACE_TOPIC} only."
 
@@ -80,37 +95,123 @@ def message(asked: PageRequest) -> Page:
     properties = dict(view.properties)
     if not asked.sees_bodies():  # exceptions often quote the body
         properties.pop(TROUPE_FAILURE, None)
+    links = [
+        Link("Trace", "/trace", {"id": view.message_id}),
+        Link("Neighbouring messages", "/messages", _around(view)),
+        *([Link("Body as a file", "/message/body", place_of(view))] if asked.sees_bodies() else []),
+    ]
     return Page(
         "Message",
         [
+            Links([*links, *_changes(asked, view, tracks.found).links]),
             Facts("message", "", facts),
+            *(_body(view) if asked.sees_bodies() else [_HIDDEN_BODY]),
             RowTable("consumers", "Consumption by group", rows, "No group consumes the topic."),
             *failures_of(tracks.failures, "consumers"),
-            *(_body(view) if asked.sees_bodies() else [_HIDDEN_BODY]),
+            LivePart(
+                "life",
+                [Links([Link("Life of the message", LIFE, place_of(view))])],
+                Link("", LIFE, place_of(view)),
+                comes_later=True,
+            ),
             Facts("properties", "Properties", properties, as_is=True),
-            Links(
-                [
-                    Link("Trace", "/trace", {"id": view.message_id}),
-                    Link("Neighbouring messages", "/messages", _around(view)),
-                    Link("Body as a file", "/message/body", place_of(view)),
-                ]
-            ),
-            change_links(
-                asked,
-                [
-                    ("Send again", "resend", {"id": view.offset_message_id}),
-                    (
-                        "Consume again by one member",
-                        "consume-again",
-                        {
-                            "id": view.offset_message_id,
-                            "group": tracks.found[0].group if tracks.found else "",
-                        },
-                    ),
-                ],
-            ),
+            Facts("commands", "Command lines", _commands(asked, view)),
         ],
     )
+
+
+@page(LIFE)
+def life(asked: PageRequest) -> Page:
+    """Show what brokers and clients know of a message, from its sending to its end, in order."""
+    view = find_one(asked)
+    found = asked.cluster.ask(lambda admin: admin.life_of(view), LIFE_S)
+    lives = found.found
+    events = lives[0].events if lives else ()
+    first_ms = next((int(each.time_ms) for each in events if each.time_ms), 0)
+    rows = [_life_row(asked, each, first_ms) for each in events]
+    unknown = lives[0].unknown if lives else ()
+    parts: list[Part] = [
+        *failures_of(found.failures, "life"),
+        RowTable(
+            "events",
+            "Life of the message",
+            rows,
+            "Nothing is known of it.",
+            only_json=[key for key in OFTEN_EMPTY if not any(row[key] for row in rows)],
+        ),
+        Notes("unknown", "", [Note("fine", each) for each in unknown]),
+    ]
+    back = Links([Link(f"Message {view.message_id}", "/message", place_of(view))])
+    again = Link("", LIFE, place_of(view))
+    return Page("Life of a message", [back, LivePart("life", parts, again)])
+
+
+def _life_row(asked: PageRequest, event: LifeEvent, first_ms: int) -> Cells:
+    """Return an event as a row; reasons of failures only for viewers who may see bodies."""
+    detail = event.detail
+    if not asked.sees_bodies():
+        detail = detail.partition("reason: ")[0].rstrip("; ")
+    stored = None
+    if event.topic is not None and event.broker is not None:
+        place = {"topic": event.topic, "broker": event.broker}
+        place |= {"queue": str(event.queue_id), "offset": str(event.offset)}
+        text = f"{event.topic} {event.broker}:{event.queue_id} at {event.offset}"
+        stored = Link(text, "/message", place)
+    client: Link | str | None = event.client
+    if event.group and event.client:
+        client = Link(event.client, "/client", {"group": event.group, "client": event.client})
+    return {
+        "time_ms": event.time_ms,
+        "after_ms": Span(int(event.time_ms) - first_ms) if event.time_ms else None,
+        "what": event.what,
+        "group": Link(event.group, "/group", {"name": event.group}) if event.group else None,
+        "client": client,
+        "stored_at": stored,
+        "tries": event.tries,
+        "took_ms": None if event.took_ms is None else Span(event.took_ms),
+        "detail": detail or None,
+    }
+
+
+def _changes(asked: PageRequest, view: MessageView, tracks: Sequence[MessageTrack]) -> Links:
+    """Return links to the changes of a message."""
+    given = {"id": view.offset_message_id}
+    wanted: list[tuple[str, str, Mapping[str, object]]] = [("Send again", "resend", given)]
+    if (text := _short_text(view)) is not None:
+        tag, keys = view.tags or "", " ".join(view.keys)
+        like = {"topic": view.queue.topic, "body": text, "tag": tag, "key": keys}
+        wanted.append(("Send a message like it", "send", like))
+    group = tracks[0].group if tracks else ""
+    wanted.append(("Consume again by one member", "consume-again", {**given, "group": group}))
+    return change_links(asked, wanted)
+
+
+def _short_text(view: MessageView) -> str | None:
+    """Return the body if it is a text that fits into a link and a command line."""
+    try:
+        text = view.body.decode()
+    except (CompressionError, UnicodeDecodeError):
+        return None
+    return text if len(view.body) <= LIKE_BYTES_MAX and "\0" not in text else None
+
+
+def _commands(asked: PageRequest, view: MessageView) -> Cells:
+    """Return the command lines that show and send this message."""
+    line, queue = asked.cluster.line, view.queue
+    place = ["-b", queue.broker_name, "-i", str(queue.queue_id), "-o", str(view.queue_offset)]
+    found = {
+        "show_it": CommandLine(line(["admin", "queryMsgByOffset", "-t", queue.topic, *place])),
+        "send_it_again": CommandLine(
+            line(["admin", "queryMsgById", "-i", view.offset_message_id, "-s", "true"])
+        ),
+    }
+    text = _short_text(view) if asked.sees_bodies() else None
+    if text is not None and text.isprintable():
+        words = ["admin", "sendMessage", "-t", queue.topic, "-p", text]
+        words += ["-c", view.tags] if view.tags else []
+        words += ["-k", " ".join(view.keys)] if view.keys else []
+        found["send_a_message_like_it"] = CommandLine(line(words))
+    return found
 
 
 def _around(view: MessageView) -> dict[str, object]:

@@ -1,120 +1,81 @@
 """Pages of messages: search by time, key, id or queue, and the newest of a topic."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from heapq import nlargest
-from time import monotonic
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, tzinfo
 
 from protocol.compression import CompressionError
 from troupemq.client.admin import Time
 from troupemq.client.errors import ClientError
 from troupemq.client.message import MessageView
 from troupemq.console.asking import PageRequest, failures_of, page
+from troupemq.console.names import TOPICS
+from troupemq.console.pages.topics import kind_here
 from troupemq.console.parts import (
     Cells,
     Form,
     Input,
     Link,
+    LivePart,
     Note,
     Notes,
     Page,
     Part,
+    ProgressLine,
     RowTable,
     Size,
 )
-from troupemq.console.reading import ReadableQueue, found_by_key, queues_of
+from troupemq.console.reading import found_by_key
+from troupemq.console.scans import GO, NEXT, ON, PAUSE, STOP, Scan, owner_of
+from troupemq.console.search import HIDDEN_PROPERTIES, READ_MAX, Filters, MessageSearch
 
 SHOWN = 50
 SHOWN_MAX = 500
-LOOKED_AT_MAX = 5_000
-"""Limit of messages that one search reads."""
-
-SEARCH_S = 4.0
+SEARCH_EVERY_S = 1
 PREVIEW_CHARS = 80
-TAIL_COUNT = 20
-TAIL_S = 2
+KEYS_CHARS_MAX = 1000
+HIDDEN_TEXT = (
+    "Your role cannot see message bodies, so it cannot search by text:"
+    " use key, tag, property or time."
+)
+GONE = "This search is no longer kept: start it again."
 
 
-@dataclass
-class Search:
-    """Search for messages in a topic; `is_cut` if it stopped at a limit."""
+def filters_of(asked: PageRequest) -> Filters:
+    """Return the filters of the query; the text only for viewers who may see bodies."""
+    return Filters(
+        tag=asked.text("tag"),
+        key=asked.text("key"),
+        having=asked.text("having"),
+        text=asked.text("text") if asked.sees_bodies() else "",
+        begin_ms=asked.time_ms("begin"),
+        end_ms=asked.time_ms("end"),
+        broker=asked.text("broker"),
+        queue=asked.number("queue", 0, 0, 1 << 30) if asked.text("queue") else None,
+        offset=asked.number("offset", 0, 0, 1 << 62) if asked.text("offset") else None,
+        hidden=frozenset() if asked.sees_bodies() else HIDDEN_PROPERTIES,
+    )
 
-    topic: str
-    begin_ms: int | None = None
-    end_ms: int | None = None
-    tag: str = ""
-    text: str = ""
-    broker: str = ""
-    queue: int | None = None
-    offset: int | None = None
-    count: int = SHOWN
-    failures: list[str] = field(default_factory=list)
-    looked_at: int = 0
-    is_cut: bool = False
 
-    def run(self, asked: PageRequest) -> list[MessageView]:
-        """Return the newest matches, or the first ones from a time or an offset."""
-        session = asked.cluster.session
-        until_s = monotonic() + SEARCH_S
-        with session.within(SEARCH_S):
-            queues = [
-                each
-                for each in queues_of(session, self.topic, self.failures, self.tag or "*")
-                if (not self.broker or each.queue.broker_name == self.broker)
-                and (self.queue is None or each.queue.queue_id == self.queue)
-            ]
-            found: list[MessageView] = []
-            for each in queues:
-                try:
-                    found += self._of_queue(each, len(queues), until_s)
-                except ClientError as error:
-                    self.failures.append(str(error))
-        if self._is_forward:
-            found.sort(key=lambda view: view.store_timestamp_ms)
-            return found[: self.count]
-        return nlargest(self.count, found, key=lambda view: view.store_timestamp_ms)
-
-    @property
-    def _is_forward(self) -> bool:
-        return self.begin_ms is not None or self.offset is not None
-
-    def _of_queue(
-        self, each: ReadableQueue, queue_count: int, until_s: float
-    ) -> Iterator[MessageView]:
-        last = each.ends.max_offset
-        share = max(1, LOOKED_AT_MAX // max(1, queue_count))
-        if self.offset is not None:
-            first = self.offset
-        elif self.begin_ms is not None:
-            first = each.reader.offset_at(self.begin_ms)
-        else:
-            first = last - (share if self.text else self.count)
-        found = 0
-        for view in each.reader.messages(max(first, each.ends.min_offset), last):
-            self.looked_at += 1
-            share -= 1
-            if self.end_ms is not None and view.store_timestamp_ms > self.end_ms:
-                return
-            if self._fits(view):
-                found += 1
-                yield view
-            if share <= 0 or monotonic() > until_s:
-                self.is_cut = True
-                return
-            if self._is_forward and found >= self.count:
-                return
-
-    def _fits(self, view: MessageView) -> bool:
-        if self.begin_ms is not None and view.store_timestamp_ms < self.begin_ms:
-            return False
-        if not self.text:
-            return True
-        if any(self.text in each for each in view.properties.values()):
-            return True
-        try:
-            return self.text.encode() in view.body
-        except CompressionError:
-            return False
+def filter_inputs(asked: PageRequest) -> list[Input]:
+    """Return the fields of the filters that every list of messages has."""
+    return [
+        Input("key", "Key", value=asked.text("key")),
+        Input("tag", "Tag", value=asked.text("tag")),
+        *(
+            [Input("text", "Text contained", value=asked.text("text"))]
+            if asked.sees_bodies()
+            else []
+        ),
+        Input(
+            "having",
+            "Property",
+            value=asked.text("having"),
+            hint="a name, or name=value",
+            is_rare=True,
+        ),
+        Input("broker", "Broker", value=asked.text("broker"), is_rare=True),
+        Input("queue", "Queue", "number", asked.text("queue"), is_rare=True),
+    ]
 
 
 @page("/messages")
@@ -122,79 +83,201 @@ def messages(asked: PageRequest) -> Page:
     """Show messages of a topic: the newest, or the result of a search."""
     topic, key, message_id = asked.text("topic"), asked.text("key"), asked.text("id")
     parts: list[Part] = [_form(asked)]
-    if message_id:
+    if asked.text("text") and not asked.sees_bodies():
+        parts += [Notes("hidden", "", [Note("watch", HIDDEN_TEXT)]), RowTable("messages", "", [])]
+    elif message_id:
         parts += _by_id(asked, message_id, topic)
     elif topic and key:
         parts += _by_key(asked, topic, key)
     elif topic:
         parts += _by_search(asked, topic)
     else:
-        sentence = "Enter a topic to see its newest messages, or an id to find one message."
-        parts.append(Notes("hint", "", [Note("fine", sentence)]))
+        return _topics(asked, parts)
     return Page("Messages", parts)
 
 
 def _form(asked: PageRequest) -> Form:
     inputs = [
-        Input("topic", "Topic", value=asked.text("topic")),
-        Input("key", "Key", value=asked.text("key")),
-        Input("id", "Message id", value=asked.text("id")),
+        Input("topic", "Topic", value=asked.text("topic"), offers=TOPICS),
+        *filter_inputs(asked),
         Input("begin", "From", "time", asked.text("begin")),
         Input("end", "Until", "time", asked.text("end")),
-        Input("tag", "Tag", value=asked.text("tag")),
-        Input("text", "Text contained", value=asked.text("text")),
-        Input("broker", "Broker", value=asked.text("broker")),
-        Input("queue", "Queue", "number", asked.text("queue")),
-        Input("offset", "Queue offset", "number", asked.text("offset")),
-        Input("count", "At most", "number", asked.text("count") or str(SHOWN)),
+        Input("id", "Message id", value=asked.text("id"), is_rare=True),
+        Input("offset", "Queue offset", "number", asked.text("offset"), is_rare=True),
+        Input(
+            "count", "At most", "number", asked.text("count"), hint=f"default {SHOWN}", is_rare=True
+        ),
     ]
     return Form("", "/messages", inputs, "Find")
 
 
-def _by_search(asked: PageRequest, topic: str) -> list[Part]:
-    search = Search(
-        topic,
-        asked.time_ms("begin"),
-        asked.time_ms("end"),
-        asked.text("tag"),
-        asked.text("text") if asked.sees_bodies() else "",
-        asked.text("broker"),
-        asked.number("queue", 0, 0, 1 << 30) if asked.text("queue") else None,
-        asked.number("offset", 0, 0, 1 << 62) if asked.text("offset") else None,
-        asked.number("count", SHOWN, 1, SHOWN_MAX),
+def _topics(asked: PageRequest, parts: list[Part]) -> Page:
+    """Return the page without a topic: the topics, each a click from its newest messages."""
+    now = asked.snapshot()
+    found = [name for name in sorted(now.topics) if kind_here(name, now) == "own"]
+    some, pager = asked.rows_of_page("/messages", found, {})
+    rows = [
+        {
+            "topic": Link(name, "/messages", {"topic": name}),
+            "live": Link("Live", "/tail", {"topic": name}),
+            "details": Link("Queues and groups", "/topic", {"name": name}),
+        }
+        for name in some
+    ]
+    sentence = "Select a topic to see its newest messages, or search for a message."
+    return Page(
+        "Messages",
+        [
+            *parts,
+            Notes("hint", "", [Note("fine", sentence)]),
+            RowTable("topics", "Topics", rows, "No topics yet: create one.", pager=pager),
+        ],
+        now.missing,
+        taken_ms=now.taken_ms,
     )
+
+
+def _by_search(asked: PageRequest, topic: str) -> list[Part]:
+    """Return a search after its next step, or after the first one of a new search."""
     notes = [
         Note("watch", f"{asked.text(name)!r} is not a time: use the form 2026-01-31T12:00.")
         for name in ("begin", "end")
         if asked.text(name) and asked.time_ms(name) is None
     ]
+    count = asked.number("count", SHOWN, 1, SHOWN_MAX)
     try:
-        found = search.run(asked)
+        scan = gone_on(
+            asked,
+            "/messages",
+            lambda: MessageSearch(topic, filters_of(asked), count, row_of(asked)),
+        )
     except ClientError as error:
         return failures_of([str(error)], "messages")
-    if search.is_cut:
-        sentence = f"The search stopped after {search.looked_at:,} messages: narrow it."
+    if scan is None:
+        return [gone(asked, "/messages")]
+    assert isinstance(scan, MessageSearch)
+    if asked.is_api and scan.is_running:
+        sentence = f"The search has read {scan.read:,} messages: add go=next to read on."
         notes.append(Note("watch", sentence))
-    return [
+    nothing = f"No message of {topic} matches: change the search."
+    if scan.is_running:
+        nothing = "No match so far."
+    parts: list[Part] = [
         Notes("notes", "", notes),
-        *failures_of(search.failures, "messages"),
-        RowTable(
-            "messages",
-            "",
-            rows_of(asked, found),
-            f"No message of {topic} matches: change the search.",
-        ),
+        _progress(asked, scan),
+        *failures_of(scan.failures, "messages"),
+        RowTable("messages", "", scan.found, nothing),
     ]
+    every_s = SEARCH_EVERY_S if scan.is_running else 0
+    return [LivePart("search", parts, link_to(asked, "/messages", NEXT), every_s)]
+
+
+def _progress(asked: PageRequest, scan: MessageSearch[Cells]) -> ProgressLine:
+    filters = scan.filters
+    reached = ""
+    if scan.reached_ms is not None and scan.read < scan.total:
+        direction = "up to" if filters.is_forward else "back to"
+        reached = f", {direction} {time_text(scan.reached_ms, asked.zone)}"
+    text = f"Read {scan.read:,} of {scan.total:,} messages{reached}; {len(scan.found):,} match"
+    links = []
+    if scan.is_stopped:
+        text = f"Stopped. {text}"
+    elif scan.is_paused:
+        text = f"Paused. {text}"
+        links = [link_to(asked, "/messages", ON, "Continue")]
+    elif scan.is_cut:
+        text = f"Stopped at the limit of {READ_MAX:,} messages. {text}"
+    elif scan.is_running:
+        text = f"Searching. {text}"
+        links = [link_to(asked, "/messages", PAUSE, "Pause")]
+    if scan.is_running or scan.is_paused:
+        links.append(link_to(asked, "/messages", STOP, "Stop"))
+    elif scan.read < scan.total and scan.reached_ms is not None:
+        bound = "begin" if filters.is_forward else "end"
+        on: dict[str, object] = {**query_of(asked), bound: scan.reached_ms}
+        on.pop("offset", None)
+        links.append(Link("Search on from there", "/messages", on))
+    is_partial = scan.is_running or scan.is_paused
+    share = scan.read / scan.total if scan.total and is_partial else None
+    facts = {
+        "state": state_of(scan),
+        "read": scan.read,
+        "of": scan.total,
+        "matches": len(scan.found),
+        "reached_ms": None if scan.reached_ms is None else Time(scan.reached_ms),
+    }
+    return ProgressLine("progress", f"{text}.", facts, links, share)
+
+
+# --- searches and live pages that go on
+
+
+def gone_on(asked: PageRequest, path: str, new: Callable[[], Scan]) -> Scan | None:
+    """Return the scan of this address after its next step; None if it is no longer kept.
+
+    An address without the parameter GO starts a new one. Raises ClientError.
+    """
+    scans, how = asked.console.scans, asked.text(GO)
+    owner = owner_of(asked.viewer.name, path, query_of(asked), sees_bodies=asked.sees_bodies())
+    if how:
+        kept = scans.find(owner)
+        if kept is None:
+            return None
+        kept.go(asked.cluster.session, how)
+        return kept.scan
+    scan = new()
+    scan.step(asked.cluster.session)
+    if scan.is_running:
+        scans.keep(owner, scan)
+    return scan
+
+
+def gone(asked: PageRequest, path: str) -> LivePart:
+    """Return the part that says that a scan is no longer kept; its name ends all requests."""
+    again = link_to(asked, path, "", "Start it again")
+    name = "search" if path == "/messages" else "live"
+    return LivePart(name, [Notes("gone", "", [Note("watch", GONE, again)])], again)
+
+
+def query_of(asked: PageRequest) -> dict[str, str]:
+    """Return the parameters of the address, without what to do with the scan."""
+    return {name: value for name, value in asked.query.items() if name != GO and value}
+
+
+def link_to(asked: PageRequest, path: str, how: str, text: str = "") -> Link:
+    query = query_of(asked)
+    return Link(text, path, {**query, GO: how} if how else query)
+
+
+def state_of(scan: Scan) -> str:
+    if scan.is_stopped:
+        return "stopped"
+    if scan.is_paused:
+        return "paused"
+    return "running" if scan.is_running else "over"
+
+
+def time_text(time_ms: int, zone: tzinfo) -> str:
+    """Return a time in the viewer's zone, for a sentence."""
+    try:
+        return f"{datetime.fromtimestamp(time_ms / 1000, zone):%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError, OSError):
+        return str(time_ms)
+
+
+# --- without steps
 
 
 def _by_key(asked: PageRequest, topic: str, key: str) -> list[Part]:
+    """Return the messages that the brokers' index has for a key, and that fit all filters."""
     session, failures = asked.cluster.session, list[str]()
-    begin_ms, end_ms = asked.time_ms("begin"), asked.time_ms("end")
+    filters = filters_of(asked)
     try:
         with session.within():
-            found = found_by_key(session, topic, key, failures, begin_ms, end_ms)
+            found = found_by_key(session, topic, key, failures, filters.begin_ms, filters.end_ms)
     except ClientError as error:
         return failures_of([str(error)], "messages")
+    found = [each for each in found if filters.fits_in_place(each)]
     found = found[: asked.number("count", SHOWN, 1, SHOWN_MAX)]
     nothing = f"No message of {topic} has the key {key}: check key and time range."
     table = RowTable("messages", "", rows_of(asked, found), nothing)
@@ -210,21 +293,28 @@ def _by_id(asked: PageRequest, message_id: str, topic: str) -> list[Part]:
     return [RowTable("messages", "", rows_of(asked, found))]
 
 
-def rows_of(asked: PageRequest, found: Sequence[MessageView]) -> list[Cells]:
+def rows_of(asked: PageRequest, found: Iterable[MessageView]) -> Sequence[Cells]:
     """Return rows of messages, with the start of the body if the viewer may see it."""
-    return [
-        {
+    make = row_of(asked)
+    return [make(view) for view in found]
+
+
+def row_of(asked: PageRequest) -> Callable[[MessageView], Cells]:
+    sees_bodies = asked.sees_bodies()
+
+    def make(view: MessageView) -> Cells:
+        return {
             "stored_ms": Time(view.store_timestamp_ms),
             "message": Link(view.message_id, "/message", place_of(view)),
             "tags": view.tags,
-            "keys": " ".join(view.keys) or None,
+            "keys": " ".join(view.keys)[:KEYS_CHARS_MAX] or None,
             "queue": f"{view.queue.broker_name}:{view.queue.queue_id}",
             "queue_offset": view.queue_offset,
             "bytes": Size(view.stored_bytes),
-            "body": _preview(view) if asked.sees_bodies() else None,
+            "body": _preview(view) if sees_bodies else None,
         }
-        for view in found
-    ]
+
+    return make
 
 
 def place_of(view: MessageView) -> dict[str, object]:
@@ -244,28 +334,3 @@ def _preview(view: MessageView) -> str:
         return str(error)
     text = " ".join(body.decode(errors="replace").split())
     return text if len(text) <= PREVIEW_CHARS else text[:PREVIEW_CHARS] + "…"
-
-
-@page("/tail")
-def tail(asked: PageRequest) -> Page:
-    """Show the newest messages of a topic, refreshed every TAIL_S."""
-    topic = asked.text("topic")
-    inputs = [
-        Input("topic", "Topic", value=topic, needed=True),
-        Input("tag", "Tag", value=asked.text("tag")),
-        Input("text", "Text contained", value=asked.text("text")),
-    ]
-    parts: list[Part] = [Form("", "/tail", inputs, "Follow")]
-    if not topic:
-        return Page("Live messages", parts)
-    text = asked.text("text") if asked.sees_bodies() else ""
-    search = Search(topic, tag=asked.text("tag"), text=text, count=TAIL_COUNT)
-    try:
-        found = search.run(asked)
-    except ClientError as error:
-        return Page(f"Live messages of {topic}", [*parts, *failures_of([str(error)], "messages")])
-    parts += failures_of(search.failures, "messages")
-    parts.append(
-        RowTable("messages", "", rows_of(asked, found), "No messages yet: send one to this topic.")
-    )
-    return Page(f"Live messages of {topic}", parts, refresh_s=TAIL_S)

@@ -1,13 +1,15 @@
 """Overview page: current problems, brokers, and charts of the last hour."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from time import time_ns
 
 from troupemq.client.admin import Time
 from troupemq.console.asking import PageRequest, page
-from troupemq.console.findings import findings_of
+from troupemq.console.findings import findings_of, spoken
 from troupemq.console.parts import (
     Cells,
     ChartLine,
+    Facts,
     LineChart,
     Link,
     Links,
@@ -18,7 +20,7 @@ from troupemq.console.parts import (
     Share,
     Span,
 )
-from troupemq.console.snapshot import BrokerSummary, GroupSummary
+from troupemq.console.snapshot import BrokerSummary, ClusterSnapshot, GroupSummary
 
 WORST = 10
 REFRESH_S = 5
@@ -27,22 +29,33 @@ NO_BROKERS = "No broker is registered: start one with --namesrv, or check -n of 
 
 @page("/")
 def overview(asked: PageRequest) -> Page:
-    now = asked.snapshot()
+    now = asked.fresh_snapshot()
     findings = findings_of(now, asked.console.alerts.thresholds)
     notes = [each.note for each in findings]
-    if not notes:
+    if all(each.is_standing for each in findings):
         answered = sum(bool(each.says) for each in now.brokers)
         answer = "1 broker answers" if answered == 1 else f"{answered} brokers answer"
-        notes = [Note("fine", f"No problems: {answer}, no group exceeds its lag thresholds.")]
-    late = sorted(now.groups.values(), key=lambda each: (-(each.late_ms or 0), -each.lag))
+        fine = f"No problems: {answer}, no group exceeds its lag thresholds."
+        notes.insert(0, Note("fine", fine))
+    late = sorted(
+        (each for each in now.groups.values() if each.lag),
+        key=lambda each: (not each.is_stuck, -(each.late_ms or 0), -each.lag),
+    )[:WORST]
     return Page(
         "Overview",
         [
             Notes("findings", "Current problems", notes),
-            RowTable("brokers", "Brokers", [broker_row(each) for each in now.brokers], NO_BROKERS),
+            Facts("sums", f"Sums of all brokers{now.without}", _sums(now)),
+            RowTable(
+                "late_groups",
+                f"Groups with the largest time lag{now.without}",
+                [group_row(each) for each in late],
+                "No group has a lag.",
+                marked=stuck_rows(late),
+            ),
             LineChart(
                 "history_chart",
-                "Throughput and consumer lag",
+                f"Throughput and consumer lag{now.without}",
                 "/api/history",
                 "history",
                 (
@@ -51,12 +64,7 @@ def overview(asked: PageRequest) -> Page:
                     ChartLine("lag", "Consumer lag", "trouble", (2, 3), on_the_right=True),
                 ),
             ),
-            RowTable(
-                "late_groups",
-                "Groups with the largest time lag",
-                [group_row(each) for each in late if each.lag][:WORST],
-                "No group has a lag.",
-            ),
+            RowTable("brokers", "Brokers", [broker_row(each) for each in now.brokers], NO_BROKERS),
             Links(
                 [
                     Link("Message search", "/messages"),
@@ -69,6 +77,20 @@ def overview(asked: PageRequest) -> Page:
         REFRESH_S,
         now.taken_ms,
     )
+
+
+def _sums(now: ClusterSnapshot) -> Cells:
+    """Return sums over the masters that answer."""
+    there = [*now.brokers, *now.gone]
+    return {
+        "brokers": f"{sum(bool(each.says) for each in there)} of {len(there)} answer",
+        "in_tps": sum(each.number("putTps") or 0.0 for each in now.masters),
+        "out_tps": sum(each.number("getTransferedTps") or 0.0 for each in now.masters),
+        "lag": sum(each.lag for each in now.groups.values()),
+        "groups_with_lag": sum(bool(each.lag) for each in now.groups.values()),
+        "stuck_groups": sum(bool(each.is_stuck) for each in now.groups.values()),
+        "dead_letters": sum(each.dead_letters or 0 for each in now.groups.values()),
+    }
 
 
 @page("/history")
@@ -112,7 +134,21 @@ def group_row(each: GroupSummary) -> Cells:
         "consumed_tps": each.tps,
         "topics": [Link(name, "/topic", {"name": name}) for name in own_first(each.topics)[:3]],
         "dead_letters": each.dead_letters,
+        "stuck": stuck_text(each.is_stuck, each.stuck_since_ms),
     }
+
+
+def stuck_text(is_stuck: bool | None, since_ms: int | None) -> str:
+    """Return whether and for how long a group or queue is stuck, in words."""
+    if not is_stuck:
+        return "unknown" if is_stuck is None else "no"
+    span_ms = time_ns() // 1_000_000 - (since_ms or 0)
+    return f"for {spoken(span_ms)}" if since_ms else "yes"
+
+
+def stuck_rows(groups: Sequence[GroupSummary]) -> list[int]:
+    """Return the numbers of the rows of stuck groups."""
+    return [number for number, each in enumerate(groups) if each.is_stuck]
 
 
 def own_first(names: Iterable[str]) -> list[str]:

@@ -1,5 +1,7 @@
 """Pages of topics: the list, and one topic with queues, groups and producers."""
 
+from dataclasses import replace
+
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SYSTEM_TOPICS
 from troupemq.client.errors import BrokerError, ClientError
 from troupemq.console.asking import NotThere, PageRequest, failures_of, page, table_of
@@ -18,7 +20,7 @@ from troupemq.console.parts import (
     RowTable,
     Span,
 )
-from troupemq.console.snapshot import ClusterSnapshot, TopicSummary
+from troupemq.console.snapshot import ClusterSnapshot, TopicSummary, permission_words
 
 NO_GROUPS = "No group has consumed this topic: start a consumer that subscribes to it."
 KINDS = ("own", "all", "retry", "dead letters", "system")
@@ -54,7 +56,7 @@ def topics(asked: PageRequest) -> Page:
     found = [
         state
         for name, state in sorted(now.topics.items())
-        if folded in name.casefold() and (kind == "all" or _kind_here(name, now) == kind)
+        if folded in name.casefold() and (kind == "all" or kind_here(name, now) == kind)
     ]
     some, pager = asked.rows_of_page("/topics", found, {"filter": wanted, "kind": kind})
     inputs = [
@@ -66,7 +68,7 @@ def topics(asked: PageRequest) -> Page:
         "Topics",
         [
             Form("", "/topics", inputs, "Filter"),
-            RowTable("topics", "", [_row(each) for each in some], nothing, pager=pager),
+            RowTable("topics", "", [_row(now, each) for each in some], nothing, pager=pager),
             change_links(asked, [("Create a topic", "topic", {})]),
         ],
         now.missing,
@@ -74,21 +76,49 @@ def topics(asked: PageRequest) -> Page:
     )
 
 
-def _kind_here(name: str, now: ClusterSnapshot) -> str:
+def kind_here(name: str, now: ClusterSnapshot) -> str:
+    """Return the kind of a topic of this cluster: one of KINDS, except `all`."""
     return "system" if _is_made_by_a_broker(name, now) else kind_of(name)
 
 
-def _row(each: TopicSummary) -> Cells:
+def _row(now: ClusterSnapshot, each: TopicSummary) -> Cells:
+    newest = Link("Newest", "/messages", {"topic": each.name})
+    return {**_facts(now, each), "messages": newest}
+
+
+def _facts(now: ClusterSnapshot, each: TopicSummary) -> Cells:
     groups = sorted(each.groups, key=lambda name: -each.groups[name])
     return {
         "topic": Link(each.name, "/topic", {"name": each.name}),
         "brokers": each.brokers,
         "read_queues": each.read_queues,
         "write_queues": each.write_queues,
-        "may": PERMISSIONS.get(each.perm, str(each.perm)),
+        "may": _permission(now, each),
         "groups": [Link(name, "/group", {"name": name}) for name in groups[:3]],
         "lag": sum(each.groups.values()) if groups else None,
     }
+
+
+def _permission(now: ClusterSnapshot, each: TopicSummary) -> str:
+    found = {config.perm for config in now.topic_at(each.name).values()} or {each.perm}
+    if len(found) > 1:
+        return "differs by broker"
+    return PERMISSIONS.get(each.perm, str(each.perm))
+
+
+def _by_broker(now: ClusterSnapshot, name: str) -> RowTable:
+    """Return the settings of a topic at each master, in words."""
+    rows = [
+        {
+            "broker": broker,
+            "read_queues": config.read_queue_nums,
+            "write_queues": config.write_queue_nums,
+            "permission": permission_words(config.perm),
+            "order": "ordered" if config.order else "not ordered",
+        }
+        for broker, config in sorted(now.topic_at(name).items())
+    ]
+    return RowTable("at_brokers", "Settings by broker", rows, "No master has answered.")
 
 
 @page("/topic")
@@ -129,8 +159,10 @@ def topic(asked: PageRequest) -> Page:
                     Link("Live messages", "/tail", {"topic": name}),
                 ]
             ),
-            Facts("topic", "", {**_row(state), **_rates(asked, now, name)}),
+            _changes(asked, name),
+            Facts("topic", "", {**_facts(now, state), **_rates(asked, now, name)}),
             RowTable("groups", "Consumer groups", groups, NO_GROUPS),
+            _by_broker(now, name),
             *failures_of(queues.failures, "queues"),
             RowTable("queues", "Queues", rows, no_queues),
             *_route(asked, name),
@@ -139,33 +171,28 @@ def topic(asked: PageRequest) -> Page:
         taken_ms=now.taken_ms,
     )
     page.parts.append(_producers(asked, name))
-    page.parts.append(
-        change_links(
-            asked,
-            [
-                ("Change queues", "topic", _as_given(state)),
-                ("Change permission", "topic-permission", {"topic": name}),
-                ("Send a message", "send", {"topic": name}),
-                ("Delete", "delete-topic", {"topic": name}),
-            ],
-        )
-    )
     return page
+
+
+def _changes(asked: PageRequest, name: str) -> Links:
+    return change_links(
+        asked,
+        [
+            ("Send a message", "send", {"topic": name}),
+            ("Change queues", "topic", {"topic": name}),
+            ("Change permission", "topic-permission", {"topic": name}),
+            ("Delete", "delete-topic", {"topic": name}),
+        ],
+    )
 
 
 def _route(asked: PageRequest, name: str) -> list[Part]:
     found = asked.cluster.ask(lambda admin: admin.topic_route(name).places)
-    return table_of(found, "route", "Route", f"No broker has the topic {name}.")
-
-
-def _as_given(state: TopicSummary) -> dict[str, object]:
-    """Return the current values per broker for the change form."""
-    brokers = max(1, state.brokers)
-    return {
-        "topic": state.name,
-        "read_queues": state.read_queues // brokers,
-        "write_queues": state.write_queues // brokers,
-    }
+    parts = table_of(found, "route", "Route", f"No broker has the topic {name}.")
+    return [
+        replace(each, folded=True) if isinstance(each, RowTable) and each.rows else each
+        for each in parts
+    ]
 
 
 def _late(now: ClusterSnapshot, group: str) -> Span | None:

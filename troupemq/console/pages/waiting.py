@@ -13,14 +13,30 @@ from troupemq.console.asking import PageRequest, failures_of, page
 from troupemq.console.changes import change_link, change_links
 from troupemq.console.given import legal_name
 from troupemq.console.pages.message import body_of
-from troupemq.console.pages.messages import Search, rows_of
-from troupemq.console.parts import Cells, Form, Input, Link, Links, Page, RowTable, Span
+from troupemq.console.pages.messages import rows_of
+from troupemq.console.parts import (
+    Cells,
+    Form,
+    Input,
+    Link,
+    Links,
+    Note,
+    Notes,
+    Page,
+    Pick,
+    Picks,
+    RowTable,
+    Span,
+)
+from troupemq.console.search import Filters, MessageSearch
 from troupemq.console.snapshot import BrokerSummary
 from troupemq.numbers import whole
+from troupemq.redrive import to_discard
 
 _OFFSET = "scheduleMessageOffset_"
 LETTERS = 50
 EXPORTED_MAX = 1000
+ONLY_JSON = frozenset(("tags", "queue", "queue_offset", "bytes", "age_ms", "send_back"))
 EXPORT = "/dead-letters/export"
 WHY = "TroupeMQ consumers report the failure to the broker; other clients only log it."
 
@@ -50,24 +66,23 @@ def letters_of_group(asked: PageRequest) -> Page:
     search = _letters(asked, group, asked.number("count", LETTERS, 1, 500))
     given = {name: asked.text(name) for name in ("name", "begin", "end") if asked.text(name)}
     try:
-        found = search.run(asked)
+        found = search.run(asked.cluster.session)
     except ClientError as error:
         return Page(f"Dead letters of {group}", failures_of([str(error)], "letters"))
-    now_ms = time_ns() // 1_000_000
+    plan = asked.cluster.ask(lambda admin: to_discard(admin, group))
+    done = {(each.broker, each.queue_id): each.offset_before for each in plan.found}
+    picks = _picks(asked, group)
     rows = [
         {
+            **({"offset_message_id": Pick(view.offset_message_id)} if picks else {}),
             **row,
-            "from_topic": view.properties.get(RETRY_TOPIC),
-            "times_tried": view.reconsume_times,
-            "failure": view.failure if asked.sees_bodies() else None,
-            "trace": Link("Trace", "/trace", {"id": origin}) if (origin := _origin(view)) else None,
-            "age_ms": Span(max(0, now_ms - view.store_timestamp_ms)),
-            "send_back": change_link(
-                asked, "Redrive", "redrive-one", {"group": group, "id": view.offset_message_id}
-            ),
+            **_letter(asked, group, view),
+            "state": _state_of(view, done),
         }
         for row, view in zip(rows_of(asked, found), found, strict=True)
     ]
+    waiting = sum(each.discarded for each in plan.found)
+    notes = [Note("watch", f"{waiting:,} wait for a redrive or a discard.")] if waiting else []
     inputs = [
         Input("name", "", "hidden", group),
         Input("begin", "From", "time", asked.text("begin")),
@@ -78,9 +93,24 @@ def letters_of_group(asked: PageRequest) -> Page:
         f"Dead letters of {group}",
         [
             Form("", "/dead-letters/group", inputs, "Show"),
-            *failures_of(search.failures, "letters"),
-            RowTable("letters", "", rows, "No dead letters in this time range.", WHY),
-            change_links(asked, [("Redrive many or all", "redrive", {"group": group})]),
+            change_links(
+                asked,
+                [
+                    ("Redrive many or all", "redrive", {"group": group}),
+                    ("Discard all", "discard-all", {"group": group}),
+                ],
+            ),
+            Notes("waiting", "", notes),
+            *failures_of([*search.failures, *plan.failures], "letters"),
+            RowTable(
+                "letters",
+                "",
+                rows,
+                "No dead letters in this time range.",
+                WHY,
+                picks=picks,
+                only_json=ONLY_JSON,
+            ),
             Links(
                 [
                     *([Link("Export as JSON lines", EXPORT, given)] if asked.sees_bodies() else []),
@@ -91,9 +121,39 @@ def letters_of_group(asked: PageRequest) -> Page:
     )
 
 
-def _letters(asked: PageRequest, group: str, count: int) -> Search:
-    begin_ms, end_ms = asked.time_ms("begin"), asked.time_ms("end")
-    return Search(DLQ_TOPIC_PREFIX + group, begin_ms, end_ms, count=count)
+def _picks(asked: PageRequest, group: str) -> Picks | None:
+    """Return the changes of chosen dead letters that the viewer may make."""
+    wanted = [("Redrive", "redrive-some"), ("Discard", "discard")]
+    found = [change_link(asked, text, name, {"group": group}) for text, name in wanted]
+    links = [each for each in found if each is not None]
+    return Picks("offset_message_id", links) if links else None
+
+
+def _letter(asked: PageRequest, group: str, view: MessageView) -> Cells:
+    """Return what a dead letter has besides the columns of any message."""
+    age_ms = max(0, time_ns() // 1_000_000 - view.store_timestamp_ms)
+    origin, given = _origin(view), {"group": group, "id": view.offset_message_id}
+    return {
+        "from_topic": view.properties.get(RETRY_TOPIC),
+        "times_tried": view.reconsume_times,
+        "failure": view.failure if asked.sees_bodies() else None,
+        "trace": Link("Trace", "/trace", {"id": origin}) if origin else None,
+        "age_ms": Span(age_ms),
+        "send_back": change_link(asked, "Redrive", "redrive-one", given),
+    }
+
+
+def _state_of(view: MessageView, done: dict[tuple[str, int], int]) -> str | None:
+    """Return whether a redrive of all comes to a dead letter, or has passed it."""
+    offset = done.get((view.queue.broker_name, view.queue.queue_id))
+    if offset is None:
+        return None
+    return "waiting" if view.queue_offset >= offset else "redriven or discarded"
+
+
+def _letters(asked: PageRequest, group: str, count: int) -> MessageSearch[MessageView]:
+    filters = Filters(begin_ms=asked.time_ms("begin"), end_ms=asked.time_ms("end"))
+    return MessageSearch(DLQ_TOPIC_PREFIX + group, filters, count, lambda view: view)
 
 
 def _origin(view: MessageView) -> str | None:
@@ -105,7 +165,9 @@ def export(asked: PageRequest) -> bytes:
 
     Raises NotThere, ClientError.
     """
-    found = _letters(asked, asked.needed("name", legal_name), EXPORTED_MAX).run(asked)
+    found = _letters(asked, asked.needed("name", legal_name), EXPORTED_MAX).run(
+        asked.cluster.session
+    )
     return b"".join(json.dumps(_exported(view)).encode() + b"\n" for view in found)
 
 

@@ -113,6 +113,8 @@ def test_program_of_the_page_sends_what_it_says(
         ),
         {"accounts": accounts},
     )
-    assert capsys.readouterr().out.split() == ["OK", "COMMIT"]
+    *states, body = capsys.readouterr().out.splitlines()
+    assert states == ["OK", "COMMIT"]
+    assert body == "one book" or body.isdigit()
     assert accounts.paid == ["order-1"]
     assert len(broker.messages("Orders")) == 1001

@@ -37,7 +37,7 @@ def clock_at_100_s(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "monotonic", lambda: 100.0)
 
 
-def test_it_begins_once_and_ends_once() -> None:
+def test_a_client_starts_once_and_stops_once() -> None:
     member = Member()
     with member:
         member.start()
@@ -48,7 +48,7 @@ def test_it_begins_once_and_ends_once() -> None:
     assert member.client_id.endswith("@one")
 
 
-def test_a_start_that_failed_may_be_tried_again() -> None:
+def test_a_failed_start_can_be_retried() -> None:
     member = Member(fails=1)
     with pytest.raises(ClientError, match="no name server"):
         member.start()
@@ -58,7 +58,7 @@ def test_a_start_that_failed_may_be_tried_again() -> None:
     assert member.told == ["begin", 101.5]
 
 
-def test_a_with_block_that_cannot_begin_leaves_nothing_behind() -> None:
+def test_a_with_block_that_fails_to_start_leaves_nothing_open() -> None:
     member = Member(fails=1)
     with pytest.raises(ClientError, match="no name server"):
         member.__enter__()
@@ -67,7 +67,7 @@ def test_a_with_block_that_cannot_begin_leaves_nothing_behind() -> None:
     assert member.told == []
 
 
-def test_errors_say_why_a_member_does_not_run() -> None:
+def test_errors_name_why_a_member_does_not_run() -> None:
     member = Member()
     with pytest.raises(ClientClosed, match="start it"):
         member.check_running()

@@ -59,7 +59,7 @@ def test_a_request_without_an_answer_times_out_and_a_late_answer_is_ignored() ->
         assert remoting.call(server.address, request(), LONG_MS).fields == {"offset": "7"}
 
 
-def test_an_answer_in_single_bytes_is_understood() -> None:
+def test_an_answer_in_single_bytes_is_decoded() -> None:
     with FakeServer() as server, client() as remoting:
         answer = remoting.call_async(server.address, request(), LONG_MS)
         for byte in encode(server.next().answer(remark="slow", body=b"body")):
@@ -92,7 +92,7 @@ def test_a_connection_cut_before_any_answer_fails_with_a_hint_at_tls(has_answere
     assert ("; if it takes TLS only: TROUPEMQ_TLS=true, or --tls" in str(error)) is not has_answered
 
 
-def test_each_request_of_a_lost_connection_has_an_error_of_its_own() -> None:
+def test_each_request_of_a_lost_connection_gets_its_own_error() -> None:
     with FakeServer() as server, client() as remoting:
         answers = [remoting.call_async(server.address, request(), LONG_MS) for _ in range(2)]
         for _ in answers:
@@ -114,7 +114,7 @@ def test_the_call_after_a_lost_connection_opens_another() -> None:
         assert server.connected.qsize() == 2
 
 
-def test_a_broken_frame_ends_the_connection() -> None:
+def test_an_invalid_frame_ends_the_connection() -> None:
     with FakeServer() as server, client() as remoting:
         answer = remoting.call_async(server.address, request(), LONG_MS)
         server.next()
@@ -131,7 +131,7 @@ def test_a_refused_connection_fails_at_once() -> None:
 
 
 @pytest.mark.parametrize("address", ["nowhere", "host:port", ":1", ""])
-def test_a_text_that_is_no_address_is_named(address: str) -> None:
+def test_an_invalid_address_is_named(address: str) -> None:
     with client() as remoting, pytest.raises(ConnectionFailed, match="host:port"):
         remoting.call(address, request(), LONG_MS)
 
@@ -194,7 +194,7 @@ def _wait_then_answer(event: Event, command: RemotingCommand) -> RemotingCommand
     return command.answer()
 
 
-def test_what_the_other_side_does_not_take_is_refused_before_memory_runs_out() -> None:
+def test_unsent_bytes_are_bounded_by_refusing_requests() -> None:
     may_read = Event()
     with FakeServer() as server, client() as remoting:
         server.on(RequestCode.HEART_BEAT, lambda command: _wait_then_answer(may_read, command))
@@ -208,7 +208,7 @@ def test_what_the_other_side_does_not_take_is_refused_before_memory_runs_out() -
         may_read.set()
 
 
-def test_close_ends_the_waiting() -> None:
+def test_closing_ends_pending_calls() -> None:
     with FakeServer() as server, client() as remoting:
         answer = remoting.call_async(server.address, request(), LONG_MS)
         server.next()
@@ -218,7 +218,7 @@ def test_close_ends_the_waiting() -> None:
             remoting.oneway(server.address, request())
 
 
-def test_a_timer_that_is_due_before_the_others_wakes_the_thread() -> None:
+def test_an_earlier_timer_wakes_the_thread() -> None:
     fired = Event()
     with FakeServer() as server, client() as remoting:
         server.succeed(CODE)
@@ -227,7 +227,7 @@ def test_a_timer_that_is_due_before_the_others_wakes_the_thread() -> None:
         assert fired.wait(WAIT_S)
 
 
-def test_requests_of_many_threads_arrive_whole_and_each_threads_in_order() -> None:
+def test_requests_of_many_threads_arrive_complete_in_each_threads_order() -> None:
     """Some go out on their own thread, some with others on the I/O thread, some in two parts."""
     with FakeServer() as server, client() as remoting:
         server.succeed(CODE)
@@ -251,7 +251,7 @@ def test_requests_of_many_threads_arrive_whole_and_each_threads_in_order() -> No
     assert {len(each.body or b"") for each in received} == {20_000}
 
 
-def test_nothing_is_sent_past_what_the_other_side_has_not_taken_yet() -> None:
+def test_later_requests_do_not_overtake_unsent_bytes() -> None:
     with FakeServer() as server, client() as remoting:
         server.succeed(CODE)
         remoting.call(server.address, request(), LONG_MS)
@@ -260,7 +260,7 @@ def test_nothing_is_sent_past_what_the_other_side_has_not_taken_yet() -> None:
         assert [answer.result(WAIT_S).code for answer in answers] == [0, 0]
 
 
-def test_what_is_to_come_later_comes_at_the_close() -> None:
+def test_delayed_work_is_executed_at_the_close() -> None:
     told: list[str] = []
     with FakeServer() as server, client() as remoting:
         server.succeed(CODE)
@@ -270,7 +270,7 @@ def test_what_is_to_come_later_comes_at_the_close() -> None:
     assert told == ["waited", "came too late"]
 
 
-def test_a_connection_begins_with_its_greeting() -> None:
+def test_a_connection_starts_with_its_greeting() -> None:
     greeting = RemotingCommand(RequestCode.HEART_BEAT, remark="hello")
     with FakeServer() as server:
         remoting = Remoting(lambda address, command: None, lambda address: greeting)

@@ -22,19 +22,19 @@ def data(*queues: QueueData) -> TopicRouteData:
     )
 
 
-def test_only_what_may_be_written_and_has_a_master_takes_messages() -> None:
+def test_only_writable_queues_with_a_master_get_messages() -> None:
     route = route_of("T", data(QueueData("a", 1, 2, 6), QueueData("slaves", 1, 1, 6)))
     assert route.publish_queues == (MessageQueue("T", "a", 0), MessageQueue("T", "a", 1))
     assert route.subscribe_queues == (MessageQueue("T", "a", 0), MessageQueue("T", "slaves", 0))
 
 
 @pytest.mark.parametrize("perm, counts", [(6, (2, 1)), (2, (2, 0)), (4, (0, 1)), (0, (0, 0))])
-def test_permissions_are_honoured(perm: int, counts: tuple[int, int]) -> None:
+def test_topic_permissions_are_respected(perm: int, counts: tuple[int, int]) -> None:
     route = route_of("T", data(QueueData("a", 1, 2, perm)))
     assert (len(route.publish_queues), len(route.subscribe_queues)) == counts
 
 
-def test_the_default_topics_route_stands_in_with_fewer_queues() -> None:
+def test_the_default_topics_route_is_used_with_fewer_queues() -> None:
     route = route_of("New", data(QueueData("a", 8, 8, 7)), 4)
     assert len(route.publish_queues) == 4 and route.stands_in
 
@@ -49,7 +49,7 @@ def test_the_default_topics_route_stands_in_with_fewer_queues() -> None:
         (None, ("127.0.0.1:9876",)),
     ],
 )
-def test_name_servers_are_given_in_several_ways(
+def test_name_servers_are_accepted_in_several_forms(
     given: str | list[str] | None, expected: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
@@ -62,12 +62,12 @@ def test_the_environment_names_the_name_server(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("given", ["", "a", "a:b", ";"])
-def test_a_name_server_that_is_no_address_is_refused(given: str) -> None:
+def test_an_invalid_name_server_address_is_refused(given: str) -> None:
     with pytest.raises(ConnectionFailed, match="host:port"):
         namesrv_addresses(given)
 
 
-def test_brokers_that_no_topic_is_at_any_more_are_forgotten(cluster: Cluster) -> None:
+def test_brokers_without_a_topic_are_removed(cluster: Cluster) -> None:
     with cluster.producer() as producer:
         assert len({queue.broker_name for queue in producer.queues("T")}) == 2
         routes = producer._client.routes
@@ -87,7 +87,7 @@ def test_a_topic_that_no_broker_would_create_is_named(cluster: Cluster) -> None:
         producer.send(Message("New", b"x"))
 
 
-def test_the_port_of_a_broker_is_told_from_a_name_server_that_is_down() -> None:
+def test_a_brokers_port_is_distinguished_from_an_unreachable_name_server() -> None:
     """`-n 127.0.0.1:10911` said REQUEST_CODE_NOT_SUPPORTED, and asked no other name server."""
     asked = RequestCode.GET_ROUTEINFO_BY_TOPIC
     with FakeServer() as broker, FakeServer() as namesrv:

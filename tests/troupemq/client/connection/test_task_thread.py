@@ -35,14 +35,14 @@ def test_a_failed_task_does_not_end_the_rest(thread: TaskThread) -> None:
     assert seen.get(timeout=WAIT_S) == "after"
 
 
-def test_what_is_due_first_runs_first(thread: TaskThread) -> None:
+def test_tasks_run_in_due_order(thread: TaskThread) -> None:
     seen: SimpleQueue[str] = SimpleQueue()
     thread.later(60, lambda: seen.put("later"))
     thread.later(5, lambda: seen.put("sooner"))
     assert [seen.get(timeout=WAIT_S) for _ in range(2)] == ["sooner", "later"]
 
 
-def test_a_repeated_task_goes_on_after_a_failure(thread: TaskThread) -> None:
+def test_a_repeated_task_continues_after_a_failure(thread: TaskThread) -> None:
     seen: SimpleQueue[int] = SimpleQueue()
     turns = iter(range(100))
 
@@ -56,7 +56,7 @@ def test_a_repeated_task_goes_on_after_a_failure(thread: TaskThread) -> None:
     assert [seen.get(timeout=WAIT_S) for _ in range(3)] == [0, 1, 2]
 
 
-def test_nothing_runs_after_the_stop() -> None:
+def test_no_task_runs_after_the_stop() -> None:
     thread = TaskThread("test")
     thread.start()
     assert thread.stop(WAIT_S)

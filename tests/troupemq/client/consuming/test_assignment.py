@@ -24,7 +24,9 @@ QUEUES = [MessageQueue("T", "b", number) for number in range(8)]
     "member_count, shares",
     [(1, [8]), (2, [4, 4]), (3, [3, 3, 2]), (5, [2, 2, 2, 1, 1]), (8, [1] * 8)],
 )
-def test_shares_differ_by_one_at_most(member_count: int, shares: list[int]) -> None:
+def test_the_number_of_queues_per_member_differs_by_at_most_one(
+    member_count: int, shares: list[int]
+) -> None:
     assert [len(share) for share in all_shares(member_count)] == shares
 
 
@@ -34,11 +36,11 @@ def test_every_queue_has_exactly_one_owner(member_count: int) -> None:
     assert owned == QUEUES
 
 
-def test_more_members_than_queues_leave_some_without() -> None:
+def test_extra_members_get_no_queue() -> None:
     assert all_shares(10)[8:] == [[], []]
 
 
-def test_a_client_that_is_not_in_the_group_gets_nothing() -> None:
+def test_a_client_outside_the_group_gets_no_queue() -> None:
     assert not averagely("z", ["a", "b"], QUEUES)
 
 
@@ -70,12 +72,12 @@ def answer_of(question: dict[str, Any]) -> list[int]:
 
 
 @pytest.mark.parametrize("number", range(80))
-def test_each_rule_gives_what_the_official_client_gives(number: int) -> None:
+def test_each_strategy_equals_the_official_clients(number: int) -> None:
     vector = json.loads(VECTORS.read_text())[number]
     assert answer_of(vector) == vector["answer"]
 
 
-def test_a_configured_list_is_taken_topic_by_topic() -> None:
+def test_a_configured_assignment_is_applied_per_topic() -> None:
     other = MessageQueue("U", "b", 0)
     rule = by_config([QUEUES[3], other])
     assert list(rule("a", ["a", "b"], QUEUES)) == [QUEUES[3]]
@@ -83,7 +85,7 @@ def test_a_configured_list_is_taken_topic_by_topic() -> None:
 
 
 @pytest.mark.parametrize("rule", [averagely_by_circle, consistent_hash(), by_machine_room(["r"])])
-def test_every_rule_gives_each_queue_to_one_member(rule: Assignment) -> None:
+def test_every_strategy_assigns_each_queue_to_one_member(rule: Assignment) -> None:
     queues = [MessageQueue("T", "r@b", number) for number in range(50)]
     members = [f"m{number}" for number in range(7)]
     owned = [queue for member in members for queue in rule(member, members, queues)]

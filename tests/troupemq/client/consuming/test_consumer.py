@@ -82,7 +82,7 @@ def fill(broker: FakeBroker, count: int) -> list[bytes]:
     return bodies
 
 
-def test_every_message_comes_once_and_the_offsets_follow(broker: FakeBroker) -> None:
+def test_every_message_is_consumed_once_and_offsets_are_committed(broker: FakeBroker) -> None:
     bodies, seen = fill(broker, 50), Seen()
     with consumer(broker, seen):
         assert seen.take(50) == bodies
@@ -91,7 +91,7 @@ def test_every_message_comes_once_and_the_offsets_follow(broker: FakeBroker) -> 
     assert seen.bodies.empty()
 
 
-def test_messages_that_come_later_are_seen_too(broker: FakeBroker) -> None:
+def test_later_messages_are_consumed(broker: FakeBroker) -> None:
     known_group(broker)
     seen = Seen()
     with consumer(broker, seen):
@@ -100,7 +100,7 @@ def test_messages_that_come_later_are_seen_too(broker: FakeBroker) -> None:
         assert seen.take(1) == [b"late"]
 
 
-def test_a_new_group_begins_at_the_end_and_commits_that_at_once(broker: FakeBroker) -> None:
+def test_a_new_group_starts_at_the_max_offset_and_commits_it_at_once(broker: FakeBroker) -> None:
     broker.add(0, b"old")
     with consumer(broker, Seen(), ConsumerSettings(commit_interval_ms=60_000)):
         broker.wait_committed("g", 0, 1)
@@ -136,7 +136,7 @@ def test_the_offset_does_not_pass_a_message_that_is_being_consumed(broker: FakeB
 
 
 @pytest.mark.parametrize("way", ["exception", "result"])
-def test_a_failed_message_goes_back_to_its_broker(broker: FakeBroker, way: str) -> None:
+def test_a_failed_message_is_sent_back_to_its_broker(broker: FakeBroker, way: str) -> None:
     fill(broker, 2)
 
     def listen(views: Sequence[MessageView]) -> ConsumeResult:
@@ -153,7 +153,7 @@ def test_a_failed_message_goes_back_to_its_broker(broker: FakeBroker, way: str) 
     assert command.fields["maxReconsumeTimes"] == "16"
 
 
-def test_what_a_broker_does_not_take_back_is_tried_here_again(broker: FakeBroker) -> None:
+def test_messages_that_cannot_be_sent_back_are_retried_locally(broker: FakeBroker) -> None:
     fill(broker, 1)
     broker.takes_back = False
     tries = iter([ConsumeResult.RETRY_LATER, ConsumeResult.RETRY_LATER, None])
@@ -162,14 +162,14 @@ def test_what_a_broker_does_not_take_back_is_tried_here_again(broker: FakeBroker
     assert len(broker.sent_back) == 2
 
 
-def test_an_offset_before_the_first_message_moves_to_it(broker: FakeBroker) -> None:
+def test_an_offset_below_the_min_offset_is_corrected(broker: FakeBroker) -> None:
     bodies, seen = fill(broker, 20), Seen()
     broker.first_offsets = [5, 5]
     with consumer(broker, seen):
         assert seen.take(10) == bodies[10:]
 
 
-def test_an_offset_behind_the_end_moves_back(broker: FakeBroker) -> None:
+def test_an_offset_above_the_max_offset_is_corrected(broker: FakeBroker) -> None:
     bodies, seen = fill(broker, 4), Seen()
     broker.committed["g", 0] = 4711
     with consumer(broker, seen):
@@ -177,7 +177,7 @@ def test_an_offset_behind_the_end_moves_back(broker: FakeBroker) -> None:
         broker.wait_committed("g", 0, 2)
 
 
-def test_a_full_queue_is_not_pulled_until_there_is_room(broker: FakeBroker) -> None:
+def test_a_full_process_queue_is_not_pulled(broker: FakeBroker) -> None:
     bodies, seen = fill(broker, 40), Seen()
     may_go = Event()
 
@@ -238,7 +238,7 @@ def topic_queues(member: PushConsumer) -> list[MessageQueue]:
     return [queue for queue in member.queues() if queue.topic == TOPIC]
 
 
-def test_a_notice_of_the_broker_rebalances_at_once(broker: FakeBroker) -> None:
+def test_a_brokers_notice_rebalances_at_once(broker: FakeBroker) -> None:
     known_group(broker)
     settings = ConsumerSettings(rebalance_interval_ms=3_600_000, settle_ms=0)
     with consumer(broker, Seen(), settings) as member:
@@ -248,7 +248,7 @@ def test_a_notice_of_the_broker_rebalances_at_once(broker: FakeBroker) -> None:
         wait_for_queues(broker, member, 1)
 
 
-def test_a_queue_that_was_anothers_is_left_to_it_for_a_while(broker: FakeBroker) -> None:
+def test_a_queue_of_another_member_is_left_to_it_for_a_while(broker: FakeBroker) -> None:
     known_group(broker)
     broker.members["g"].append("zzz")
     settings = ConsumerSettings(rebalance_interval_ms=20, settle_ms=3_600_000)
@@ -260,7 +260,7 @@ def test_a_queue_that_was_anothers_is_left_to_it_for_a_while(broker: FakeBroker)
         wait_for_queues(broker, member, 2)
 
 
-def test_stop_commits_what_was_consumed_and_leaves_the_group(broker: FakeBroker) -> None:
+def test_a_stop_commits_consumed_offsets_and_leaves_the_group(broker: FakeBroker) -> None:
     bodies, seen = fill(broker, 10), Seen()
     settings = ConsumerSettings(commit_interval_ms=3_600_000)
     with consumer(broker, seen, settings):
@@ -269,7 +269,7 @@ def test_stop_commits_what_was_consumed_and_leaves_the_group(broker: FakeBroker)
     assert broker.members["g"] == []
 
 
-def test_stop_does_not_commit_what_was_not_consumed(broker: FakeBroker) -> None:
+def test_a_stop_does_not_commit_unconsumed_messages(broker: FakeBroker) -> None:
     fill(broker, 10)
     begun, may_end = Event(), Event()
 
@@ -309,7 +309,7 @@ def test_a_lost_connection_loses_no_message(broker: FakeBroker) -> None:
         assert seen.take(1) == [b"after"]
 
 
-def test_a_refused_pull_is_asked_again_after_a_heartbeat(broker: FakeBroker) -> None:
+def test_a_refused_pull_is_retried_after_a_heartbeat(broker: FakeBroker) -> None:
     bodies, seen = fill(broker, 2), Seen()
     pull = broker.server.handlers[RequestCode.PULL_MESSAGE]
     refusals = iter([True, True])
@@ -354,7 +354,7 @@ def test_a_stopped_consumer_does_not_start_again(broker: FakeBroker) -> None:
         member.start()
 
 
-def test_a_subscription_that_names_nothing_is_refused(broker: FakeBroker) -> None:
+def test_an_empty_subscription_is_refused(broker: FakeBroker) -> None:
     member = consumer(broker, Seen())
     with pytest.raises(MessageIllegal, match="parse"):
         member.subscribe(TOPIC, "||")

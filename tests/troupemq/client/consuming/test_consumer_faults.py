@@ -47,7 +47,7 @@ def reborn(broker: FakeBroker) -> FakeServer:
     return again
 
 
-def test_a_broker_that_dies_and_comes_back_is_gone_on_with(broker: FakeBroker) -> None:
+def test_consumption_continues_after_a_broker_restart(broker: FakeBroker) -> None:
     bodies, seen = fill(broker, 4), Seen()
     with consumer(broker, seen) as member:
         assert seen.take(4) == bodies
@@ -68,7 +68,7 @@ def test_a_broker_that_dies_and_comes_back_is_gone_on_with(broker: FakeBroker) -
         ResponseCode.SYSTEM_BUSY,
     ],
 )
-def test_a_refused_pull_is_asked_again(broker: FakeBroker, code: ResponseCode) -> None:
+def test_a_refused_pull_is_retried(broker: FakeBroker, code: ResponseCode) -> None:
     bodies, seen = fill(broker, 2), Seen()
     pull = broker.server.handlers[RequestCode.PULL_MESSAGE]
     refusals = iter([True] * 3)
@@ -81,7 +81,7 @@ def test_a_refused_pull_is_asked_again(broker: FakeBroker, code: ResponseCode) -
         assert seen.take(2) == bodies
 
 
-def test_a_group_may_begin_at_a_time(broker: FakeBroker) -> None:
+def test_a_group_can_start_at_a_time(broker: FakeBroker) -> None:
     for number in range(6):
         broker.add(0, b"%d" % number)
     broker.server.succeed(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, offset="4")
@@ -102,14 +102,14 @@ def test_a_group_may_begin_at_a_time(broker: FakeBroker) -> None:
     assert (asked.fields or {})["timestamp"] == "4711"
 
 
-def test_times_are_read_as_the_java_client_writes_them() -> None:
+def test_start_times_have_the_java_clients_format() -> None:
     assert timestamp_text(timestamp_ms("20261121143005")) == "20261121143005"
     assert timestamp_ms("20261121143005") - timestamp_ms("20261121143004") == 1000
     with pytest.raises(ValueError):
         timestamp_ms("2026-11-21")
 
 
-def test_a_stop_ends_what_is_in_hand_and_begins_nothing_more(broker: FakeBroker) -> None:
+def test_a_stop_finishes_current_messages_and_starts_no_others(broker: FakeBroker) -> None:
     fill(broker, 20)
     begun, may_end, calls = Event(), Event(), []
 
@@ -139,7 +139,9 @@ def leave(broker: FakeBroker, member: PushConsumer) -> None:
 
 
 @pytest.mark.trial(short=4, long=100)
-def test_whatever_comes_and_goes_every_message_is_consumed(seed: int, broker: FakeBroker) -> None:
+def test_every_message_is_consumed_while_members_and_brokers_change(
+    seed: int, broker: FakeBroker
+) -> None:
     """Members join and leave, connections break, listeners fail, while messages come."""
     random = Random(seed)
     known_group(broker)
@@ -180,7 +182,7 @@ def test_whatever_comes_and_goes_every_message_is_consumed(seed: int, broker: Fa
             member.stop()
 
 
-def test_a_commit_that_came_to_nothing_is_made_good_by_the_next(broker: FakeBroker) -> None:
+def test_a_lost_commit_is_repaired_by_the_next(broker: FakeBroker) -> None:
     bodies, seen = fill(broker, 4), Seen()
     with consumer(broker, seen):
         assert seen.take(4) == bodies
@@ -211,7 +213,7 @@ class Wire:
         return SimpleNamespace(result=result)
 
 
-def test_of_the_last_commits_one_of_each_topic_goes_before_the_others() -> None:
+def test_the_last_commits_send_one_offset_per_topic_first() -> None:
     """4.9.7 loses one of a group's first commits of a topic when two of them come in at once."""
     wire = Wire()
     client: Any = SimpleNamespace(routes=wire, remoting=wire)

@@ -74,7 +74,7 @@ def as_list(offset: int) -> bytes:
 
 
 @pytest.mark.parametrize("form", [as_table, as_list])
-def test_a_reset_makes_it_go_on_elsewhere_and_stores_that(broker: FakeBroker, form: object) -> None:
+def test_a_reset_moves_the_consumer_and_is_committed(broker: FakeBroker, form: object) -> None:
     assert callable(form)
     bodies, seen = fill(broker, 20), Seen()
     with consumer(broker, seen) as member:
@@ -87,7 +87,7 @@ def test_a_reset_makes_it_go_on_elsewhere_and_stores_that(broker: FakeBroker, fo
     assert seen.bodies.empty()
 
 
-def test_a_reset_is_stored_at_once(broker: FakeBroker) -> None:
+def test_a_reset_is_committed_at_once(broker: FakeBroker) -> None:
     bodies, seen = fill(broker, 4), Seen()
     settings = replace(QUICK, commit_interval_ms=3_600_000)
     made = PushConsumer("g", seen, broker.namesrv.address, settings=settings)
@@ -100,7 +100,7 @@ def test_a_reset_is_stored_at_once(broker: FakeBroker) -> None:
         assert seen.take(2) == bodies[0::2]
 
 
-def test_a_reset_forward_skips_what_waits(broker: FakeBroker) -> None:
+def test_a_reset_forward_skips_buffered_messages(broker: FakeBroker) -> None:
     fill(broker, 20)
     begun, may_end, after = Event(), Event(), SimpleQueue[int]()
 
@@ -128,7 +128,9 @@ def test_a_reset_forward_skips_what_waits(broker: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize("group, topic", [("other", TOPIC), ("g", "Other")])
-def test_a_reset_of_others_changes_nothing(broker: FakeBroker, group: str, topic: str) -> None:
+def test_a_reset_of_another_group_changes_nothing(
+    broker: FakeBroker, group: str, topic: str
+) -> None:
     bodies, seen = fill(broker, 4), Seen()
     with consumer(broker, seen):
         assert seen.take(4) == bodies
@@ -139,7 +141,7 @@ def test_a_reset_of_others_changes_nothing(broker: FakeBroker, group: str, topic
     assert seen.bodies.empty()
 
 
-def test_it_answers_with_its_consumer_offsets(broker: FakeBroker) -> None:
+def test_a_consumer_reports_its_offsets(broker: FakeBroker) -> None:
     bodies, seen = fill(broker, 4), Seen()
     with consumer(broker, seen):
         assert seen.take(4) == bodies
@@ -152,7 +154,7 @@ def test_it_answers_with_its_consumer_offsets(broker: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize("stacks", [False, True])
-def test_it_answers_with_its_running_info(broker: FakeBroker, stacks: bool) -> None:
+def test_a_consumer_reports_its_running_info(broker: FakeBroker, stacks: bool) -> None:
     bodies, seen = fill(broker, 4), Seen()
     with consumer(broker, seen):
         assert seen.take(4) == bodies
@@ -179,7 +181,7 @@ def test_it_answers_with_its_running_info(broker: FakeBroker, stacks: bool) -> N
     ],
 )
 @pytest.mark.parametrize("orderly", [False, True])
-def test_it_consumes_one_message_when_it_is_told_to(
+def test_a_consumer_consumes_one_message_on_request(
     broker: FakeBroker,
     result: Result | Exception,
     code: str,
@@ -209,9 +211,7 @@ def test_it_consumes_one_message_when_it_is_told_to(
 @pytest.mark.parametrize(
     "code", [RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY]
 )
-def test_of_a_group_that_is_not_here_it_tells_nothing(
-    broker: FakeBroker, code: RequestCode
-) -> None:
+def test_a_request_for_another_group_is_refused(broker: FakeBroker, code: RequestCode) -> None:
     with consumer(broker, Seen()):
         broker.server.next(RequestCode.HEART_BEAT)
         fields = {"consumerGroup": "x", "clientId": "c"}

@@ -10,7 +10,7 @@ class Clock:
         return self.now_ms
 
 
-def test_rates_are_those_of_the_last_minute_and_failures_those_of_the_hour() -> None:
+def test_rates_cover_the_last_minute_and_failures_the_last_hour() -> None:
     clock = Clock()
     statistics = ConsumerStatistics(clock)
     statistics.pulled("T", 0, 0)
@@ -32,5 +32,5 @@ def test_rates_are_those_of_the_last_minute_and_failures_those_of_the_hour() -> 
     assert status.consume_failed_msgs == 240
 
 
-def test_of_a_topic_without_messages_all_is_zero() -> None:
+def test_statistics_of_a_topic_without_messages_are_zero() -> None:
     assert ConsumerStatistics().status("T").pull_tps == 0.0

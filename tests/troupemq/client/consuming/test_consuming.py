@@ -38,10 +38,16 @@ class Back:
     given: list[tuple[int, int]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
 
-    def next_try(self, view: MessageView, delay_level: int) -> str:
+    def next_try(self, view: MessageView, delay_level: int, seconds: float | None = None) -> str:
         return f"level {delay_level}"
 
-    def give_back(self, view: MessageView, delay_level: int = 0, reason: str = "") -> bool:
+    def give_back(
+        self,
+        view: MessageView,
+        delay_level: int = 0,
+        reason: str = "",
+        seconds: float | None = None,
+    ) -> bool:
         self.reasons.append(reason)
         self.given.append((view.queue_offset, delay_level))
         return self.takes
@@ -127,7 +133,7 @@ class Bench:
         return views
 
 
-def test_an_orderly_queue_comes_in_order_and_in_batches() -> None:
+def test_an_orderly_queue_is_consumed_in_order_and_batches() -> None:
     calls = Calls()
     bench = Bench(calls, orderly=True)
     bench.put(0, 1, 2)
@@ -138,7 +144,7 @@ def test_an_orderly_queue_comes_in_order_and_in_batches() -> None:
 
 
 @pytest.mark.parametrize("failure", [ConsumeResult.RETRY_LATER, RetryLater(), ValueError("no")])
-def test_an_orderly_queue_rests_after_a_failure_and_tries_the_same_again(
+def test_an_orderly_queue_pauses_after_a_failure_and_retries_the_message(
     failure: Result | Exception,
 ) -> None:
     calls = Calls(failure, failure)
@@ -158,7 +164,7 @@ def test_an_orderly_queue_rests_after_a_failure_and_tries_the_same_again(
 
 
 @pytest.mark.parametrize("asked_ms, rest_ms", [(0, 10), (500, 500), (10**9, 30_000)])
-def test_a_listener_may_say_how_long_its_queue_rests(asked_ms: int, rest_ms: int) -> None:
+def test_a_listener_can_set_the_pause_of_its_queue(asked_ms: int, rest_ms: int) -> None:
     calls = Calls(RetryLater(suspend_ms=asked_ms))
     bench = Bench(calls, orderly=True)
     bench.put(0)
@@ -168,7 +174,7 @@ def test_a_listener_may_say_how_long_its_queue_rests(asked_ms: int, rest_ms: int
     assert len(calls.offsets) == 2
 
 
-def test_an_orderly_batch_goes_on_with_its_first_failure() -> None:
+def test_an_orderly_batch_continues_at_its_first_failure() -> None:
     failed: list[MessageView] = []
     calls = Calls(RetryLater(failed))
     bench = Bench(calls, orderly=True)
@@ -179,7 +185,7 @@ def test_an_orderly_batch_goes_on_with_its_first_failure() -> None:
     assert calls.offsets == [[0, 1], [1, 2]]
 
 
-def test_past_the_limit_an_orderly_message_is_sent_to_the_retry_topic_and_passed() -> None:
+def test_over_the_limit_an_orderly_message_goes_to_the_retry_topic() -> None:
     back = Back(retries_max=2)
     calls = Calls(*[ConsumeResult.RETRY_LATER] * 3)
     bench = Bench(calls, orderly=True, settings=ConsumerSettings(), back=back)
@@ -190,7 +196,7 @@ def test_past_the_limit_an_orderly_message_is_sent_to_the_retry_topic_and_passed
     assert bench.queue.committable() == 2
 
 
-def test_what_cannot_be_sent_to_the_retry_topic_is_tried_on_here() -> None:
+def test_messages_that_cannot_reach_the_retry_topic_are_retried_locally() -> None:
     back = Back(takes=False, retries_max=0)
     calls = Calls(ConsumeResult.RETRY_LATER)
     bench = Bench(calls, orderly=True, settings=ConsumerSettings(), back=back)
@@ -199,7 +205,7 @@ def test_what_cannot_be_sent_to_the_retry_topic_is_tried_on_here() -> None:
     assert calls.offsets == [[0], [0]]
 
 
-def test_without_a_fresh_lock_nothing_is_consumed() -> None:
+def test_without_a_fresh_lock_no_message_is_consumed() -> None:
     calls, locks = Calls(), Locks(ours=False)
     bench = Bench(calls, orderly=True, locks=locks)
     bench.queue.set_locked(True)
@@ -212,7 +218,7 @@ def test_without_a_fresh_lock_nothing_is_consumed() -> None:
     assert (calls.offsets, locks.renewals) == ([[0]], 2)
 
 
-def test_a_lock_that_gets_old_under_way_stops_the_queue() -> None:
+def test_a_lock_that_expires_during_consumption_stops_the_queue() -> None:
     locks = Locks()
     seen: list[int] = []
 
@@ -229,7 +235,7 @@ def test_a_lock_that_gets_old_under_way_stops_the_queue() -> None:
     assert seen == [0, 1, 2, 3] and locks.renewals == 1
 
 
-def test_a_dropped_queue_is_consumed_no_further() -> None:
+def test_a_dropped_queue_is_not_consumed_further() -> None:
     calls = Calls(ConsumeResult.RETRY_LATER)
     bench = Bench(calls, orderly=True)
     bench.put(0)
@@ -239,7 +245,7 @@ def test_a_dropped_queue_is_consumed_no_further() -> None:
     assert len(calls.offsets) == 1 and bench.queue.committable() == 0
 
 
-def test_what_fails_goes_back_and_the_rest_of_its_batch_does_not() -> None:
+def test_only_the_failed_messages_of_a_batch_are_sent_back() -> None:
     back = Back()
     failed: list[MessageView] = []
     calls = Calls(RetryLater(failed, delay_level=DEAD_LETTER))
@@ -250,7 +256,7 @@ def test_what_fails_goes_back_and_the_rest_of_its_batch_does_not() -> None:
     assert bench.queue.committable() == 2
 
 
-def test_a_message_that_no_broker_takes_back_is_retried_here_after_5_s() -> None:
+def test_a_message_that_cannot_be_sent_back_is_retried_locally_after_5_s() -> None:
     back = Back(takes=False)
     calls = Calls(ConsumeResult.RETRY_LATER)
     bench = Bench(calls, orderly=False, settings=ConsumerSettings(), back=back)
@@ -270,7 +276,7 @@ def test_a_failed_broadcast_message_is_dropped() -> None:
     assert len(calls.offsets) == 1 and bench.queue.committable() == 1
 
 
-def test_a_message_that_a_listener_has_for_15_minutes_is_given_back() -> None:
+def test_a_message_in_flight_for_15_minutes_is_sent_back() -> None:
     back = Back()
     committed: list[int] = []
 
@@ -289,7 +295,7 @@ def test_a_message_that_a_listener_has_for_15_minutes_is_given_back() -> None:
     assert back.given == [(0, 3)]  # once: what the listener says of it now does not count
 
 
-def test_statistics_tell_what_went_well_and_what_did_not() -> None:
+def test_statistics_count_successes_and_failures() -> None:
     calls = Calls(ConsumeResult.RETRY_LATER)
     bench = Bench(calls, orderly=False, settings=ConsumerSettings(), back=Back())
     bench.put(0, 1, 2)
@@ -298,7 +304,7 @@ def test_statistics_tell_what_went_well_and_what_did_not() -> None:
 
 
 @pytest.mark.parametrize("name, value", [("consume_threads", 0), ("pull_batch_size", 1025)])
-def test_settings_that_the_java_client_refuses_are_refused(name: str, value: int) -> None:
+def test_settings_refused_by_the_java_client_are_refused(name: str, value: int) -> None:
     with pytest.raises(ValueError, match=name):
         ConsumerSettings(**{name: value})
 

@@ -65,7 +65,7 @@ class Worker:
         return result
 
 
-def test_the_second_time_it_is_skipped(make: Make) -> None:
+def test_a_consumed_key_is_skipped_the_second_time(make: Make) -> None:
     worker = Worker()
     listener = Idempotent(worker, make())
     assert listener([view("a"), view("b")]) is None
@@ -75,7 +75,7 @@ def test_the_second_time_it_is_skipped(make: Make) -> None:
 
 
 @pytest.mark.parametrize("failure", [ValueError("no"), ConsumeResult.RETRY_LATER, RetryLater()])
-def test_what_failed_is_consumed_again(make: Make, failure: Result | Exception) -> None:
+def test_a_failed_key_is_consumed_again(make: Make, failure: Result | Exception) -> None:
     worker = Worker(failure)
     listener = Idempotent(worker, make())
     if isinstance(failure, ValueError):
@@ -88,7 +88,7 @@ def test_what_failed_is_consumed_again(make: Make, failure: Result | Exception) 
     assert worker.bodies == [[b"a"], [b"a"]]
 
 
-def test_of_a_batch_only_those_that_failed_come_again(make: Make) -> None:
+def test_only_the_failed_keys_of_a_batch_are_consumed_again(make: Make) -> None:
     first, second = view("a"), view("b")
     worker = Worker(RetryLater([second]))
     listener = Idempotent(worker, make())
@@ -98,7 +98,7 @@ def test_of_a_batch_only_those_that_failed_come_again(make: Make) -> None:
     assert worker.bodies == [[b"a", b"b"], [b"b"]]
 
 
-def test_what_another_listener_has_begun_comes_later(make: Make) -> None:
+def test_a_key_in_flight_at_another_listener_is_retried_later(make: Make) -> None:
     store = make()
     begun, other = view("a"), view("b")
     assert store.begin(by_keys(begun)) is Seen.NEW
@@ -111,7 +111,7 @@ def test_what_another_listener_has_begun_comes_later(make: Make) -> None:
     assert worker.bodies == [[b"b"]]
 
 
-def test_the_same_key_twice_in_one_call_is_consumed_once(make: Make) -> None:
+def test_a_key_repeated_in_one_call_is_consumed_once(make: Make) -> None:
     first, again = view("a"), view("a", 1)
     worker = Worker()
     listener = Idempotent(worker, make())
@@ -121,7 +121,7 @@ def test_the_same_key_twice_in_one_call_is_consumed_once(make: Make) -> None:
     assert worker.bodies == [[b"a"]]
 
 
-def test_a_key_whose_listener_died_is_free_after_its_lease(make: Make) -> None:
+def test_a_key_of_a_crashed_listener_is_free_after_its_lease(make: Make) -> None:
     clock = Clock()
     store = make(lease_s=60.0, clock_s=clock)
     assert store.begin("k") is Seen.NEW
@@ -132,7 +132,7 @@ def test_a_key_whose_listener_died_is_free_after_its_lease(make: Make) -> None:
     assert store.begin("k") is Seen.BEGUN
 
 
-def test_only_one_of_many_callers_begins_a_key(make: Make) -> None:
+def test_only_one_of_many_concurrent_callers_gets_a_key(make: Make) -> None:
     store, barrier, said = make(), Barrier(8), []
 
     def begin() -> None:
@@ -159,7 +159,7 @@ def test_memory_keeps_the_newest_keys() -> None:
     ]
 
 
-def test_sqlite_keeps_keys_across_a_restart_and_forgets_old_ones(tmp_path: Path) -> None:
+def test_sqlite_keeps_keys_over_a_restart_and_drops_old_ones(tmp_path: Path) -> None:
     clock = Clock()
     for expected in (Seen.NEW, Seen.FINISHED):
         store = SqliteSeen(tmp_path / "seen.db", keep_s=100, clock_s=clock)
@@ -173,6 +173,6 @@ def test_sqlite_keeps_keys_across_a_restart_and_forgets_old_ones(tmp_path: Path)
     store.close()
 
 
-def test_a_message_without_keys_is_known_by_its_id() -> None:
+def test_a_message_without_keys_is_identified_by_its_id() -> None:
     record = MessageRecord("T", b"", format({"UNIQ_KEY": "4711"}))
     assert by_keys(view_of(record, QUEUE)) == "T 4711"

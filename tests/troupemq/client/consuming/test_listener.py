@@ -5,33 +5,42 @@ import logging
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
 
 from protocol.message import MessageRecord
 from protocol.properties import format
+from tests.compat.patience import wait_until
 from tests.troupemq.client.consuming.test_consuming import QUEUE, SETTINGS, Back, Bench
 from troupemq.client.connection.client import Client
+from troupemq.client.consuming.consumer import PushConsumer
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.idempotent import Idempotent, MemorySeen
 from troupemq.client.consuming.listener import (
     DEAD_LETTER,
     REASON_CHARS_MAX,
     ConsumeResult,
+    Listener,
     RetryLater,
+    TopicListeners,
     call_listener,
     reason_of,
 )
-from troupemq.client.consuming.sending_back import SendingBack
+from troupemq.client.consuming.sending_back import SendingBack, level_of
 from troupemq.client.errors import ArgumentIllegal, ResultUnknown
-from troupemq.client.message import MessageView, view_of
+from troupemq.client.message import Message, MessageView, view_of
+from troupemq.client.producing.producer import Producer
+from troupemq.testing import running_broker
 
 
 async def coroutine() -> None:
     raise AssertionError("nothing awaits it")
 
 
+FIRST = ConsumeFrom.FIRST_OFFSET
 UNKNOWN: list[Any] = [
     False,
     True,
@@ -78,7 +87,7 @@ def test_a_coroutine_of_a_lambda_is_a_failure_and_is_closed() -> None:
 
 
 @pytest.mark.parametrize("result", UNKNOWN)
-def test_an_unknown_result_within_idempotent_is_a_failure_too(result: Any) -> None:
+def test_an_unknown_result_within_idempotent_is_a_failure(result: Any) -> None:
     results = iter([result, None])
     listener = Idempotent(lambda views: next(results), MemorySeen())
     assert call_listener(listener, [view(KEYS="a")]).error is not None
@@ -87,7 +96,7 @@ def test_an_unknown_result_within_idempotent_is_a_failure_too(result: Any) -> No
 
 
 @pytest.mark.parametrize("key", [None, "", 3, coroutine])
-def test_messages_without_a_key_are_not_taken_for_the_same_message(key: Any) -> None:
+def test_messages_without_a_key_are_distinguished(key: Any) -> None:
     seen: list[Sequence[MessageView]] = []
 
     def key_of(view: MessageView) -> Any:
@@ -100,7 +109,7 @@ def test_messages_without_a_key_are_not_taken_for_the_same_message(key: Any) -> 
     assert seen == []
 
 
-def test_a_store_that_says_nothing_known_does_not_count_messages_as_consumed() -> None:
+def test_an_unknown_result_of_the_key_store_does_not_count_as_consumed() -> None:
     class Forgetful(MemorySeen):
         def begin(self, key: str) -> Any:
             super().begin(key)
@@ -111,7 +120,7 @@ def test_a_store_that_says_nothing_known_does_not_count_messages_as_consumed() -
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_retry_later_may_be_raised(orderly: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_retry_later_can_be_raised(orderly: bool, caplog: pytest.LogCaptureFixture) -> None:
     def listen(views: Sequence[MessageView]) -> None:
         raise RetryLater(views[1:], DEAD_LETTER, reason="no such book")
 
@@ -125,7 +134,7 @@ def test_retry_later_may_be_raised(orderly: bool, caplog: pytest.LogCaptureFixtu
     assert caplog.records == []
 
 
-def test_retry_later_is_raised_as_its_class_too() -> None:
+def test_retry_later_can_be_raised_as_a_class() -> None:
     def listen(views: Sequence[MessageView]) -> None:
         raise RetryLater
 
@@ -134,7 +143,7 @@ def test_retry_later_is_raised_as_its_class_too() -> None:
     assert outcome.failed.messages is None
 
 
-def test_retry_later_of_messages_that_were_not_given_is_a_failure_of_all() -> None:
+def test_retry_later_for_foreign_messages_fails_the_whole_batch() -> None:
     outcome = call_listener(lambda views: RetryLater([view()]), [view()])
     assert "messages that this call did not get" in outcome.reason
     assert outcome.failed is not None and outcome.failed.messages is None
@@ -153,7 +162,7 @@ def test_retry_later_of_messages_that_were_not_given_is_a_failure_of_all() -> No
         ({"reason": 3}, "reason is a string, and not 3"),
     ],
 )
-def test_retry_later_says_what_it_cannot_take(options: Any, said: str) -> None:
+def test_retry_later_names_invalid_arguments(options: Any, said: str) -> None:
     with pytest.raises(ArgumentIllegal, match=said):
         RetryLater(**options)
 
@@ -165,7 +174,9 @@ def test_a_failure_is_logged_with_message_attempt_and_next_try(
         raise ValueError("the database\nis down")
 
     class Told(Back):
-        def next_try(self, view: MessageView, delay_level: int) -> str:
+        def next_try(
+            self, view: MessageView, delay_level: int, seconds: float | None = None
+        ) -> str:
             return SendingBack(cast(Client, None), "g", 16, False).next_try(view, delay_level)
 
     back = Told()
@@ -214,6 +225,58 @@ def test_an_exception_without_a_text_is_a_failure_like_others() -> None:
     assert bench.queue.committable() == 1
 
 
-def test_a_long_result_is_cut_in_the_error() -> None:
+def test_a_long_result_is_truncated_in_the_error() -> None:
     long: Any = lambda views: "x" * 10_000_000  # noqa: E731
     assert len(str(call_listener(long, [view()]).error)) < 500
+
+
+def test_a_delay_in_seconds_is_a_level_where_brokers_have_no_timers() -> None:
+    levels = {0: 1, 1: 1, 2: 2, 10: 3, 11: 4, 3600: 17, 7200: 18, 100_000: 18}
+    assert {seconds: level_of(seconds) for seconds in levels} == levels
+    later = RetryLater(seconds=timedelta(minutes=1), reason="later")
+    assert later.seconds == 60
+    copied = later.of([view(0)])
+    assert (copied.seconds, copied.reason) == (60, "later")
+    with pytest.raises(ArgumentIllegal, match="and not both"):
+        RetryLater(delay_level=3, seconds=1)
+    told = SendingBack(cast(Client, None), "g", 16, False).next_try(view(0), 0, 11)
+    assert told == "in 11 s, or in 30s without timers"
+
+
+def test_each_topic_has_its_listener_and_the_others_the_one_of_the_consumer() -> None:
+    got: list[tuple[str, str]] = []
+
+    def noting(name: str) -> Listener:
+        return lambda views: got.extend((name, each.topic) for each in views)
+
+    with running_broker(topics={"Orders": 1, "Payments": 1}) as broker:
+        consumer = PushConsumer("g", noting("rest"), broker.namesrv, begin=FIRST)
+        with consumer, Producer("shop", broker.namesrv) as shop:
+            consumer.subscribe("Orders")
+            consumer.subscribe("Payments", listener=noting("payments"))
+            shop.send(Message("Orders", b"x"))
+            shop.send(Message("Payments", b"x"))
+            wait_until(lambda: len(got) == 2, "both")
+    assert sorted(got) == [("payments", "Payments"), ("rest", "Orders")]
+
+
+def test_a_topic_without_any_listener_is_refused() -> None:
+    consumer = PushConsumer("g", namesrv="127.0.0.1:9876")
+    with pytest.raises(ArgumentIllegal, match="no listener for Orders"):
+        consumer.subscribe("Orders")
+    consumer.subscribe("Orders", listener=lambda views: None)
+    consumer.subscribe("Orders", "paid")
+    with pytest.raises(ArgumentIllegal, match="the listener is"):
+        consumer.subscribe("Orders", listener="no function")  # type: ignore[arg-type]
+
+
+def test_retries_of_several_topics_go_to_their_listeners_and_fail_apart() -> None:
+    views = [view(0), view(1)]
+    views[1] = view_of(MessageRecord("U", b"x", b"", queue_offset=1, record_bytes=10), QUEUE)
+    listeners = TopicListeners(None)
+    listeners.set("T", lambda _: RetryLater(delay_level=4, reason="no stock"))
+    listeners.set("U", lambda _: None)
+    failed = call_listener(listeners, views).failed
+    assert failed is not None
+    assert (failed.messages, failed.delay_level, failed.reason) == ([views[0]], 4, "no stock")
+    assert call_listener(TopicListeners(None), views).failed is not None

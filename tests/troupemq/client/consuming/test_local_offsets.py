@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_a_java_client_wrote_is_gone_on_with(tmp_path: Path, path: Path) -> None:
+def test_offsets_of_a_java_client_are_continued(tmp_path: Path, path: Path) -> None:
     path.write_text(JAVA)
     ends = Ends()
     found = offsets(tmp_path, ends)
@@ -56,7 +56,7 @@ def test_what_a_java_client_wrote_is_gone_on_with(tmp_path: Path, path: Path) ->
 
 
 @pytest.mark.parametrize("text", ["", "{", None])
-def test_without_a_good_file_the_one_before_counts(
+def test_an_invalid_file_falls_back_to_the_previous_one(
     tmp_path: Path, path: Path, text: str | None
 ) -> None:
     path.with_name("offsets.json.bak").write_text(JAVA)
@@ -72,7 +72,7 @@ def test_two_broken_files_stop_the_start(tmp_path: Path, path: Path) -> None:
         offsets(tmp_path)
 
 
-def test_what_is_written_is_there_after_a_restart_and_the_one_before_too(tmp_path: Path) -> None:
+def test_offsets_and_the_previous_file_survive_a_restart(tmp_path: Path) -> None:
     first = offsets(tmp_path)
     first.commit(QUEUES[0], 5)
     first.commit_all({QUEUES[1]: 6})

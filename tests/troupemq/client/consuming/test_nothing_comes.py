@@ -107,7 +107,7 @@ def test_a_tag_that_looks_like_several_is_a_warning(expression: str, hint: str, 
 
 
 @pytest.mark.parametrize("expression", ["*", "", "new", "new || paid", "in-transit", "a.b || A_1"])
-def test_a_tag_that_looks_like_one_is_no_warning(expression: str) -> None:
+def test_an_ordinary_tag_gives_no_warning(expression: str) -> None:
     with logged() as log:
         PullConsumer("g").subscribe("T", expression)
     assert log.lines.empty()
@@ -127,7 +127,7 @@ def test_a_tag_without_matches_is_a_warning_with_the_passed_count(
     assert log.count("WARNING no message matches") == 0, "one line is enough"
 
 
-def test_a_tag_of_some_messages_is_no_warning(broker: FakeBroker) -> None:
+def test_a_tag_with_matches_gives_no_warning(broker: FakeBroker) -> None:
     known_group(broker)
     for number in range(4):
         broker.add(0, b"%d" % number, TAGS="paid" if number else "new")
@@ -138,7 +138,7 @@ def test_a_tag_of_some_messages_is_no_warning(broker: FakeBroker) -> None:
     assert log.count("WARNING") == 0
 
 
-def test_a_queue_with_nothing_new_is_told_as_such(broker: FakeBroker) -> None:
+def test_a_queue_without_new_messages_is_reported_as_such(broker: FakeBroker) -> None:
     fill(broker, 2)
     broker.committed.clear()
     with logged() as log, consumer(broker, Seen(), begin=ConsumeFrom.LAST_OFFSET):
@@ -154,7 +154,7 @@ SOURCES = [
 
 
 @pytest.mark.parametrize("source, said", SOURCES)
-def test_an_error_of_name_servers_names_all_where_they_come_from_and_how_to_start_one(
+def test_a_name_server_error_lists_addresses_their_source_and_a_start_command(
     source: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with FakeServer() as first, FakeServer() as second:

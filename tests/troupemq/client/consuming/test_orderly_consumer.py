@@ -72,7 +72,7 @@ def consumer(broker: FakeBroker, listener: Listener, **options: object) -> PushC
     return made
 
 
-def test_a_queue_is_consumed_once_it_is_locked_and_unlocked_in_the_end(
+def test_a_queue_is_consumed_after_its_lock_and_unlocked_at_the_end(
     broker: LockingBroker,
 ) -> None:
     bodies_, seen = fill(broker, 8), Seen()
@@ -87,7 +87,7 @@ def test_a_queue_is_consumed_once_it_is_locked_and_unlocked_in_the_end(
     assert seen.bodies.empty()
 
 
-def test_a_lock_that_another_member_has_now_stops_the_queue(broker: LockingBroker) -> None:
+def test_a_lock_lost_to_another_member_stops_the_queue(broker: LockingBroker) -> None:
     known_group(broker)
     seen = Seen()
     with consumer(broker, seen, orderly=True) as member:
@@ -103,7 +103,7 @@ def test_a_lock_that_another_member_has_now_stops_the_queue(broker: LockingBroke
     assert seen.bodies.empty()
 
 
-def test_a_queue_is_kept_until_its_listener_is_done(broker: LockingBroker) -> None:
+def test_a_queue_is_kept_until_its_listener_returns(broker: LockingBroker) -> None:
     fill(broker, 2)
     begun, may_end = Event(), Event()
 
@@ -128,7 +128,7 @@ def test_a_queue_is_kept_until_its_listener_is_done(broker: LockingBroker) -> No
         broker.wait_committed("g", 1, 1)
 
 
-def test_a_message_past_its_limit_is_sent_to_the_retry_topic(broker: LockingBroker) -> None:
+def test_a_message_over_its_retry_limit_goes_to_the_retry_topic(broker: LockingBroker) -> None:
     known_group(broker)
     retry = {TOPIC: 2, "%RETRY%g": 1}
     serve_routes(broker.namesrv, {"b": broker.server}, retry)
@@ -164,7 +164,7 @@ def test_a_message_past_its_limit_is_sent_to_the_retry_topic(broker: LockingBrok
     }
 
 
-def test_what_a_broker_does_not_take_back_is_sent_as_a_new_message(broker: LockingBroker) -> None:
+def test_a_message_that_cannot_be_sent_back_is_sent_as_a_new_one(broker: LockingBroker) -> None:
     known_group(broker)
     serve_routes(broker.namesrv, {"b": broker.server}, {TOPIC: 2, "%RETRY%g": 1})
     broker.server.succeed(
@@ -180,7 +180,7 @@ def test_what_a_broker_does_not_take_back_is_sent_as_a_new_message(broker: Locki
     assert (header.reconsume_times, header.max_reconsume_times) == (1, 16)
 
 
-def test_a_broadcasting_consumer_has_all_queues_and_its_offsets_here(
+def test_a_broadcasting_consumer_has_all_queues_and_local_offsets(
     broker: LockingBroker, tmp_path: Path
 ) -> None:
     for number in range(6):
@@ -207,7 +207,7 @@ def test_a_broadcasting_consumer_has_all_queues_and_its_offsets_here(
     assert not broker.committed
 
 
-def test_an_sql_filter_is_shown_to_a_broker_first_and_told_with_each_pull(
+def test_an_sql_filter_is_checked_by_a_broker_and_sent_with_each_pull(
     broker: LockingBroker,
 ) -> None:
     known_group(broker)
@@ -244,7 +244,7 @@ def test_an_invalid_filter_is_refused(expression: str, sql: str) -> None:
     made.stop()
 
 
-def test_a_suspended_consumer_pulls_nothing_until_it_goes_on(broker: LockingBroker) -> None:
+def test_a_suspended_consumer_pulls_nothing_until_it_is_resumed(broker: LockingBroker) -> None:
     known_group(broker)
     seen = Seen()
     with consumer(broker, seen) as member:
@@ -255,7 +255,7 @@ def test_a_suspended_consumer_pulls_nothing_until_it_goes_on(broker: LockingBrok
         assert seen.take(1) == [b"after"]
 
 
-def test_an_unsubscribed_topic_is_committed_and_given_away(broker: LockingBroker) -> None:
+def test_an_unsubscribed_topic_is_committed_and_released(broker: LockingBroker) -> None:
     bodies_, seen = fill(broker, 4), Seen()
     with consumer(broker, seen) as member:
         assert seen.take(4) == bodies_
@@ -266,7 +266,7 @@ def test_an_unsubscribed_topic_is_committed_and_given_away(broker: LockingBroker
         )
 
 
-def test_pulls_go_where_the_broker_says_and_to_the_master_after_a_failure(
+def test_pulls_follow_the_brokers_suggestion_and_return_to_the_master_after_a_failure(
     broker: LockingBroker,
 ) -> None:
     known_group(broker)
@@ -304,7 +304,9 @@ def test_pulls_go_where_the_broker_says_and_to_the_master_after_a_failure(
             assert seen.take(1) == [b"2"]
 
 
-def test_without_a_name_server_it_goes_on_with_what_it_knows(broker: LockingBroker) -> None:
+def test_without_a_name_server_consumption_continues_with_known_routes(
+    broker: LockingBroker,
+) -> None:
     known_group(broker)
     seen = Seen()
     with consumer(broker, seen) as member:

@@ -16,7 +16,9 @@ from tests.troupemq.fake_server import WAIT_S, FakeServer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.pull_consumer import PullConsumer
 from troupemq.client.errors import ClientClosed, ClientError, MessageIllegal
-from troupemq.client.message import MessageQueue
+from troupemq.client.message import Message, MessageQueue
+from troupemq.client.producing.producer import Producer
+from troupemq.testing import running_broker
 
 ONE, TWO = MessageQueue(TOPIC, "b", 0), MessageQueue(TOPIC, "b", 1)
 SETTINGS = replace(QUICK, commit_interval_ms=3_600_000, pull_batch_size=32)
@@ -41,7 +43,7 @@ def poll(consumer: PullConsumer, count: int) -> list[bytes]:
     return got
 
 
-def test_members_share_the_queues_and_each_pull_says_what_it_wants(broker: FakeBroker) -> None:
+def test_members_share_the_queues_and_each_pull_has_its_subscription(broker: FakeBroker) -> None:
     bodies = fill(broker, 10)
     with make(broker) as consumer:
         consumer.subscribe(TOPIC, "*")
@@ -54,7 +56,7 @@ def test_members_share_the_queues_and_each_pull_says_what_it_wants(broker: FakeB
     assert [each.topic for each in data.subscription_data_set] == [TOPIC]
 
 
-def test_a_poll_gives_no_more_than_it_is_asked_for(broker: FakeBroker) -> None:
+def test_a_poll_returns_at_most_the_requested_number(broker: FakeBroker) -> None:
     fill(broker, 10)
     with make(broker) as consumer:
         consumer.assign([ONE])
@@ -62,7 +64,7 @@ def test_a_poll_gives_no_more_than_it_is_asked_for(broker: FakeBroker) -> None:
         assert not consumer.poll(10)
 
 
-def test_what_a_poll_gave_counts_with_the_next_one(broker: FakeBroker) -> None:
+def test_messages_of_a_poll_count_as_consumed_at_the_next_one(broker: FakeBroker) -> None:
     bodies = fill(broker, 10)
     with make(broker, commits=True) as consumer:
         consumer.assign([ONE])
@@ -73,7 +75,7 @@ def test_what_a_poll_gave_counts_with_the_next_one(broker: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize("fails, committed", [(False, 5), (True, 0)])
-def test_an_exception_leaves_the_last_poll_uncounted(
+def test_an_exception_leaves_the_last_poll_unconsumed(
     broker: FakeBroker, fails: bool, committed: int
 ) -> None:
     fill(broker, 10)
@@ -93,7 +95,7 @@ def test_an_exception_leaves_the_last_poll_uncounted(
     assert broker.committed["g", 0] == committed
 
 
-def test_without_auto_commit_only_commit_stores(broker: FakeBroker) -> None:
+def test_without_auto_commit_only_commit_stores_offsets(broker: FakeBroker) -> None:
     fill(broker, 10)
     with make(broker, auto_commit=False, commits=True) as consumer:
         consumer.assign([ONE, TWO])
@@ -109,7 +111,7 @@ def test_without_auto_commit_only_commit_stores(broker: FakeBroker) -> None:
     assert broker.committed["g", 0] == 5
 
 
-def test_queues_that_others_told_of_can_be_asked_about_and_committed(broker: FakeBroker) -> None:
+def test_queues_given_from_outside_can_be_queried_and_committed(broker: FakeBroker) -> None:
     fill(broker, 10)
     with make(broker) as consumer:
         assert consumer.committed(ONE) == 0
@@ -118,7 +120,7 @@ def test_queues_that_others_told_of_can_be_asked_about_and_committed(broker: Fak
     assert broker.committed["g", 0] == 3
 
 
-def test_a_seek_forgets_what_was_fetched(broker: FakeBroker) -> None:
+def test_a_seek_drops_fetched_messages(broker: FakeBroker) -> None:
     bodies = fill(broker, 20)[0::2]
     with make(broker) as consumer:
         consumer.assign([ONE])
@@ -135,7 +137,7 @@ def test_a_seek_forgets_what_was_fetched(broker: FakeBroker) -> None:
             consumer.seek(TWO, 0)
 
 
-def test_a_paused_queue_gives_nothing_until_it_goes_on(broker: FakeBroker) -> None:
+def test_a_paused_queue_returns_nothing_until_it_is_resumed(broker: FakeBroker) -> None:
     known_group(broker)
     with make(broker) as consumer:
         consumer.assign([ONE, TWO])
@@ -162,7 +164,7 @@ def test_another_assignment_replaces_the_first(broker: FakeBroker) -> None:
     assert (broker.committed["g", 0], broker.committed["g", 1]) == (5, 5)
 
 
-def test_it_either_subscribes_or_has_queues_of_its_own(broker: FakeBroker) -> None:
+def test_subscription_and_assignment_exclude_each_other(broker: FakeBroker) -> None:
     consumer = make(broker)
     consumer.assign([ONE])
     with pytest.raises(ClientError, match="cannot subscribe"):
@@ -177,7 +179,7 @@ def test_it_either_subscribes_or_has_queues_of_its_own(broker: FakeBroker) -> No
         consumer.poll()
 
 
-def test_a_broadcasting_one_has_all_queues_and_its_offsets_here(
+def test_a_broadcasting_pull_consumer_has_all_queues_and_local_offsets(
     broker: FakeBroker, tmp_path: Path
 ) -> None:
     bodies = fill(broker, 10)
@@ -206,7 +208,7 @@ def test_a_broadcasting_one_has_all_queues_and_its_offsets_here(
     assert broker.committed == committed
 
 
-def test_what_is_left_when_its_broker_dies_comes_from_the_one_that_comes_back(
+def test_remaining_messages_arrive_after_the_broker_restarts(
     broker: FakeBroker,
 ) -> None:
     bodies = fill(broker, 4)
@@ -218,3 +220,34 @@ def test_what_is_left_when_its_broker_dies_comes_from_the_one_that_comes_back(
             again.handlers = broker.server.handlers
             broker.add(0, b"after")
             assert poll(consumer, 1) == [b"after"]
+
+
+def test_an_iteration_yields_messages_until_the_stop() -> None:
+    with running_broker(topics={"Orders": 2}) as broker, Producer("shop", broker.namesrv) as shop:
+        for number in range(3):
+            shop.send(Message("Orders", b"%d" % number))
+        first = ConsumeFrom.FIRST_OFFSET
+        with PullConsumer("g", broker.namesrv, begin=first) as consumer:
+            consumer.subscribe("Orders")
+            got = []
+            for message in consumer:
+                got.append(message.body)
+                if len(got) == 3:
+                    consumer.stop()
+        assert sorted(got) == [b"0", b"1", b"2"]
+
+
+def test_a_message_of_an_iteration_counts_when_the_next_one_is_requested() -> None:
+    with running_broker(topics={"Orders": 1}) as broker, Producer("shop", broker.namesrv) as shop:
+        for number in range(3):
+            shop.send(Message("Orders", b"%d" % number))
+        for expected in (b"0", b"1"):
+            with (
+                pytest.raises(LookupError),
+                PullConsumer("g", broker.namesrv, begin=ConsumeFrom.FIRST_OFFSET) as consumer,
+            ):
+                consumer.subscribe("Orders")
+                messages = iter(consumer)
+                assert next(messages).body == expected
+                next(messages)
+                raise LookupError

@@ -66,7 +66,7 @@ def test_a_renewal_keeps_locks_fresh(bench: Bench) -> None:
     assert bench.valid() == [False, False]
 
 
-def test_a_lock_that_is_another_members_now_is_lost(bench: Bench) -> None:
+def test_a_lock_taken_by_another_member_is_lost(bench: Bench) -> None:
     for each in bench.held:
         each.set_locked(True)
     bench.granted = {0}
@@ -74,7 +74,7 @@ def test_a_lock_that_is_another_members_now_is_lost(bench: Bench) -> None:
     assert (bench.valid(), bench.lost) == ([True, False], [bench.held[1]])
 
 
-def test_a_lock_that_was_not_renewed_for_its_lease_counts_as_lost_though_it_is_granted(
+def test_an_expired_lock_counts_as_lost_even_if_granted_again(
     bench: Bench,
 ) -> None:
     """Another member may have had the queue meanwhile."""
@@ -87,7 +87,7 @@ def test_a_lock_that_was_not_renewed_for_its_lease_counts_as_lost_though_it_is_g
     assert (bench.valid(), bench.lost) == ([True, False], [bench.held[1]])
 
 
-def test_a_broker_that_does_not_answer_changes_nothing(bench: Bench) -> None:
+def test_a_silent_broker_changes_no_lock(bench: Bench) -> None:
     for each in bench.held:
         each.set_locked(True)
     bench.server.close()

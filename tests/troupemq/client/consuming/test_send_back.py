@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 from queue import SimpleQueue
 
+from protocol.codes import RequestCode
+from protocol.headers.client import ConsumerSendMsgBackHeader
+from tests.troupemq.fake_broker import TOPIC, FakeBroker
+from tests.troupemq.fake_server import FakeServer
 from troupemq import Message, Producer
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
-from troupemq.client.consuming.listener import ConsumeResult
+from troupemq.client.consuming.listener import ConsumeResult, RetryLater
 from troupemq.client.message import MessageView
 from troupemq.servers import Servers
 
@@ -20,7 +24,7 @@ QUICK = ConsumerSettings(
 )
 
 
-def test_a_failed_message_comes_again_until_it_is_dead(servers: Servers) -> None:
+def test_a_failed_message_is_retried_until_it_is_a_dead_letter(servers: Servers) -> None:
     namesrv = f"127.0.0.1:{servers.ports['namesrv']}"
     tries: SimpleQueue[MessageView] = SimpleQueue()
 
@@ -68,3 +72,19 @@ def test_a_failed_message_comes_again_until_it_is_dead(servers: Servers) -> None
     ]
     assert {view.topic for view in views} == {"Topic"}
     assert {view.body for view in (*views, last)} == {b"body"}
+
+
+def test_a_delay_in_seconds_goes_with_the_next_longer_level() -> None:
+    with FakeServer() as namesrv, FakeServer() as server:
+        broker = FakeBroker(namesrv, server)
+        broker.add(0, b"a")
+
+        def later(views: Sequence[MessageView]) -> RetryLater:
+            return RetryLater(seconds=90)
+
+        consumer = PushConsumer("g", later, namesrv.address, begin=ConsumeFrom.FIRST_OFFSET)
+        consumer.subscribe(TOPIC)
+        with consumer:
+            sent = server.next(RequestCode.CONSUMER_SEND_MSG_BACK)
+    header = ConsumerSendMsgBackHeader.decode(sent.fields)
+    assert (header.delay_ms, header.delay_level) == (90_000, 6)

@@ -12,7 +12,7 @@ from troupemq.client.producing.batches import batch_parcel, split_batch
 ID = "0" * 32
 
 
-def test_batches_are_as_long_as_a_request_may_be_and_keep_the_order() -> None:
+def test_batches_fill_a_request_and_keep_the_order() -> None:
     messages = [Message("T", bytes(number), keys=str(number)) for number in range(1, 300, 7)]
     batches = split_batch(messages, 1000)
     assert [message for batch in batches for message in batch] == messages
@@ -22,7 +22,7 @@ def test_batches_are_as_long_as_a_request_may_be_and_keep_the_order() -> None:
         assert len(batch_parcel([*batch, following[0]], lambda: ID).body) > 1000
 
 
-def test_a_batch_may_be_exactly_as_long_as_allowed() -> None:
+def test_a_batch_of_the_maximum_length_is_accepted() -> None:
     messages = [Message("T", bytes(50))] * 4
     size = len(batch_parcel(messages, lambda: ID).body)
     assert [len(batch) for batch in split_batch(messages, size)] == [4]
@@ -34,7 +34,7 @@ def test_a_message_longer_than_any_batch_is_refused() -> None:
         split_batch([Message("T", bytes(100))], 100)
 
 
-def test_no_messages_are_no_batches() -> None:
+def test_no_messages_give_no_batches() -> None:
     assert split_batch([]) == []
 
 
@@ -52,6 +52,6 @@ def test_a_batch_is_not_compressed() -> None:
         Message("T", b"x", system_properties={"TRAN_MSG": "true"}),
     ],
 )
-def test_what_cannot_be_in_a_batch_is_refused(message: Message) -> None:
+def test_messages_not_allowed_in_a_batch_are_refused(message: Message) -> None:
     with pytest.raises(MessageIllegal):
         batch_parcel([message], lambda: ID)

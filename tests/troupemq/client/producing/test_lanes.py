@@ -58,7 +58,7 @@ def bodies_at(server: FakeServer, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("way", ["send", "batch", "request"])
-def test_an_asynchronous_call_does_not_wait_for_a_name_server_that_hangs(
+def test_an_asynchronous_call_does_not_wait_for_a_hanging_name_server(
     cluster: Cluster, way: str
 ) -> None:
     with held_routes(cluster) as may_answer, cluster.producer() as producer:
@@ -78,7 +78,7 @@ def test_an_asynchronous_call_does_not_wait_for_a_name_server_that_hangs(
             assert future.result(WAIT_S).queue == QUEUE
 
 
-def test_an_event_loop_goes_on_while_a_name_server_hangs(cluster: Cluster) -> None:
+def test_a_hanging_name_server_does_not_block_an_event_loop(cluster: Cluster) -> None:
     async def send(producer: Producer, may_answer: Event) -> SendResult:
         loop = asyncio.get_running_loop()
         sent = asyncio.wrap_future(producer.send_async(MESSAGE))
@@ -89,7 +89,7 @@ def test_an_event_loop_goes_on_while_a_name_server_hangs(cluster: Cluster) -> No
         assert asyncio.run(send(producer, may_answer)).queue.topic == "T"
 
 
-def test_a_send_ends_with_its_own_time_and_the_others_before_it_add_nothing() -> None:
+def test_a_send_has_its_own_timeout_regardless_of_earlier_sends() -> None:
     with FakeServer() as hangs, Producer("pg", [hangs.address, "127.0.0.1:1"]) as producer:
         begun_s = monotonic()
         futures = [producer.send_async(Message(f"T{n}", b"x"), 60) for n in range(5)]
@@ -104,7 +104,7 @@ def test_a_send_ends_with_its_own_time_and_the_others_before_it_add_nothing() ->
     assert errors[-1].startswith("no reply in 60 ms")
 
 
-def test_sends_that_waited_for_a_route_go_in_their_order(cluster: Cluster) -> None:
+def test_sends_that_waited_for_a_route_keep_their_order(cluster: Cluster) -> None:
     with held_routes(cluster) as may_answer, cluster.producer() as producer:
         futures = [
             producer.send_async(Message("T", b"%d" % number), queue=QUEUE) for number in range(20)
@@ -117,7 +117,7 @@ def test_sends_that_waited_for_a_route_go_in_their_order(cluster: Cluster) -> No
     assert bodies_at(cluster.a, 40) == [b"%d" % number for number in range(40)]
 
 
-def test_one_answer_serves_all_sends_that_wait_for_it(cluster: Cluster) -> None:
+def test_one_route_answer_serves_all_waiting_sends(cluster: Cluster) -> None:
     with held_routes(cluster) as may_answer, cluster.producer() as producer:
         futures = [producer.send_async(MESSAGE) for _ in range(20)]
         may_answer.set()
@@ -127,9 +127,7 @@ def test_one_answer_serves_all_sends_that_wait_for_it(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("code", [ResponseCode.SYSTEM_ERROR, ResponseCode.NO_PERMISSION])
-def test_each_send_that_waited_has_the_error_for_its_own(
-    cluster: Cluster, code: ResponseCode
-) -> None:
+def test_each_waiting_send_gets_its_own_error(cluster: Cluster, code: ResponseCode) -> None:
     with held_routes(cluster) as may_answer, cluster.producer() as producer:
 
         def refuse(command: RemotingCommand) -> RemotingCommand:
@@ -152,7 +150,7 @@ def test_a_stop_ends_sends_that_wait_for_a_route(cluster: Cluster) -> None:
             future.result(WAIT_S)
 
 
-def test_a_long_body_is_compressed_elsewhere_and_keeps_its_place(
+def test_a_long_body_is_compressed_on_a_thread_and_keeps_its_order(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_compress, threads = Event(), []
@@ -180,9 +178,7 @@ def test_a_long_body_is_compressed_elsewhere_and_keeps_its_place(
 
 
 @pytest.mark.parametrize("way", ["loop", "told"])
-def test_a_send_that_finds_no_room_fails_at_once_in_an_event_loop(
-    cluster: Cluster, way: str
-) -> None:
+def test_a_send_over_the_limit_fails_at_once_in_an_event_loop(cluster: Cluster, way: str) -> None:
     cluster.a.on(SEND, lambda command: None)
 
     def send_two(producer: Producer, wait_for_room: bool | None) -> Future[SendResult]:
@@ -203,13 +199,13 @@ def test_a_send_that_finds_no_room_fails_at_once_in_an_event_loop(
         producer.stop(0)
 
 
-def test_a_thread_without_an_event_loop_waits_for_room(cluster: Cluster) -> None:
+def test_a_send_over_the_limit_waits_on_a_plain_thread(cluster: Cluster) -> None:
     with cluster.producer(ProducerSettings(in_flight_max=2)) as producer:
         futures = [producer.send_async(MESSAGE, queue=QUEUE) for _ in range(50)]
         assert {future.result(WAIT_S).queue for future in futures} == {QUEUE}
 
 
-def test_a_brokers_name_that_is_slow_to_resolve_holds_up_no_caller(
+def test_a_slowly_resolving_broker_name_blocks_no_caller(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_resolve = Event()
@@ -255,7 +251,7 @@ def test_an_async_callback_is_refused(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("hides", [False, True])
-def test_a_callback_that_exits_or_is_never_awaited_is_logged_and_the_client_goes_on(
+def test_a_callback_that_exits_or_is_not_awaited_is_logged(
     cluster: Cluster, caplog: pytest.LogCaptureFixture, hides: bool
 ) -> None:
     async def never() -> None:
@@ -277,7 +273,7 @@ def test_a_callback_that_exits_or_is_never_awaited_is_logged_and_the_client_goes
     assert [record.message.partition(" ")[0] for record in caplog.records] == ["callback"]
 
 
-def test_a_choice_that_cannot_learn_does_not_end_the_client(cluster: Cluster) -> None:
+def test_a_failing_queue_selector_does_not_end_the_client(cluster: Cluster) -> None:
     class Forgetful(LearningChoice):
         def __call__(self, queues: Any, message: Message) -> MessageQueue:
             return MessageQueue("T", "a", 0)

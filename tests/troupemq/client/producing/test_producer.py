@@ -32,7 +32,7 @@ from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.queue_choice import by_hash_of
 
 
-def test_a_send_says_all_that_a_broker_wants_to_know(cluster: Cluster) -> None:
+def test_a_send_has_every_field_a_broker_needs(cluster: Cluster) -> None:
     queue = MessageQueue("T", "a", 1)
     with cluster.producer() as producer:
         result = producer.send(MESSAGE, queue=queue)
@@ -59,7 +59,7 @@ def test_two_sends_of_one_message_have_two_ids(cluster: Cluster) -> None:
         assert producer.send(MESSAGE).message_id != producer.send(MESSAGE).message_id
 
 
-def test_the_queues_take_turns(cluster: Cluster) -> None:
+def test_queues_are_used_in_turn(cluster: Cluster) -> None:
     with cluster.producer() as producer:
         queues = [producer.send(MESSAGE).queue for _ in range(8)]
     assert queues[:4] == queues[4:]
@@ -80,7 +80,7 @@ def test_a_queue_can_be_chosen_by_a_value(cluster: Cluster) -> None:
         SendStatus.SLAVE_NOT_AVAILABLE,
     ],
 )
-def test_stored_but_less_safely_is_a_result_and_not_tried_again(
+def test_a_weaker_durability_is_a_result_and_not_retried(
     cluster: Cluster, status: SendStatus
 ) -> None:
     for broker in (cluster.a, cluster.b):
@@ -91,7 +91,7 @@ def test_stored_but_less_safely_is_a_result_and_not_tried_again(
 
 
 @pytest.mark.parametrize("failure", ["closed", "system error", "no permission", "half a frame"])
-def test_a_failing_broker_is_made_good_by_the_other(cluster: Cluster, failure: str) -> None:
+def test_a_send_refused_by_one_broker_is_retried_at_another(cluster: Cluster, failure: str) -> None:
     def fail(command: RemotingCommand) -> RemotingCommand | bytes | None:
         if failure == "system error":
             return command.answer(ResponseCode.SYSTEM_ERROR, remark="refused")
@@ -108,14 +108,14 @@ def test_a_failing_broker_is_made_good_by_the_other(cluster: Cluster, failure: s
     assert {result.queue.broker_name for result in results} == {"b"}
 
 
-def test_a_broker_that_is_down_is_made_good_by_the_other(cluster: Cluster) -> None:
+def test_a_send_to_an_unreachable_broker_is_retried_at_another(cluster: Cluster) -> None:
     cluster.a.close()
     with cluster.producer() as producer:
         results = [producer.send_async(MESSAGE) for _ in range(4)]
         assert {result.result(WAIT_S).queue.broker_name for result in results} == {"b"}
 
 
-def test_a_busy_broker_is_not_asked_again_nor_another(cluster: Cluster) -> None:
+def test_a_busy_answer_is_not_retried(cluster: Cluster) -> None:
     for broker in (cluster.a, cluster.b):
         broker.on(SEND, refuse(ResponseCode.SYSTEM_BUSY))
     with cluster.producer() as producer, pytest.raises(BrokerError) as caught:
@@ -124,7 +124,7 @@ def test_a_busy_broker_is_not_asked_again_nor_another(cluster: Cluster) -> None:
     assert sends(cluster.a) + sends(cluster.b) == 1
 
 
-def test_tries_are_counted_and_all_failures_told(cluster: Cluster) -> None:
+def test_attempts_are_counted_and_all_failures_reported(cluster: Cluster) -> None:
     for broker in (cluster.a, cluster.b):
         broker.on(SEND, refuse(ResponseCode.SYSTEM_ERROR))
     with cluster.producer() as producer, pytest.raises(BrokerError) as caught:
@@ -133,7 +133,7 @@ def test_tries_are_counted_and_all_failures_told(cluster: Cluster) -> None:
     assert len(caught.value.__notes__) == 2
 
 
-def test_a_silent_broker_uses_up_the_time_of_a_send(cluster: Cluster) -> None:
+def test_a_silent_broker_uses_up_the_timeout_of_a_send(cluster: Cluster) -> None:
     for broker in (cluster.a, cluster.b):
         broker.on(SEND, lambda command: None)
     with cluster.producer() as producer, pytest.raises(RequestTimeout):
@@ -141,7 +141,7 @@ def test_a_silent_broker_uses_up_the_time_of_a_send(cluster: Cluster) -> None:
     assert sends(cluster.a) + sends(cluster.b) == 1
 
 
-def test_what_slow_name_servers_leave_no_time_for_is_not_sent(cluster: Cluster) -> None:
+def test_a_send_that_times_out_at_name_servers_is_not_sent(cluster: Cluster) -> None:
     answer = cluster.namesrv.handlers[RequestCode.GET_ROUTEINFO_BY_TOPIC]
 
     def late(command: RemotingCommand) -> RemotingCommand | bytes | None:
@@ -157,14 +157,14 @@ def test_what_slow_name_servers_leave_no_time_for_is_not_sent(cluster: Cluster) 
     assert sends(cluster.a) + sends(cluster.b) == 0, "else it is stored, and said not to be"
 
 
-def test_with_a_time_for_each_try_a_silent_broker_is_made_good(cluster: Cluster) -> None:
+def test_with_a_timeout_per_attempt_a_silent_broker_is_replaced(cluster: Cluster) -> None:
     cluster.a.on(SEND, lambda command: None)
     with cluster.producer(ProducerSettings(try_timeout_ms=400)) as producer:
         results = [producer.send(MESSAGE, timeout_ms=WAIT_S * 1000) for _ in range(2)]
     assert {result.queue.broker_name for result in results} == {"b"}
 
 
-def test_a_queue_that_was_named_is_tried_once(cluster: Cluster) -> None:
+def test_a_send_to_a_named_queue_is_tried_once(cluster: Cluster) -> None:
     cluster.a.on(SEND, refuse(ResponseCode.SYSTEM_ERROR))
     with cluster.producer() as producer, pytest.raises(BrokerError):
         producer.send(MESSAGE, queue=MessageQueue("T", "a", 0))
@@ -179,7 +179,7 @@ def test_an_answer_without_its_fields_is_an_error_and_leaves_no_caller_waiting(
         producer.send(MESSAGE, queue=MessageQueue("T", "a", 0))
 
 
-def test_a_topic_that_does_not_exist_goes_where_the_default_topic_is(cluster: Cluster) -> None:
+def test_a_missing_topic_uses_the_default_topics_route(cluster: Cluster) -> None:
     with cluster.producer() as producer:
         queues = {producer.send(Message("New", b"x")).queue for _ in range(16)}
     assert {queue.queue_id for queue in queues} == {0, 1, 2, 3}
@@ -192,7 +192,7 @@ def test_without_a_default_topic_an_unknown_topic_is_an_error(cluster: Cluster) 
         producer.send(MESSAGE)
 
 
-def test_a_topic_that_may_only_be_read_takes_no_messages(cluster: Cluster) -> None:
+def test_a_read_only_topic_accepts_no_sends(cluster: Cluster) -> None:
     serve_routes(cluster.namesrv, {"a": cluster.a}, {"T": 2}, perm=4)
     with cluster.producer() as producer, pytest.raises(RouteNotFound):
         producer.send(MESSAGE)
@@ -205,14 +205,14 @@ def test_without_a_name_server_a_send_fails_with_its_address(cluster: Cluster) -
     assert cluster.namesrv.address in str(caught.value)
 
 
-def test_the_second_name_server_answers_for_the_first(cluster: Cluster) -> None:
+def test_the_second_name_server_replaces_an_unreachable_first(cluster: Cluster) -> None:
     with FakeServer() as down:
         down.close()
         with Producer("pg", f"{down.address};{cluster.namesrv.address}") as producer:
             assert producer.send(MESSAGE).status is SendStatus.OK
 
 
-def test_a_batch_travels_as_one_request(cluster: Cluster) -> None:
+def test_a_batch_is_one_request(cluster: Cluster) -> None:
     messages = [Message("T", b"%d" % number, keys=f"k{number}", flag=number) for number in range(3)]
     with cluster.producer() as producer:
         result = producer.send_batch(messages, queue=MessageQueue("T", "a", 0))
@@ -235,12 +235,12 @@ def test_a_batch_travels_as_one_request(cluster: Cluster) -> None:
         [Message("T", bytes(3 << 20)), Message("T", bytes(3 << 20))],
     ],
 )
-def test_a_batch_that_cannot_be_one_is_refused(cluster: Cluster, messages: list[Message]) -> None:
+def test_an_invalid_batch_is_refused(cluster: Cluster, messages: list[Message]) -> None:
     with cluster.producer() as producer, pytest.raises(MessageIllegal):
         producer.send_batch(messages)
 
 
-def test_a_body_over_the_limit_is_refused_before_it_travels(cluster: Cluster) -> None:
+def test_a_body_over_the_limit_is_refused_before_sending(cluster: Cluster) -> None:
     with cluster.producer() as producer, pytest.raises(MessageIllegal, match="4194304"):
         producer.send(Message("T", bytes((4 << 20) + 1)))
 
@@ -254,7 +254,7 @@ def test_a_long_body_is_compressed(cluster: Cluster) -> None:
     assert decompress(bytes(command.body or b""), header.sys_flag) == b"x" * 4097
 
 
-def test_a_oneway_send_wants_no_answer(cluster: Cluster) -> None:
+def test_a_oneway_send_expects_no_answer(cluster: Cluster) -> None:
     with cluster.producer() as producer:
         message_id = producer.send_oneway(MESSAGE, queue=MessageQueue("T", "a", 1))
         command = cluster.a.next(SEND)
@@ -263,7 +263,7 @@ def test_a_oneway_send_wants_no_answer(cluster: Cluster) -> None:
     assert parse((header.properties or "").encode())["UNIQ_KEY"] == message_id
 
 
-def test_stop_waits_for_what_is_under_way(cluster: Cluster) -> None:
+def test_a_stop_waits_for_sends_in_flight(cluster: Cluster) -> None:
     arrived = Event()
 
     def slowly(command: RemotingCommand) -> RemotingCommand:
@@ -278,14 +278,14 @@ def test_stop_waits_for_what_is_under_way(cluster: Cluster) -> None:
     assert future.result(0).status is SendStatus.OK
 
 
-def test_stop_says_goodbye(cluster: Cluster) -> None:
+def test_a_stop_unregisters_the_client(cluster: Cluster) -> None:
     with cluster.producer() as producer:
         producer.send(MESSAGE, queue=MessageQueue("T", "b", 0))
     goodbye = cluster.b.next(RequestCode.UNREGISTER_CLIENT)
     assert goodbye.fields is not None and goodbye.fields["producerGroup"] == "pg"
 
 
-def test_a_new_connection_begins_with_a_heartbeat(cluster: Cluster) -> None:
+def test_a_new_connection_starts_with_a_heartbeat(cluster: Cluster) -> None:
     with cluster.producer() as producer:
         producer.send(MESSAGE, queue=MessageQueue("T", "a", 0))
         beat = cluster.a.next()
@@ -293,14 +293,14 @@ def test_a_new_connection_begins_with_a_heartbeat(cluster: Cluster) -> None:
     assert b'"producerDataSet":[{"groupName":"pg"}]' in bytes(beat.body or b"")
 
 
-def test_a_producer_that_does_not_run_says_so(cluster: Cluster) -> None:
+def test_a_stopped_producer_is_an_error(cluster: Cluster) -> None:
     producer = cluster.producer()
     with pytest.raises(ClientClosed, match="start"):
         producer.send(MESSAGE)
     producer.stop()
 
 
-def test_a_callback_may_send_again(cluster: Cluster) -> None:
+def test_a_callback_can_send_again(cluster: Cluster) -> None:
     with cluster.producer() as producer:
         second: list[SendResult] = []
         finished = Event()
@@ -324,7 +324,7 @@ def test_every_error_of_a_send_is_a_client_error() -> None:
 # --- back-pressure
 
 
-def test_sends_enter_up_to_the_limits() -> None:
+def test_sends_are_admitted_up_to_the_limits() -> None:
     room = InFlight(count_max=2, bytes_max=100)
     room.enter(60, monotonic())
     room.enter(40, monotonic())
@@ -336,14 +336,14 @@ def test_sends_enter_up_to_the_limits() -> None:
     room.enter(60, monotonic())
 
 
-def test_a_single_send_may_have_any_size() -> None:
+def test_a_single_send_of_any_size_is_admitted() -> None:
     room = InFlight(count_max=2, bytes_max=100)
     room.enter(1000, monotonic())
     with pytest.raises(ClientBusy):
         room.enter(1, monotonic())
 
 
-def test_a_waiting_send_enters_when_there_is_room() -> None:
+def test_a_waiting_send_is_admitted_when_others_finish() -> None:
     room = InFlight(count_max=1, bytes_max=100)
     room.enter(1, monotonic())
     entered = Event()
@@ -363,7 +363,7 @@ def test_a_waiting_send_enters_when_there_is_room() -> None:
     assert room.wait_empty(0)
 
 
-def test_a_caller_that_may_not_wait_is_refused_at_once() -> None:
+def test_a_caller_that_must_not_block_is_refused_at_once() -> None:
     room = InFlight(1, 100)
     room.enter(1, monotonic())
     with pytest.raises(ClientBusy):

@@ -31,7 +31,7 @@ def brokers(choice: LearningChoice, count: int = 12) -> set[str]:
     return {choice(QUEUES, MESSAGE).broker_name for _ in range(count)}
 
 
-def test_each_queue_gets_its_turn() -> None:
+def test_each_queue_is_chosen_in_turn() -> None:
     choice = RoundRobin()
     assert Counter(choice(QUEUES, MESSAGE) for _ in range(18)) == dict.fromkeys(QUEUES, 3)
 
@@ -49,7 +49,7 @@ def test_each_queue_gets_its_turn() -> None:
         (-5_000_000_000, 7, 3),
     ],
 )
-def test_a_key_goes_where_the_java_client_sends_it(
+def test_a_key_selects_the_java_clients_queue(
     value: str | int, queue_count: int, index: int
 ) -> None:
     queues = [MessageQueue("T", "a", queue_id) for queue_id in range(queue_count)]
@@ -57,7 +57,7 @@ def test_a_key_goes_where_the_java_client_sends_it(
     assert by_hash_of(value)(queues, MESSAGE).queue_id == index
 
 
-def test_slow_brokers_are_left_out_for_as_long_as_the_table_says() -> None:
+def test_slow_brokers_are_excluded_for_the_tables_duration() -> None:
     clock = Clock()
     choice = FaultAvoiding(clock_s=clock)
     choice.learn("a", 549, failed=False)
@@ -80,14 +80,14 @@ def test_a_failure_counts_as_thirty_seconds() -> None:
     assert brokers(choice) == {"a", "b", "c"}
 
 
-def test_a_broker_that_is_well_again_is_back_at_once() -> None:
+def test_a_recovered_broker_is_used_at_once() -> None:
     choice = FaultAvoiding(clock_s=Clock())
     choice.learn("b", 1, failed=True)
     choice.learn("b", 1, failed=False)
     assert brokers(choice) == {"a", "b", "c"}
 
 
-def test_where_all_are_faulty_the_better_half_serves() -> None:
+def test_if_all_brokers_are_faulty_the_better_half_is_used() -> None:
     choice = FaultAvoiding(clock_s=Clock())
     for name, latency_ms in (("a", 3000), ("b", 600), ("c", 2000)):
         choice.learn(name, latency_ms, failed=False)
@@ -97,7 +97,7 @@ def test_where_all_are_faulty_the_better_half_serves() -> None:
     assert {choice(four, MESSAGE).broker_name for _ in range(12)} == {"b", "d"}
 
 
-def test_the_fastest_broker_gets_the_messages() -> None:
+def test_the_fastest_broker_is_preferred() -> None:
     choice = LowestLatency(clock_s=Clock())
     assert [choice(QUEUES, MESSAGE).broker_name for _ in range(3)] == ["a", "b", "c"]
     for name, latency_ms in (("a", 5.0), ("b", 2.0), ("c", 9.0)):
@@ -108,7 +108,7 @@ def test_the_fastest_broker_gets_the_messages() -> None:
     assert brokers(choice) == {"a"}
 
 
-def test_one_message_shows_after_a_while_how_the_others_do() -> None:
+def test_slower_brokers_are_probed_with_single_messages() -> None:
     clock = Clock()
     choice = LowestLatency(again_s=10, clock_s=clock)
     for name, latency_ms in (("a", 5.0), ("b", 2.0), ("c", 9.0)):
@@ -123,7 +123,7 @@ def test_one_message_shows_after_a_while_how_the_others_do() -> None:
     }
 
 
-def test_a_failed_broker_comes_last_until_it_shows_better() -> None:
+def test_a_failed_broker_is_last_until_it_recovers() -> None:
     clock = Clock()
     choice = LowestLatency(again_s=10, clock_s=clock)
     for name, failed in (("a", True), ("b", False), ("c", False)):

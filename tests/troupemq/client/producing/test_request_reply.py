@@ -72,7 +72,7 @@ def test_the_reply_reaches_its_request(cluster: Cluster) -> None:
         assert answer.is_response and answer.opaque == 4711
 
 
-def test_a_compressed_reply_is_seen_as_it_was_sent(cluster: Cluster) -> None:
+def test_a_compressed_reply_is_decompressed(cluster: Cluster) -> None:
     body, sys_flag = compress(b"x" * 9000)
     with cluster.producer() as producer:
         reply = ask(producer)
@@ -80,7 +80,7 @@ def test_a_compressed_reply_is_seen_as_it_was_sent(cluster: Cluster) -> None:
         assert reply.result(WAIT_S).body == b"x" * 9000
 
 
-def test_every_broker_of_the_cluster_knows_the_producer_before_it_asks(cluster: Cluster) -> None:
+def test_a_requester_registers_at_every_broker_of_the_cluster_first(cluster: Cluster) -> None:
     """Also one that does not have the topic: the reply may come by it."""
     code = RequestCode.GET_ROUTEINFO_BY_TOPIC
     serve_routes(cluster.namesrv, {"a": cluster.a}, {"T": 1})
@@ -99,7 +99,7 @@ def test_every_broker_of_the_cluster_knows_the_producer_before_it_asks(cluster: 
         assert cluster.a.next(SEND)
 
 
-def test_without_a_reply_the_time_is_over(cluster: Cluster) -> None:
+def test_a_request_without_a_reply_times_out(cluster: Cluster) -> None:
     with cluster.producer() as producer:
         with pytest.raises(RequestTimeout, match="the request is stored"):
             producer.request(Message("T", b"question"), 50, queue=QUEUE)
@@ -121,7 +121,7 @@ def test_a_request_that_cannot_be_sent_fails_at_once(cluster: Cluster) -> None:
             producer.request(Message("T", b"x"), LONG_MS, queue=MessageQueue("U", "a", 0))
 
 
-def test_a_stop_ends_the_waiting(cluster: Cluster) -> None:
+def test_a_stop_ends_pending_requests(cluster: Cluster) -> None:
     with cluster.producer() as producer:
         reply = ask(producer)
         cluster.a.next(SEND)
@@ -165,7 +165,7 @@ def test_a_reply_is_sent_to_the_reply_topic_of_the_requests_cluster(cluster: Clu
 
 
 @pytest.mark.parametrize("missing", ["CLUSTER", "CORRELATION_ID", "REPLY_TO_CLIENT"])
-def test_a_message_that_is_no_request_has_no_reply(missing: str) -> None:
+def test_a_message_that_is_not_a_request_cannot_be_replied_to(missing: str) -> None:
     wanted = {"CLUSTER": "c", "CORRELATION_ID": "i", "REPLY_TO_CLIENT": "me", "TTL": "9"}
     del wanted[missing]
     with pytest.raises(MessageIllegal, match=missing):

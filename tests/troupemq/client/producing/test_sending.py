@@ -28,7 +28,7 @@ from troupemq.client.producing.queue_choice import FaultAvoiding
 from troupemq.client.producing.sending import RETRIED_CODES
 
 
-def test_stored_less_safely_may_be_tried_at_another_broker(cluster: Cluster) -> None:
+def test_a_weaker_durability_can_be_retried_at_another_broker(cluster: Cluster) -> None:
     cluster.a.on(SEND, lambda command: stored(command, ResponseCode.SLAVE_NOT_AVAILABLE))
     settings = ProducerSettings(retry_another_broker_when_not_ok=True, retries=1)
     with Producer(
@@ -41,7 +41,7 @@ def test_stored_less_safely_may_be_tried_at_another_broker(cluster: Cluster) -> 
     assert (sends(cluster.a), sends(cluster.b)) == (2, 2)
 
 
-def test_which_answers_are_tried_again_is_for_the_application_to_say(cluster: Cluster) -> None:
+def test_the_application_chooses_which_answers_are_retried(cluster: Cluster) -> None:
     cluster.a.on(SEND, refuse(ResponseCode.SYSTEM_BUSY))
     busy_too = ProducerSettings(retried_codes=RETRIED_CODES | {ResponseCode.SYSTEM_BUSY})
     with cluster.producer(busy_too) as producer:
@@ -49,7 +49,7 @@ def test_which_answers_are_tried_again_is_for_the_application_to_say(cluster: Cl
     assert {result.queue.broker_name for result in results} == {"b"}
 
 
-def test_a_failed_try_asks_for_the_route_again(cluster: Cluster) -> None:
+def test_a_failed_attempt_refreshes_the_route(cluster: Cluster) -> None:
     """A broker that was restarted may be somewhere else."""
     serve_routes(cluster.namesrv, {"a": cluster.a}, {"T": 2})
     with cluster.producer() as producer:
@@ -60,7 +60,7 @@ def test_a_failed_try_asks_for_the_route_again(cluster: Cluster) -> None:
     assert sends(cluster.b) == 1
 
 
-def test_a_choice_that_fails_is_the_failure_of_its_send_alone(cluster: Cluster) -> None:
+def test_a_failing_queue_selector_fails_only_its_send(cluster: Cluster) -> None:
     def choose(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
         return queues[int(message.body)]
 
@@ -72,7 +72,7 @@ def test_a_choice_that_fails_is_the_failure_of_its_send_alone(cluster: Cluster) 
         assert producer.send(Message("T", b"1"), choose=choose).queue == MessageQueue("T", "a", 1)
 
 
-def test_a_producers_choice_learns_how_its_sends_went(cluster: Cluster) -> None:
+def test_a_producers_queue_selector_learns_the_results_of_sends(cluster: Cluster) -> None:
     cluster.a.on(SEND, refuse(ResponseCode.SYSTEM_ERROR))
     with Producer("pg", cluster.namesrv.address, choose=FaultAvoiding()) as producer:
         results = [producer.send(MESSAGE) for _ in range(12)]
@@ -98,7 +98,7 @@ def call_back(cluster: Cluster, producer: Producer, callback: Callable[[object],
     added.set()
 
 
-def test_a_callback_may_send_to_a_topic_that_is_new_but_must_not_wait(cluster: Cluster) -> None:
+def test_a_callback_can_send_to_a_new_topic_but_must_not_block(cluster: Cluster) -> None:
     serve_routes(cluster.namesrv, {"a": cluster.a}, {"T": 2, "U": 2})
     told: list[object] = []
     finished = Event()
@@ -121,7 +121,7 @@ def test_a_callback_may_send_to_a_topic_that_is_new_but_must_not_wait(cluster: C
     assert told == [True, True, "U"]
 
 
-def test_a_stop_waits_for_a_send_whose_route_is_still_to_be_asked_for(cluster: Cluster) -> None:
+def test_a_stop_waits_for_a_send_without_a_route_yet(cluster: Cluster) -> None:
     serve_routes(cluster.namesrv, {"a": cluster.a}, {"T": 2, "U": 2})
     told, stopping = Event(), Event()
     futures: list[Future[SendResult]] = []
@@ -138,7 +138,7 @@ def test_a_stop_waits_for_a_send_whose_route_is_still_to_be_asked_for(cluster: C
     assert futures[0].result(0).status is SendStatus.OK
 
 
-def test_a_stop_ends_a_send_that_waits_for_its_next_try(cluster: Cluster) -> None:
+def test_a_stop_ends_a_send_waiting_for_a_retry(cluster: Cluster) -> None:
     for broker in (cluster.a, cluster.b):
         broker.on(SEND, refuse(ResponseCode.SYSTEM_ERROR))
     producer = cluster.producer(ProducerSettings(retries=1000, send_timeout_ms=600_000))
@@ -151,7 +151,7 @@ def test_a_stop_ends_a_send_that_waits_for_its_next_try(cluster: Cluster) -> Non
         future.result(WAIT_S)
 
 
-def test_too_much_under_way_is_busy(cluster: Cluster) -> None:
+def test_too_many_sends_in_flight_are_refused_as_busy(cluster: Cluster) -> None:
     for broker in (cluster.a, cluster.b):
         broker.on(SEND, lambda command: None)
     settings = ProducerSettings(in_flight_bytes_max=100_000, compress_over_bytes=1 << 20)
@@ -164,14 +164,12 @@ def test_too_much_under_way_is_busy(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"])
-def test_brokers_own_topics_are_refused_before_anything_travels(
-    cluster: Cluster, topic: str
-) -> None:
+def test_system_topics_are_refused_before_sending(cluster: Cluster, topic: str) -> None:
     with cluster.producer() as producer, pytest.raises(MessageIllegal, match="forbidden"):
         producer.send(Message(topic, b"x"))
 
 
-def test_any_number_of_messages_go_in_batches_that_fit(cluster: Cluster) -> None:
+def test_any_number_of_messages_is_split_into_batches(cluster: Cluster) -> None:
     messages = [Message("T", b"%03d" % number + bytes(1000)) for number in range(100)]
     with cluster.producer(ProducerSettings(max_message_bytes=30_000)) as producer:
         results = producer.send_batches(messages, queue=MessageQueue("T", "a", 0))
@@ -184,7 +182,7 @@ def test_any_number_of_messages_go_in_batches_that_fit(cluster: Cluster) -> None
     assert caught.value.__notes__ == ["the first 0 of 100 messages are stored"]
 
 
-def test_a_body_is_compressed_from_the_length_on_that_the_java_client_compresses(
+def test_a_body_is_compressed_from_the_java_clients_threshold(
     cluster: Cluster,
 ) -> None:
     with cluster.producer() as producer:

@@ -57,7 +57,7 @@ def traces(cluster: Cluster, count: int) -> tuple[list[list[str]], list[list[str
     return found, keys
 
 
-def test_a_send_leaves_a_record_when_the_producer_stops_at_the_latest(cluster: Cluster) -> None:
+def test_a_sends_trace_is_written_at_the_latest_at_the_stop(cluster: Cluster) -> None:
     with Producer("pg", cluster.namesrv.address, settings=TRACED) as producer:
         result = producer.send(MESSAGE)
         producer.send(Message("T", b"x", delay_level=3))
@@ -73,7 +73,7 @@ def test_a_send_leaves_a_record_when_the_producer_stops_at_the_latest(cluster: C
     assert keys[0][:2] == [result.message_id, "k"]
 
 
-def test_a_batch_is_one_record(cluster: Cluster) -> None:
+def test_a_batch_is_one_trace_record(cluster: Cluster) -> None:
     with Producer("pg", cluster.namesrv.address, settings=TRACED) as producer:
         result = producer.send_batch([MESSAGE, MESSAGE])
     (record,), keys = traces(cluster, 1)
@@ -81,7 +81,7 @@ def test_a_batch_is_one_record(cluster: Cluster) -> None:
     assert keys == [[result.message_id]]
 
 
-def test_a_transaction_leaves_its_half_and_its_end(cluster: Cluster) -> None:
+def test_a_transaction_is_traced_with_half_message_and_end(cluster: Cluster) -> None:
     with TransactionProducer(
         "pg", lambda view: None, cluster.namesrv.address, settings=TRACED
     ) as producer:
@@ -95,7 +95,7 @@ def test_a_transaction_leaves_its_half_and_its_end(cluster: Cluster) -> None:
     ]
 
 
-def test_a_broker_that_wants_no_traces_gets_no_traces(cluster: Cluster) -> None:
+def test_traces_are_not_sent_to_a_broker_that_declines_them(cluster: Cluster) -> None:
     cluster.a.on(SEND, stored)
     with Producer("pg", cluster.namesrv.address, settings=TRACED) as producer:
         producer.send(MESSAGE)
@@ -107,7 +107,7 @@ def test_a_broker_that_wants_no_traces_gets_no_traces(cluster: Cluster) -> None:
     assert topics == {"T"}
 
 
-def test_many_records_are_several_messages(cluster: Cluster) -> None:
+def test_many_trace_records_are_several_messages(cluster: Cluster) -> None:
     with Producer("pg", cluster.namesrv.address, settings=TRACED) as producer:
         for number in range(4):
             producer.send(Message("T", b"x", keys=f"{number}" * 9000))
@@ -117,7 +117,7 @@ def test_many_records_are_several_messages(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("turn", range(6))  # a race: without its cure every third is lost
-def test_what_ends_while_the_producer_stops_is_traced(
+def test_sends_that_end_during_the_stop_are_traced(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, turn: int
 ) -> None:
     stops = Event()

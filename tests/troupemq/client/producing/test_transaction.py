@@ -50,7 +50,7 @@ def end_of(cluster: Cluster) -> tuple[RemotingCommand, EndTransactionHeader]:
 
 
 @pytest.mark.parametrize("state, verdict", [(COMMIT, 8), (ROLLBACK, 12), (UNKNOWN, 0), (None, 0)])
-def test_the_broker_is_told_what_the_applications_part_came_to(
+def test_the_state_of_the_local_transaction_is_sent_to_the_broker(
     cluster: Cluster, state: TransactionState | None, verdict: int
 ) -> None:
     seen: list[tuple[Message, str]] = []
@@ -76,7 +76,7 @@ def test_the_broker_is_told_what_the_applications_part_came_to(
     assert command.is_oneway is not bool(verdict)  # 4.9.7 does not answer an unknown
 
 
-def test_an_exception_is_no_verdict(cluster: Cluster) -> None:
+def test_an_exception_leaves_the_state_unknown(cluster: Cluster) -> None:
     def execute(message: Message, transaction_id: str) -> TransactionState:
         raise KeyError("half way")
 
@@ -92,7 +92,7 @@ def no_part(message: Message, transaction_id: str) -> TransactionState:
     raise AssertionError("the application must not do its part")
 
 
-def test_a_half_message_that_is_not_safe_is_rolled_back(cluster: Cluster) -> None:
+def test_a_half_message_of_weaker_durability_is_rolled_back(cluster: Cluster) -> None:
     with member(cluster) as producer:
         code = ResponseCode.FLUSH_DISK_TIMEOUT
         cluster.a.on(SEND, lambda command: replace(half_stored(command), code=code))
@@ -102,7 +102,7 @@ def test_a_half_message_that_is_not_safe_is_rolled_back(cluster: Cluster) -> Non
     assert (header.commit_or_rollback, result.error) == (12, None)
 
 
-def test_without_a_half_message_nothing_happens(cluster: Cluster) -> None:
+def test_without_a_half_message_the_local_transaction_does_not_run(cluster: Cluster) -> None:
     with member(cluster) as producer:
         cluster.a.on(SEND, refuse(ResponseCode.NO_PERMISSION))
         with pytest.raises(BrokerError):
@@ -111,14 +111,14 @@ def test_without_a_half_message_nothing_happens(cluster: Cluster) -> None:
             producer.send_in_transaction(Message("T", b"x", delay_level=1), no_part)
 
 
-def test_a_broker_that_does_not_confirm_is_going_to_ask(cluster: Cluster) -> None:
+def test_an_unconfirmed_end_is_left_to_the_check_back(cluster: Cluster) -> None:
     with member(cluster) as producer:
         cluster.a.on(END, refuse(ResponseCode.SYSTEM_ERROR))
         result = producer.send_in_transaction(MESSAGE, lambda m, i: COMMIT, queue=QUEUE)
     assert (result.state, result.told) == (COMMIT, False)
 
 
-def test_the_first_question_can_be_put_off(cluster: Cluster) -> None:
+def test_the_first_check_back_can_be_delayed(cluster: Cluster) -> None:
     with member(cluster) as producer:
         producer.send_in_transaction(MESSAGE, lambda m, i: COMMIT, queue=QUEUE, check_after_s=60)
         half = SendMessageHeader.of_command(cluster.a.next(SEND))
@@ -148,7 +148,7 @@ def raising(_: MessageView) -> TransactionState:
         (raising, 0, "checkLocalTransactionState Exception: KeyError('lost')"),
     ],
 )
-def test_a_broker_that_asks_gets_an_answer(
+def test_a_check_back_is_answered(
     cluster: Cluster, check: Callable[[MessageView], Any], verdict: int, remark: str | None
 ) -> None:
     seen: SimpleQueue[MessageView] = SimpleQueue()

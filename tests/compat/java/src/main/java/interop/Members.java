@@ -51,6 +51,12 @@ final class Members {
         if (command.getBooleanValue("trace")) {
             trace(member);
         }
+        if (command.containsKey("popInvisibleTime")) {   // ms; of 5.x clients only
+            set(member, "setClientRebalance", false);
+            set(member, "setPopInvisibleTime", command.getLongValue("popInvisibleTime"));
+            member.setConsumeThreadMin(4);
+            member.setConsumeThreadMax(4);
+        }
         String expression = command.getString("expression");
         member.subscribe(topic, "SQL92".equals(command.getString("kind"))
             ? MessageSelector.bySql(expression) : MessageSelector.byTag(expression));
@@ -85,12 +91,17 @@ final class Members {
     /** A listener that may fail: always, behind the first few of a batch, or straight to the dead letters. */
     private MessageListenerConcurrently concurrently(String name, JSONObject command) {
         boolean fails = command.getBooleanValue("fails");
+        long pause = command.getLongValue("pause");
         Integer succeeds = command.getInteger("succeeds");   // so many of each batch
         Integer nextLevel = command.getInteger("nextLevel");
         return (messages, context) -> {
             for (MessageExt message : messages) {
                 print(name, message);
                 repliers.reply(name, message);
+            }
+            sleep(pause);
+            if (hasToFail(messages)) {
+                return ConsumeConcurrentlyStatus.RECONSUME_LATER;
             }
             if (nextLevel != null) {
                 context.setDelayLevelWhenNextConsume(nextLevel);
@@ -102,6 +113,25 @@ final class Members {
         };
     }
 
+    /** Whether a message is to fail as often as its property says. */
+    private static boolean hasToFail(List<MessageExt> messages) {
+        for (MessageExt message : messages) {
+            String times = message.getProperty("failures");
+            if (times != null && message.getReconsumeTimes() < Integer.parseInt(times)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private static void sleep(long pause) {
+        try {
+            Thread.sleep(pause);
+        } catch (InterruptedException stopped) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
     /** A listener that takes its time, so that a queue changes hands while there is work. */
     private MessageListenerOrderly orderly(String name, JSONObject command) {
         boolean fails = command.getBooleanValue("fails");
@@ -110,11 +140,7 @@ final class Members {
             for (MessageExt message : messages) {
                 print(name, message);
             }
-            try {
-                Thread.sleep(pause);
-            } catch (InterruptedException stopped) {
-                Thread.currentThread().interrupt();
-            }
+            sleep(pause);
             context.setSuspendCurrentQueueTimeMillis(100);
             return fails ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;
         };
@@ -122,9 +148,15 @@ final class Members {
 
     /** Of 5.x clients the constructor does not do it. */
     private static void trace(DefaultMQPushConsumer member) throws ReflectiveOperationException {
+        set(member, "setEnableTrace", true);
+    }
+
+    /** Calls a method that only 5.x clients have. */
+    private static void set(DefaultMQPushConsumer member, String name, Object value)
+            throws ReflectiveOperationException {
         for (Method method : DefaultMQPushConsumer.class.getMethods()) {
-            if (method.getName().equals("setEnableTrace")) {
-                method.invoke(member, true);
+            if (method.getName().equals(name)) {
+                method.invoke(member, value);
             }
         }
     }

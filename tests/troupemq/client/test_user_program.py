@@ -1,0 +1,52 @@
+"""A program of an application, typed as one would write it: `make types` checks it strictly."""
+
+from datetime import timedelta
+from typing import assert_type
+
+import pytest
+
+from troupemq import (
+    Admin,
+    ConsumeFrom,
+    Delivery,
+    DeliverySettled,
+    Message,
+    MessageView,
+    Producer,
+    SendResult,
+    SimpleConsumer,
+)
+from troupemq.servers import Servers
+
+
+def program(namesrv: str) -> list[str]:
+    done: list[str] = []
+    with Admin(namesrv) as admin:
+        admin.create_topic("Tasks", 2)
+    with Producer("shop", namesrv) as producer:
+        result = producer.send(Message("Tasks", b"one", keys=["k1"], delay=timedelta(0)))
+        assert_type(result, SendResult)
+        assert_type(result.recall_handle, str | None)
+        producer.send_async(Message("Tasks", b"two", deliver_at=0)).result()
+    with SimpleConsumer(
+        "workers", namesrv, hold="connection", begin=ConsumeFrom.FIRST_OFFSET
+    ) as consumer:
+        consumer.subscribe("Tasks")
+        while len(done) < 2:
+            deliveries = consumer.receive(count_max=1, wait_ms=5000)
+            assert_type(deliveries, list[Delivery])
+            for delivery in deliveries:
+                with delivery as same:
+                    assert_type(same.message, MessageView)
+                    done.append(same.message.body.decode())
+                try:
+                    delivery.retry(seconds=1.5)
+                except DeliverySettled as error:
+                    assert_type(error, DeliverySettled)
+        consumer.ack(consumer.receive(wait_ms=0))
+    return done
+
+
+@pytest.mark.heavy
+def test_the_program_runs_as_it_is_typed(servers: Servers) -> None:
+    assert sorted(program(f"127.0.0.1:{servers.ports['namesrv']}")) == ["one", "two"]

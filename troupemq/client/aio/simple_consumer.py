@@ -1,0 +1,503 @@
+"""SimpleConsumer for an event loop: coroutines receive messages and settle each by itself.
+
+The flows of the threaded consumer (receiving/flows.py) have the logic.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Sequence
+from datetime import timedelta
+from time import monotonic, time_ns
+from typing import TYPE_CHECKING, Any, Literal
+
+from protocol.bodies import ConsumerData
+from protocol.codes import RequestCode
+from protocol.signature import Credentials
+from protocol.tags import ALL_TAGS
+from remoting.tls_options import Tls
+from troupemq.client.aio.lifecycle import AioMember
+from troupemq.client.aio.waiter import AioWaiter
+from troupemq.client.arguments import (
+    MS_MAX,
+    check_instance,
+    check_integer,
+    check_range,
+    delay_milliseconds,
+    names_checked,
+)
+from troupemq.client.connection.client import now_ms
+from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.consumer_settings import UNLIMITED
+from troupemq.client.consuming.listener import (
+    DEAD_LETTER,
+    DELAY_LEVEL_MAX,
+    RISING_DELAY,
+    RetryLater,
+    reason_of,
+)
+from troupemq.client.consuming.subscription import TopicSubscription
+from troupemq.client.errors import (
+    ArgumentIllegal,
+    ClientClosed,
+    ClientError,
+    DeliveryExpired,
+    DeliverySettled,
+)
+from troupemq.client.log import client_logger
+from troupemq.client.message import MessageView, check_topic
+from troupemq.client.receiving.delivery import DeliveryState
+from troupemq.client.receiving.flows import SETTLE_TIMEOUT_MS, Flow, Flows, expired
+from troupemq.client.receiving.receipt import Receipt
+from troupemq.client.receiving.simple_consumer import (
+    ACKS_MAX,
+    CONSUME_TYPE,
+    EXTENSIONS,
+    INVISIBLE_S,
+    MESSAGE_MODEL,
+    RECEIVE_COUNT_MAX,
+    WAIT_MS,
+    terms_of,
+)
+from troupemq.client.spans import spans_of
+
+if TYPE_CHECKING:
+    from troupemq.client.span_making import ClientSpans
+
+log = client_logger(__name__)
+
+
+class Delivery:
+    """A received message and its settlement.
+
+        for delivery in await consumer.receive():
+            async with delivery:
+                await work(delivery.message.body)
+
+    The end of the block acknowledges. An exception in the block, a cancellation included, has the
+    message delivered again and is passed on; a RetryLater says when, and is not passed on. Methods
+    and errors are those of `troupemq.Delivery`.
+    """
+
+    __slots__ = ("consumer", "message", "receipt", "state")
+
+    def __init__(self, consumer: "SimpleConsumer", receipt: Receipt) -> None:
+        """Start open; SimpleConsumer creates deliveries."""
+        self.consumer, self.receipt = consumer, receipt
+        self.state = DeliveryState.OPEN
+        self.message: MessageView = receipt.message
+        """Message that was received."""
+
+    def __repr__(self) -> str:
+        return f"<Delivery of {self.message.message_id}: it {self.state.value}>"
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it can no longer be settled."""
+        return self.state not in (DeliveryState.OPEN, DeliveryState.BUSY)
+
+    @property
+    def holds_with_connection(self) -> bool:
+        """Whether the broker keeps the message while the consumer's connection lives."""
+        return self.receipt.expires_s is None
+
+    async def ack(self) -> None:
+        """Settle the message as consumed, and return when the broker has confirmed it."""
+        await self.consumer.ack([self])
+
+    async def retry(
+        self, delay_level: int = RISING_DELAY, *, seconds: float | timedelta | None = None
+    ) -> None:
+        """Give the message back, to be delivered again after a delay level or some seconds."""
+        await self.consumer.retry(self, delay_level, seconds=seconds)
+
+    async def extend(self, seconds: float | timedelta) -> None:
+        """Keep the message for `seconds` from now; does nothing if its connection holds it."""
+        await self.consumer.extend(self, seconds)
+
+    async def __aenter__(self) -> "Delivery":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> bool:
+        try:
+            if not self.is_settled:
+                await self._settle(error)  # which goes on if this block is cancelled
+        except ClientError as failure:
+            log.warning("delivery not settled", id=self.message.message_id, error=str(failure))
+        return isinstance(error, RetryLater)
+
+    async def _settle(self, error: BaseException | None) -> None:
+        if error is None:
+            await self.ack()
+            return
+        log.warning("delivery failed", id=self.message.message_id, reason=reason_of(error))
+        if isinstance(error, RetryLater):
+            await self.retry(error.delay_level, seconds=error.seconds)
+        else:
+            await self.retry()
+
+
+@names_checked
+class SimpleConsumer(AioMember):
+    """A consumer whose coroutines receive messages and settle each by itself.
+
+        async with aio.SimpleConsumer("workers", namesrv="127.0.0.1:9876") as consumer:
+            await consumer.subscribe("Tasks")
+            async for delivery in consumer:
+                async with delivery:
+                    await work(delivery.message.body)
+
+    Holds, deliveries and errors are those of `troupemq.SimpleConsumer`. A receive that is cancelled
+    loses no message: the next one returns what it would have returned.
+    """
+
+    kind = "consumer"
+    stop_timeout_s = 10.0
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        hold: Literal["connection", "time"] = "connection",
+        invisible_s: float = INVISIBLE_S,
+        auto_extend: bool = False,
+        orderly: bool = False,
+        begin: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
+        max_reconsume_times: int = UNLIMITED,
+        instance_name: str | None = None,
+        credentials: Credentials | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        """Take the arguments of `troupemq.SimpleConsumer`, with the same errors; do no I/O."""
+        terms = terms_of(
+            group,
+            hold=hold,
+            invisible_s=invisible_s,
+            auto_extend=auto_extend,
+            orderly=orderly,
+            begin=begin,
+            max_reconsume_times=max_reconsume_times,
+        )
+        super().__init__(group, namesrv, instance_name, credentials, tls)
+        self.invisible_s, self.auto_extend = invisible_s, auto_extend
+        self._begin_where = begin
+        self._flows = Flows(terms, monotonic)
+        self._waiter = AioWaiter(self._client)
+        self._spans: ClientSpans | None = None
+        self._subscriptions: dict[str, TopicSubscription] = {}
+        self._held: dict[Receipt, Delivery] = {}
+        self._spare: list[Delivery] = []
+        """Messages of receives that were cancelled, and of answers with more than was asked for."""
+        self._left: list[asyncio.Task[list[Delivery]]] = []
+        """Receives that were cancelled and still wait."""
+        self._acks: dict[str, _Acks] = {}
+        self._changed = asyncio.Condition()
+        self._client.consumer_data = self._consumer_data
+        self._client.topics = lambda: tuple(self._subscriptions)
+        self._client.serves[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = lambda command: None
+
+    # --- receiving
+
+    async def subscribe(
+        self, topic: str, expression: str = ALL_TAGS, *, sql: str | None = None
+    ) -> None:
+        """Receive from `topic`, all messages or those of some tags, before or after `start`."""
+        if not self.is_running:
+            self._check_not_stopped()
+        check_topic(topic)
+        subscription = TopicSubscription.of(topic, expression, sql, now_ms())
+        subscription.warn_of_doubts(self.group)
+        self._subscriptions = {**self._subscriptions, topic: subscription}
+        self._announce()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Receive no more from `topic`; what is held stays so."""
+        check_topic(topic)
+        rest = {name: each for name, each in self._subscriptions.items() if name != topic}
+        self._subscriptions = rest
+        self._announce()
+
+    async def receive(
+        self, count_max: int = RECEIVE_COUNT_MAX, wait_ms: float = WAIT_MS
+    ) -> list[Delivery]:
+        """Return up to `count_max` messages, 32 at most; none after `wait_ms` without any.
+
+        Settle each of them. Any number of coroutines may wait. Errors are those of
+        `troupemq.SimpleConsumer.receive`.
+        """
+        self.check_running()
+        check_integer(count_max, 1, RECEIVE_COUNT_MAX, "count_max")
+        check_range(wait_ms, 0, MS_MAX, "wait_ms")
+        if not self._subscriptions:
+            raise ClientError(f"the {self.kind} has no topics: subscribe first")
+        if not self._spare:
+            await self._receive(count_max, wait_ms)
+        found, self._spare = self._spare[:count_max], self._spare[count_max:]
+        return found
+
+    async def _receive(self, count_max: int, wait_ms: float) -> None:
+        """Have messages added to the spare ones; a cancelled call goes on for the next one."""
+        task = self._left.pop() if self._left else None
+        if task is None:
+            task = self._client.remoting.spawn(self._fetch(count_max, wait_ms))
+        try:
+            await asyncio.wait((task,), timeout=wait_ms / 1000 + LAST_TIMEOUT_S)
+        finally:
+            if not task.done():
+                self._left.append(task)
+        if task.done() and not task.cancelled():
+            task.result()
+
+    async def _fetch(self, count_max: int, wait_ms: float) -> list[Delivery]:
+        begun_ns, was_served = time_ns(), self._flows.served
+        flow = self._flows.receive(self._subscriptions, count_max, wait_ms)
+        try:
+            receipts = await self._waiter.run(flow)
+        except ClientClosed:
+            return []
+        if not was_served and self._flows.served:
+            self._announce()
+        deliveries = [Delivery(self, receipt) for receipt in receipts]
+        if not self.is_running:
+            await self._give_back(receipts, LAST_TIMEOUT_S * 1000)
+            return []
+        self._held.update(zip(receipts, deliveries, strict=True))
+        self._spare += deliveries
+        if deliveries and self._spans is not None:
+            views = [each.message for each in deliveries]
+            self._spans.receive(self.group, views, MESSAGE_MODEL.lower(), begun_ns)
+        return deliveries
+
+    async def __aiter__(self) -> AsyncIterator[Delivery]:
+        """Yield messages until the consumer stops."""
+        while self.is_running:
+            for delivery in await self.receive():
+                yield delivery
+
+    def held(self) -> list[Delivery]:
+        """Return the received messages that are not settled."""
+        return list(self._held.values())
+
+    # --- settling
+
+    async def ack(self, deliveries: Iterable[Delivery]) -> None:
+        """Settle messages as consumed. Raises as `troupemq.SimpleConsumer.ack`.
+
+        A call that is cancelled goes on, as those of the other settlements do.
+        """
+        self.check_running()
+        await self._shielded(self._ack(deliveries))
+
+    async def _ack(self, deliveries: Iterable[Delivery]) -> None:
+        own = await self._claim(deliveries)
+        gone: list[Receipt] = []
+        try:
+            by_broker: dict[str, list[Delivery]] = {}
+            for each in own:
+                by_broker.setdefault(each.receipt.broker_name, []).append(each)
+            for name, several in by_broker.items():
+                lost = await self._ack_at(name, [each.receipt for each in several])
+                gone += lost
+                for each in several:
+                    is_lost = each.receipt in lost
+                    each.state = DeliveryState.EXPIRED if is_lost else DeliveryState.ACKED
+        finally:
+            await self._release(own)
+        if gone:
+            raise expired(gone)
+
+    async def _ack_at(self, broker_name: str, receipts: Sequence[Receipt]) -> list[Receipt]:
+        """Settle receipts of one broker; those that come while others are sent share a request."""
+        acks = self._acks.setdefault(broker_name, _Acks())
+        turn: asyncio.Future[Collection[Receipt]] = asyncio.get_running_loop().create_future()
+        acks.waiting.append((receipts, turn))
+        if not acks.is_busy:
+            acks.is_busy = True
+            self._client.remoting.spawn(self._send_acks(acks))
+        gone = await turn
+        return [each for each in receipts if each in gone]
+
+    async def _send_acks(self, acks: "_Acks") -> None:
+        turns: list[tuple[Sequence[Receipt], asyncio.Future[Collection[Receipt]]]] = []
+        try:
+            while acks.waiting:
+                turns, acks.waiting = acks.waiting, []
+                receipts = [receipt for some, _ in turns for receipt in some]
+                gone: list[Receipt] = []
+                error: ClientError | None = None
+                try:
+                    for start in range(0, len(receipts), ACKS_MAX):
+                        some = receipts[start : start + ACKS_MAX]
+                        gone += await self._waiter.run(self._flows.ack(some))
+                except ClientError as failure:
+                    error = failure
+                for _, turn in turns:
+                    if turn.done():
+                        continue
+                    if error is None:
+                        turn.set_result(gone)
+                    else:
+                        turn.set_exception(type(error)(*error.args))
+        finally:
+            acks.is_busy = False
+            for _, turn in (*turns, *acks.waiting):
+                if not turn.done():
+                    turn.set_exception(ClientClosed("the client is stopped"))
+
+    async def retry(
+        self,
+        delivery: Delivery,
+        delay_level: int = RISING_DELAY,
+        *,
+        seconds: float | timedelta | None = None,
+    ) -> None:
+        """Give a message back, as `Delivery.retry`. Raises as `ack`."""
+        check_integer(delay_level, DEAD_LETTER, DELAY_LEVEL_MAX, "delay_level")
+        delay_ms = None if seconds is None else delay_milliseconds(seconds, "seconds")
+        if delay_ms is not None and delay_level != RISING_DELAY:
+            raise ArgumentIllegal("a retry has a delay_level or seconds, and not both")
+        self.check_running()
+        flow = self._flows.retry(delivery.receipt, delay_level, delay_ms)
+        await self._shielded(self._settle(delivery, flow, DeliveryState.RETRIED))
+
+    async def extend(self, delivery: Delivery, seconds: float | timedelta) -> None:
+        """Keep a message, as `Delivery.extend`. Raises as `ack`."""
+        hold_ms = delay_milliseconds(seconds, "seconds")
+        is_held = delivery.holds_with_connection
+        flow = None if is_held else self._flows.change(delivery.receipt, hold_ms)
+        self.check_running()
+        await self._shielded(self._settle(delivery, flow, DeliveryState.OPEN))
+
+    async def _settle(
+        self, delivery: Delivery, flow: Flow[None] | None, then: DeliveryState
+    ) -> None:
+        own = await self._claim([delivery])
+        try:
+            if flow is not None:
+                await self._waiter.run(flow)
+            delivery.state = then
+        except DeliveryExpired:
+            delivery.state = DeliveryState.EXPIRED
+            raise
+        finally:
+            await self._release(own)
+
+    async def _claim(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
+        """Mark deliveries as busy, after the extensions that run. Raises DeliverySettled."""
+        check_instance(deliveries, Iterable, "what is settled is a list of Deliveries")
+        own: dict[Delivery, None] = {}
+        for each in deliveries:
+            check_instance(each, Delivery, "what is settled is a Delivery")
+            if each.consumer is not self:
+                raise ArgumentIllegal("a delivery is settled by the consumer that received it")
+            own[each] = None
+        async with self._changed:
+            await self._changed.wait_for(
+                lambda: all(each.state is not DeliveryState.BUSY for each in own)
+            )
+            for each in own:
+                if each.state is not DeliveryState.OPEN:
+                    raise DeliverySettled(
+                        f"the message {each.message.message_id} {each.state.value} already"
+                    )
+            for each in own:
+                each.state = DeliveryState.BUSY
+        return list(own)
+
+    async def _release(self, deliveries: Iterable[Delivery]) -> None:
+        """Open those that are still busy again, and forget the settled ones."""
+        async with self._changed:
+            for each in deliveries:
+                if each.state is DeliveryState.BUSY:
+                    each.state = DeliveryState.OPEN
+                if each.state is not DeliveryState.OPEN:
+                    self._held.pop(each.receipt, None)
+            self._changed.notify_all()
+
+    async def _extend_all(self) -> None:
+        """Extend again and again what would be delivered again before the next check but one."""
+        hold_ms = round(self.invisible_s * 1000)
+        while True:
+            await asyncio.sleep(self.invisible_s / EXTENSIONS)
+            soon_s = monotonic() + self.invisible_s * 2 / EXTENSIONS
+            due = [
+                each
+                for each in self._held.values()
+                if each.state is DeliveryState.OPEN
+                and each.receipt.expires_s is not None
+                and each.receipt.expires_s <= soon_s
+            ]
+            if not due:
+                continue
+            for each in due:
+                each.state = DeliveryState.BUSY
+            try:
+                receipts = [each.receipt for each in due]
+                flow = self._flows.change_all(receipts, hold_ms, SETTLE_TIMEOUT_MS)
+                gone = await self._waiter.run(flow)
+                for each in due:
+                    if each.receipt in gone:
+                        each.state = DeliveryState.EXPIRED
+            finally:
+                await self._release(due)
+
+    # --- within
+
+    async def _shielded(self, work: Coroutine[Any, Any, None]) -> None:
+        """Await work that goes on if the caller is cancelled."""
+        await asyncio.shield(self._client.remoting.spawn(work))
+
+    async def _prepare(self) -> None:
+        self._spans = spans_of(self.client_id)
+
+    def _begin(self) -> None:
+        if self.auto_extend:
+            self._client.remoting.spawn(self._extend_all())
+
+    async def _finish(self, deadline_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._waiter.stop()
+        held = self._held.values()
+        try:
+            async with asyncio.timeout_at(deadline_s), self._changed:
+                await self._changed.wait_for(
+                    lambda: all(each.state is not DeliveryState.BUSY for each in held)
+                )
+        except TimeoutError:
+            log.warning("settlement still running at stop", group=self.group)
+        returned = [each for each in held if each.state is DeliveryState.OPEN]
+        for each in returned:
+            each.state = DeliveryState.RETURNED
+            del self._held[each.receipt]
+        timeout_ms = 1000 * max(LAST_TIMEOUT_S, deadline_s - loop.time())
+        await self._give_back(
+            [each.receipt for each in returned], min(timeout_ms, SETTLE_TIMEOUT_MS)
+        )
+
+    async def _give_back(self, receipts: Sequence[Receipt], timeout_ms: float) -> None:
+        if receipts:
+            log.info("messages given back", group=self.group, count=len(receipts))
+            await self._waiter.run(self._flows.change_all(receipts, 0, timeout_ms))
+
+    def _announce(self) -> None:
+        """Send a heartbeat soon, with which brokers list this consumer and keep its connection."""
+        if self.is_running:
+            self._client.remoting.spawn(self._client.heartbeat())
+
+    def _consumer_data(self) -> list[ConsumerData]:
+        """Return the group's data once a broker knows POP; others would list a pull consumer."""
+        if not self._flows.served:
+            return []
+        subscriptions = [each.data() for each in self._subscriptions.values()]
+        begin = self._begin_where.value
+        return [ConsumerData(self.group, CONSUME_TYPE, MESSAGE_MODEL, begin, subscriptions)]
+
+
+class _Acks:
+    """Acknowledgements for one broker: those that wait share the next request."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Sequence[Receipt], asyncio.Future[Collection[Receipt]]]] = []
+        self.is_busy = False

@@ -1,0 +1,134 @@
+"""Driver of the receiving flows for an event loop: awaits what they yield."""
+
+import asyncio
+from typing import assert_never
+
+from protocol.command import RemotingCommand
+from troupemq.client.aio.client import AioClient
+from troupemq.client.aio.remoting import Pending
+from troupemq.client.connection.calls import Value
+from troupemq.client.connection.route import Route
+from troupemq.client.errors import (
+    ClientClosed,
+    ClientError,
+    ConnectionFailed,
+    RequestTimeout,
+    RouteNotFound,
+)
+from troupemq.client.receiving.flows import Ask, FindRoute, Flow, Pause, Several, Wanted
+from troupemq.client.receiving.waiter import KEPT_MS, SLACK_MS
+
+
+class AioWaiter:
+    """Runs flows for any number of coroutines of one loop."""
+
+    def __init__(self, client: AioClient) -> None:
+        self._client = client
+        self._stopping = asyncio.Event()
+        self._late: dict[tuple[str, str], list[Pending[RemotingCommand]]] = {}
+        """Requests for messages that were not answered in time, by topic and broker."""
+
+    def stop(self) -> None:
+        """End all pauses with ClientClosed; open requests end when the client stops."""
+        self._stopping.set()
+
+    async def run(self, flow: Flow[Value]) -> Value:
+        """Return the result of `flow`. Raises ClientError."""
+        try:
+            wanted = next(flow)
+            while True:
+                try:
+                    found = await self._carry_out(wanted)
+                except ClientError as error:
+                    wanted = flow.throw(error)
+                else:
+                    wanted = flow.send(found)
+        except StopIteration as done:
+            value: Value = done.value
+            return value
+        finally:
+            flow.close()
+
+    async def _carry_out(
+        self, wanted: Wanted
+    ) -> RemotingCommand | list[RemotingCommand | ClientError | None] | Route | None:
+        match wanted:
+            case Ask():
+                return await self._ask(wanted)
+            case Several():
+                return await self._several(wanted)
+            case FindRoute():
+                return await self._client.routes.get(wanted.topic)
+            case Pause():
+                await self._pause(wanted.ms / 1000)
+                return None
+        assert_never(wanted)
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            return
+        raise ClientClosed("the consumer is stopped")
+
+    async def _ask(self, ask: Ask) -> RemotingCommand:
+        try:
+            if ask.is_pop:
+                return await self._pop(ask)
+            return await self._call(ask, ask.timeout_ms)
+        except (ConnectionFailed, RequestTimeout, RouteNotFound):
+            self._client.refresh_soon(ask.topic)
+            raise
+
+    def _call(self, ask: Ask, timeout_ms: float) -> Pending[RemotingCommand]:
+        """Send the request. Raises RouteNotFound."""
+        address = self._client.routes.master(ask.broker_name)
+        return self._client.remoting.call(address, ask.command, timeout_ms)
+
+    async def _pop(self, ask: Ask) -> RemotingCommand:
+        key = ask.topic, ask.broker_name
+        answer = self._take_late(key) or self._call(ask, KEPT_MS)
+        try:
+            await asyncio.wait((answer,), timeout=(ask.timeout_ms + SLACK_MS) / 1000)
+        finally:
+            if not answer.done():
+                self._late.setdefault(key, []).append(answer)
+        if not answer.done():
+            raise RequestTimeout(f"{ask.broker_name} did not answer in time")
+        return answer.result()
+
+    def _take_late(self, key: tuple[str, str]) -> Pending[RemotingCommand] | None:
+        while late := self._late.get(key):
+            answer = late.pop()
+            if not answer.done() or answer.exception() is None:
+                return answer
+        return None
+
+    async def _several(self, several: Several) -> list[RemotingCommand | ClientError | None]:
+        calls: list[Pending[RemotingCommand] | ClientError] = []
+        for ask in several.asks:
+            try:
+                calls.append(self._call(ask, several.timeout_ms + SLACK_MS))
+            except ClientError as error:
+                calls.append(error)
+        answers = [each for each in calls if not isinstance(each, ClientError)]
+        if answers and (len(answers) == len(calls) or several.wait_all):
+            enough = asyncio.ALL_COMPLETED if several.wait_all else asyncio.FIRST_COMPLETED
+            await asyncio.wait(answers, timeout=several.timeout_ms / 1000, return_when=enough)
+        found: list[RemotingCommand | ClientError | None] = []
+        for ask, call in zip(several.asks, calls, strict=True):
+            result = call if isinstance(call, ClientError) else _result(call)
+            if isinstance(result, ConnectionFailed | RouteNotFound):
+                self._client.refresh_soon(ask.topic)
+            found.append(result)
+        return found
+
+
+def _result(answer: Pending[RemotingCommand]) -> RemotingCommand | ClientError | None:
+    """Return an answer or its failure; one that is not there yet is dropped when it comes."""
+    if not answer.done():
+        answer.cancel()
+        return None
+    error = answer.exception()
+    return error if isinstance(error, ClientError) else answer.result()

@@ -1,0 +1,11 @@
+"""SimpleConsumer: messages that are received and settled one by one, in RocketMQ 5's way (POP).
+
+simple_consumer.py  SimpleConsumer
+delivery.py         Delivery, a received message; gathering of acknowledgements
+waiter.py           driver of the flows, on the caller's thread
+flows.py            the logic: generators that yield requests and receive their answers
+receipt.py          handles of received messages, read from an answer, written into requests
+
+The flows have no socket, lock, thread or clock of their own, so that another driver, such as one of
+coroutines, can run them.
+"""
