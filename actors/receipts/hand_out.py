@@ -141,6 +141,8 @@ class HandOut:
             taken.left += kept_back
         own = self._queues(topic, header.queue_id, turn)
         for queue_id in () if topic == retry and self.is_closed(group) else own:
+            if not taken.left:
+                break
             read.queue(topic, queue_id)
         for queue_id in retries if taken.left else ():
             read.queue(retry, queue_id)

@@ -65,7 +65,7 @@ from protocol.receipts import (
     BatchAck,
     BatchAckBody,
     ReceiptError,
-    receive_fields,
+    answer_fields,
     topic_of,
 )
 from protocol.topic_names import RETRY_TOPIC_PREFIX
@@ -290,7 +290,7 @@ class Receipts(Responder):
             answer = NotificationResponseHeader(has_msg=False, polling_full=is_full)
             request.answer(fields=answer.encode())
             return
-        fields = receive_fields(header, self.system.clock.now_ms(), 0, ())
+        fields = answer_fields(header, self.system.clock.now_ms(), 0, ())
         request.answer(code, fields, remark="NO_MESSAGE_IN_QUEUE")
 
     def _deliver(self, receive: HeldReceive, header: PopMessageHeader, taken: Taken) -> None:
@@ -306,7 +306,7 @@ class Receipts(Responder):
         queues = [self._settlement.deliver(found, terms) for found in taken.found]
         views = [view for found in taken.found for view in found.views]
         body_bytes = sum(found.body_bytes for found in taken.found)
-        fields = receive_fields(header, terms.nonce, taken.rest, queues)
+        fields = answer_fields(header, terms.nonce, taken.rest, queues)
         answer = receive.request().command.answer(fields=fields, remark="FOUND")
         stream: StreamPeer = peer  # type: ignore[assignment]
         stream.write((encode_head(answer, body_bytes), *views))
