@@ -85,7 +85,7 @@ def test_the_consumer_lag_of_a_group_is_returned(fields: dict[str, str]) -> None
 
 
 def test_tools_of_5_x_see_what_is_in_flight() -> None:
-    """Tools show a negative number if the pull offset is missing."""
+    """Without a pull offset these tools show a negative number."""
     made = filled()
     made.ask(update("consumers", 1))
     peer = FramesPeer()
