@@ -1,4 +1,4 @@
-"""Choice of the delay level in which a timer waits."""
+"""Which level a timer waits in."""
 
 from dataclasses import replace
 
