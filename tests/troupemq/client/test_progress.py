@@ -112,7 +112,7 @@ def test_a_queue_is_stuck_since_its_message_came_and_nothing_was_consumed() -> N
     assert one(stats(lag=0, idle_s=900)).is_stuck is False, "nothing waits"
 
 
-def test_what_an_official_broker_does_not_report_is_unknown() -> None:
+def test_values_that_an_official_broker_omits_are_unknown() -> None:
     queue = one(stats(observed=False))
     unknown = queue.is_stuck, queue.stuck_since_ms, queue.in_flight, queue.consumed_at_ms
     assert unknown == (None, None, None, None)
