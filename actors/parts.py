@@ -92,11 +92,12 @@ class Parts:
         self.system, self.config, self.ports = system, config, ports
         self.tables = Tables(config.bloom)
         self.put_stats, self.pull_stats, self.old_places = PutStats(), PullStats(), OldPlaces()
-        self.offset_stats, self.transaction_stats = OffsetStats(), TransactionStats()
-        self.answer_stats, self.sync_ms = AnswerStats(), ClassCounts(SYNC_BOUNDS_MS)
-        self.spans, self.random = _span_queue(config), random or Random()
+        self.offset_stats, self.timer_figures = OffsetStats(), TimerFigures()
+        self.transaction_stats, self.answer_stats = TransactionStats(), AnswerStats()
+        self.spans, self.sync_ms = _span_queue(config), ClassCounts(SYNC_BOUNDS_MS)
         self.hooks = Hooks(hooks if self.spans is None else [*hooks, self.spans])
-        self.refusals = Refusals(system.clock.now_ms, system.rarely)
+        self.random, now_ms = random or Random(), system.clock.now_ms
+        self.refusals = Refusals(now_ms, system.rarely)
         self.acl: AclStore | None = None
         self.guard: AccessState | None = None
         self.administration = administration(BROKER_RIGHTS, config.admin_allowed, system.rarely)
@@ -121,8 +122,7 @@ class Parts:
         self.waits, self.receipts = WaitTable(), SnapshotRef(ReceiptFigures())
         self.replicas, self.held = ReplicationProgress(), HoldTable(self.store.commit_log.view)
         delays_ms = delay_levels_ms(store_config.message_delay_level)
-        self.timer_rules = TimerRules(store_config, delays_ms, system.clock.now_ms)
-        self.timer_figures = TimerFigures()
+        self.timer_rules = TimerRules(store_config, delays_ms, now_ms)
         queues = self.store.consume_queues if config.is_slave else ()
         self.replica_log = ReplicaLog(self.store.commit_log, delays_ms, queues)
         """Log as a slave writes it; a master does not use it."""

@@ -157,9 +157,9 @@ def make_store(root: Path, count: int) -> None:
                     )
                 done += len(placed)
                 if done < len(records):
-                    offset = log.next_file_offset_to_prepare()
-                    assert offset is not None
-                    log.adopt(prepare_file(offset, config, store.disk))
+                    needed = log.next_file_offset_to_prepare()
+                    assert needed is not None
+                    log.adopt(prepare_file(needed, config, store.disk))
             store.dispatcher.dispatch(entries)
     finally:
         store.close()
@@ -240,7 +240,9 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=5_000, help="timers due [default: 5000]")
     parser.add_argument("--within", type=float, default=1.0, help="seconds [default: 1]")
     parser.add_argument("--lead", type=float, default=6.0, help="seconds before [default: 6]")
-    parser.add_argument("--pending", type=int, default=100_000, help="[default: 100000]")
+    parser.add_argument(
+        "--pending", type=int, default=100_000, help="timers that wait [default: 100000]"
+    )
     options = parser.parse_args()
     if "due" in options.parts:
         due(options.count, options.within, options.lead)

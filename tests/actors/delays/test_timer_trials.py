@@ -28,7 +28,7 @@ class Trial:
         self.made.make_topic()
         self.started: list[tuple[int, list[RemotingCommand]]] = []
         self.set_back_ms = 0
-        """By how much the clock was set back in all."""
+        """Sum of all steps back of the clock."""
         self.seen_to = 0
         """Offset of the log up to which records were looked at."""
 

@@ -1,4 +1,4 @@
-"""Which level a timer waits in."""
+"""Delay levels of timers, and due times of retries and committed messages."""
 
 from dataclasses import replace
 
