@@ -42,7 +42,6 @@ WAITS_BY_SLEEPING = {
 
 TESTED_ELSEWHERE = {
     "troupemq/client/aio/": "tests/troupemq/client/aio/test_producer.py: over the whole client",
-    "troupemq/client/producing/making.py": "tests/troupemq/client/producing/test_producer.py",
     "troupemq/client/connection/calls.py": "tests/troupemq/client/connection/test_route.py",
     "troupemq/client/connection/pending.py": "tests/troupemq/client/connection/test_remoting.py",
     "actors/access/acl_store.py": "tests/actors/admin/test_access_control.py: who owns it",
