@@ -58,8 +58,6 @@ TESTED_ELSEWHERE = {
     "actors/naming/registration_reader.py": "tests/actors/naming/test_large_registrations.py",
     "actors/network/answer_stats.py": "tests/actors/metrics/test_broker_metrics.py: shows them",
     "actors/parts.py": "tests/actors/test_broker.py: names what is made there",
-    "actors/receipts/messages.py": "tests/actors/receipts/test_receipts.py: both of their sides",
-    "actors/receipts/receive_rules.py": "tests/actors/receipts/test_receipts.py: each refusal",
     "actors/replication/ha_link.py": "tests/actors/replication/test_replication.py: one end of two",
     "actors/replication/ha_master.py": "tests/actors/replication/test_replication.py: the same",
     "actors/replication/ha_slave.py": "tests/actors/replication/test_replication.py: the other end",
