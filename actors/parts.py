@@ -119,7 +119,6 @@ class Parts:
         self.recent_halves = HalfMessageCache(self.store.commit_log)
         self.following = DispatchProgress(self.store.commit_log.end_offset)
         self.kept, self.attachment = SnapshotRef(KeepingReport()), Attachment()
-        self.waits, self.receipts = WaitTable(), SnapshotRef(ReceiptFigures())
         self.replicas, self.held = ReplicationProgress(), HoldTable(self.store.commit_log.view)
         delays_ms = delay_levels_ms(store_config.message_delay_level)
         self.timer_rules = TimerRules(store_config, delays_ms, now_ms)
@@ -138,6 +137,16 @@ class Parts:
         if config.calc_filter_bit_map_enable:
             filters, view = self.tables.filters, self.store.commit_log.view
             self.store.consume_queues.bit_maps = FilterBitMaps(lambda: filters.value, view)
+
+    @cached_property
+    def waits(self) -> WaitTable:
+        """Receives that wait for messages."""
+        return WaitTable()
+
+    @cached_property
+    def receipts(self) -> SnapshotRef[ReceiptFigures]:
+        """Figures of messages that are settled one by one."""
+        return SnapshotRef(ReceiptFigures())
 
     @cached_property
     def places(self) -> ConnectionSlots:

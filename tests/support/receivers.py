@@ -34,7 +34,7 @@ LEVELS = (0, 1, 2, -1)
 
 @dataclass(slots=True)
 class Settling:
-    """Actions of the receivers of one group."""
+    """Record of what the receivers of one group have done."""
 
     group: str
     topic: str

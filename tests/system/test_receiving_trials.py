@@ -173,13 +173,13 @@ def run(seed: int, *, in_order: bool) -> None:
     world.stop()
 
 
-@pytest.mark.trial(short=1, long=500, every=2, turn=0)
+@pytest.mark.trial(short=2, long=1000, every=2, turn=0)
 def test_every_message_is_settled_or_dead(seed: int) -> None:
     print(f"seed {seed}")
     run(seed, in_order=False)
 
 
-@pytest.mark.trial(short=1, long=500, every=2, turn=1)
+@pytest.mark.trial(short=2, long=1000, every=2, turn=1)
 def test_no_message_is_overtaken_in_order(seed: int) -> None:
     print(f"seed {seed}")
     run(seed, in_order=True)

@@ -4,7 +4,7 @@ from actors.receipts.figures import InFlightFigures, ReceiptFigures, in_flight_o
 from actors.receipts.ledger import NEVER_MS, Delivery, Entry, EntryState, Holder, Ledger
 
 
-def test_figures_name_holders_with_their_receipts_and_start_times() -> None:
+def test_figures_show_clients_numbers_and_the_oldest_receive() -> None:
     ledger, other = Ledger("g", "T", 3, is_retry=False), Ledger("g", "U", 0, is_retry=False)
     for number, deadline_ms in enumerate((NEVER_MS, 5_000.0)):
         holder = Holder(number, f"client {number}")
