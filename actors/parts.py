@@ -136,8 +136,7 @@ class Parts:
         elif is_marked(store_config, system.disk):
             self.queued_topics = queued_topics(self.store)
         if config.calc_filter_bit_map_enable:
-            filters = self.tables.filters
-            view = self.store.commit_log.view
+            filters, view = self.tables.filters, self.store.commit_log.view
             self.store.consume_queues.bit_maps = FilterBitMaps(lambda: filters.value, view)
 
     @cached_property
