@@ -50,7 +50,7 @@ types: $(ready_to_test)      ## check types with mypy, strict
 interop: $(ready_to_test)    ## run official clients, tools and slaves against our broker: needs a JDK, Maven and Go
 	@$(compat) -m "not whole" $(or $(ARGS),$(in_parallel) $(by_file))
 
-interop-whole: $(ready_to_test)  ## run the same with every client in every case: before a release
+interop-whole: $(ready_to_test)  ## run the same with every client in every case, Rust's where cargo is: before a release
 	@$(compat) $(or $(ARGS),$(in_parallel) $(by_file))
 
 trials: $(ready_to_test)     ## run the trials with their long counts: ROUNDS= of each, from SEED= on (repeat one: ROUNDS=1 SEED=7)

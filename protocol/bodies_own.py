@@ -14,10 +14,11 @@ from protocol.json_body import Body
 
 @dataclass(slots=True)
 class OffsetProgress(OffsetWrapper):
-    """Progress of a group in a queue; times in ms, 0 if unknown."""
+    """Progress of a group in a queue; times in ms, 0 if unknown.
 
-    pulled_offset: int = -1
-    """Queue offset after the last pulled message; -1: no pull since the start."""
+    `pull_offset` is None if nothing was pulled or received since the start.
+    """
+
     moved_timestamp: int = 0
     """Time when the consumer offset last changed; 0: not since `observed_since`."""
     waiting_timestamp: int = 0
@@ -38,6 +39,12 @@ class ProgressStats(ConsumeStatsBody):
     """Time since which this broker notes changes of offsets."""
     answered_timestamp: int = 0
     """Time of the answer by the broker's clock."""
+    held_since: int = 0
+    """Time of the oldest receive whose messages are not acknowledged; 0 without one."""
+    held_tries: int = 0
+    """Most deliveries of such a message before the present one."""
+    members: int = -1
+    """Members of the group that are connected to this broker; -1: unknown."""
     stuck_after: int = 0
     """Time in ms without consumption after which a queue with waiting messages is stuck."""
 

@@ -151,7 +151,7 @@ def format_order_counts(queues: Iterable[ReceivedQueue]) -> str:
     )
 
 
-def receive_fields(
+def answer_fields(
     asked: PopMessageHeader, pop_time_ms: int, rest_num: int, queues: Sequence[ReceivedQueue]
 ) -> dict[str, str]:
     """Return the ext fields of the answer to a receive, as PopMessageResponseHeader has them."""

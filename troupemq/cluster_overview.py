@@ -77,7 +77,7 @@ class ClusterOverview:
             for actor in each.actors or ():
                 if not actor.is_up and actor.handled:
                     found.append(f"{name}: the actor {actor.name} is down.")
-        stuck = sorted((each for each in self.groups if each.is_stuck), key=_stuck_since)
+        stuck = sorted((each for each in self.groups if each.is_stuck), key=_urgency)
         return found + [f"{each.group} is {each.verdict}." for each in stuck]
 
     @property
@@ -92,8 +92,9 @@ class ClusterOverview:
         return lines[:ACTORS_MAX]
 
 
-def _stuck_since(group: GroupProgress) -> int:
-    return group.stuck_since_ms or 0
+def _urgency(group: GroupProgress) -> tuple[bool, int]:
+    """Return the order of stuck groups: abandoned ones, without a member, come last."""
+    return group.members == 0, group.stuck_since_ms or 0
 
 
 class ClusterPoller:

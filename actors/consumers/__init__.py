@@ -4,8 +4,8 @@ The room has no messages of its own; its actors talk to other rooms and to clien
 
  connections ── Request ──▶ Clients, OffsetReset, ConsumeStats, ConsumerCalls
  connections ── PeerClosed ──▶ Clients ──▶ tables: RegisterFilters, UnregisterFilters, CompileFirst
- connections ── Request ──▶ Assignments ── FindRoute ──▶ Registration
- NamesrvLink ── RouteFound ──▶ Assignments
+ connections ── Request ──▶ Assignments ── AskForRoute ──▶ Registration
+ NamesrvLink ── RouteAnswered ──▶ Assignments
  ReplyMessage ── AskProducer ──▶ Clients ── CallClient ──▶ ClientCalls
  OffsetReset, ConsumeStats ── TellOffsets ──▶ ConsumerOffsets ── OffsetsTold ──▶ the requester
  OffsetReset, ConsumeStats ── ReadCold ──▶ ColdRead ── QueueWork ──▶ the requester

@@ -1,8 +1,8 @@
 """Answers with the queues of a client, for groups whose members leave the assignment to brokers.
 
 Owns: routes of the topics asked for, and the requests that wait for one.
-Receives: Request (connections); RouteFound (a NamesrvLink).
-Sends: FindRoute (Registration).
+Receives: Request (connections); RouteAnswered (a NamesrvLink).
+Sends: AskForRoute (Registration).
 
 A topic's queues are those of all brokers, which name servers know. A route is asked for again when
 it is ROUTE_FRESH_MS old; until the answer comes, the former one serves. Members and modes are read
@@ -24,7 +24,7 @@ from itertools import accumulate
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
-from actors.naming.messages import FindRoute, RouteFound
+from actors.naming.messages import AskForRoute, RouteAnswered
 from actors.network.request import Request, Responder, serves, short_body
 from actors.tables.consumer_views import ConsumerView
 from actors.tables.request_modes import Modes
@@ -128,7 +128,7 @@ class Assignments(Responder):
         if route is not None and route.queues is not None:
             if not route.is_asked:
                 route.is_asked = True
-                self._registration.tell(FindRoute(topic, self.address))
+                self._registration.tell(AskForRoute(topic, self.address))
             self._answer(request, asked, route.queues)
             return
         self._wait(topic, request, asked)
@@ -142,13 +142,13 @@ class Assignments(Responder):
         if waiting is None:
             self._serial += 1
             waiting = self._waiting[topic] = _Waiting(self._serial, [])
-            self._registration.tell(FindRoute(topic, self.address))
+            self._registration.tell(AskForRoute(topic, self.address))
             self.after(WAIT_MS, _GiveUp(topic, self._serial))
         waiting.requests.append((request, asked))
         self._waiting_count += 1
 
-    @handles(RouteFound)
-    def on_route_found(self, message: RouteFound) -> None:
+    @handles(RouteAnswered)
+    def on_route_found(self, message: RouteAnswered) -> None:
         """Keep the route and answer what waits for it."""
         topic, known = message.topic, self._routes.pop(message.topic, None)
         queues = message.queues

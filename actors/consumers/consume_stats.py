@@ -164,7 +164,8 @@ class ConsumeStats(QueueWorker):
 
     def _consume_stats(self, request: Request, offsets: Offsets) -> QueueWork:
         header = GetConsumeStatsHeader.decode(request.command.fields)
-        body, grant = self._new_body(header.with_progress), request.grant
+        group, grant = header.consumer_group, request.grant
+        body = self._new_body(group, header.with_progress)
         sees_all = grant is None or grant.is_admin
         jobs = (
             partial(self._add, body, config, group, queue_id, queues.get(queue_id, 0))
@@ -184,14 +185,21 @@ class ConsumeStats(QueueWorker):
 
     def _add_pull_offsets(self, group: str, body: ConsumeStatsBody) -> None:
         """Add the pull offsets, which tools of 4.9.7 do not know."""
-        figures, pulled = self._receipts.value.in_flight, self._pulls.by_group
         for queue, found in body.offset_table.items():
-            place = group, queue.topic
-            held = figures[place].queues.get(queue.queue_id, 0) if place in figures else 0
-            counts = pulled.get((queue.topic, group))
-            pull = 0 if counts is None else counts.pulled.get(queue.queue_id, 0)
-            newest = max(found.consumer_offset + held, pull)
-            found.pull_offset = min(newest, found.broker_offset)
+            newest = self._pull_offset(group, queue.topic, queue.queue_id, found)
+            found.pull_offset = found.consumer_offset if newest is None else newest
+
+    def _pull_offset(
+        self, group: str, topic: str, queue_id: int, found: OffsetWrapper
+    ) -> int | None:
+        """Return the offset behind the newest message handed out; None without one."""
+        figures = self._receipts.value.in_flight.get((group, topic))
+        counts = self._pulls.by_group.get((topic, group))
+        held = 0 if figures is None else figures.queues.get(queue_id, 0)
+        pulled = None if counts is None else counts.pulled.get(queue_id)
+        if not held and pulled is None:
+            return None
+        return min(max(found.consumer_offset + held, pulled or 0), found.broker_offset)
 
     def _broker_stats(self, request: Request, offsets: Offsets) -> QueueWork:
         header = GetBrokerConsumeStatsHeader.decode(request.command.fields)
@@ -215,7 +223,7 @@ class ConsumeStats(QueueWorker):
 
         def jobs() -> Iterator[Job]:
             for (topic, group), queues in offsets.items():
-                body = self._new_body(header.with_progress)
+                body = self._new_body(group, header.with_progress)
                 config = self._counted(group, topic, body) if group in by_group else None
                 if config is None or (header.is_order and not config.order):
                     continue
@@ -230,14 +238,14 @@ class ConsumeStats(QueueWorker):
 
         return QueueWork(request, jobs(), finish)
 
-    def _new_body(self, with_progress: bool | None) -> ConsumeStatsBody:
+    def _new_body(self, group: str, with_progress: bool | None) -> ConsumeStatsBody:
         if not with_progress:
             return ConsumeStatsBody()
-        since_ms = self._tables.offset_moves.value.since_ms
-        now_ms = self.system.clock.now_ms()
+        view = self._tables.consumers.value.get(group)
         return ProgressStats(
-            observed_since=since_ms,
-            answered_timestamp=now_ms,
+            observed_since=self._tables.offset_moves.value.since_ms,
+            answered_timestamp=self.system.clock.now_ms(),
+            members=0 if view is None else len(view.members),
             stuck_after=self._config.stuck_after_seconds * 1000,
         )
 
@@ -290,6 +298,10 @@ class ConsumeStats(QueueWorker):
         found = OffsetWrapper(end, offset, max(stored, 0))
         if isinstance(body, ProgressStats):
             found = self._progress(found, config.topic_name, group, queue_id, queue, times)
+            figures = self._receipts.value.in_flight.get((group, config.topic_name))
+            if figures is not None and figures.count:
+                body.held_since = min(body.held_since or figures.oldest_ms, figures.oldest_ms)
+                body.held_tries = max(body.held_tries, figures.tries_max)
         body.offset_table[self._name(config, queue_id)] = found
         return found
 
@@ -307,12 +319,9 @@ class ConsumeStats(QueueWorker):
         waiting_ms = 0
         if queue is not None and offset < end:
             waiting_ms = max(0, times.came_at(queue, max(offset, queue.min_offset)))
-        counts = self._pulls.by_group.get((topic, group))
-        pulled = -1 if counts is None else counts.pulled.get(queue_id, -1)
         moved_ms = self._tables.offset_moves.value.at_ms(offset_key(topic, group), queue_id)
-        return OffsetProgress(
-            end, offset, found.last_timestamp, min(pulled, end), moved_ms, waiting_ms
-        )
+        pull = self._pull_offset(group, topic, queue_id, found)
+        return OffsetProgress(end, offset, found.last_timestamp, pull, moved_ms, waiting_ms)
 
     def _time_span(self, request: Request, offsets: Offsets) -> QueueWork:
         header = QueryConsumeTimeSpanHeader.decode(request.command.fields)

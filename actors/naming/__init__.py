@@ -4,8 +4,8 @@ server start       → Registration        Listening
 Registration       → NamesrvLink         Listening, BarrierForRegistrations
 NamesrvLink        → Registration        Registered, Sent
 Registration       → HaSlave, SlaveSync  MasterHaAddress, MasterClientAddress
-Assignments        → Registration        FindRoute, for a NamesrvLink
-NamesrvLink        → Assignments         RouteFound
+Assignments        → Registration        AskForRoute, for a NamesrvLink
+NamesrvLink        → Assignments         RouteAnswered
 Namesrv            → RegistrationReader  ReadRegistration, PassOn
 RegistrationReader → Namesrv             Began, TopicSlice, Ended, PassedOn
 RegistrationReader → Namesrv             UnreadableRegistration

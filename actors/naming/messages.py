@@ -52,19 +52,19 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
-class FindRoute(Message):
+class AskForRoute(Message):
     """Ask a name server for the queues of a topic at all brokers."""
 
     topic: str
     reply_to: ActorAddress
 
     def on_undelivered(self, _remark: str) -> None:
-        self.reply_to.tell(RouteFound(self.topic, None, is_known=False))
+        self.reply_to.tell(RouteAnswered(self.topic, None, is_known=False))
 
 
 @dataclass(frozen=True, slots=True)
-class RouteFound:
-    """Answer to FindRoute."""
+class RouteAnswered:
+    """Answer to AskForRoute."""
 
     topic: str
     queues: Sequence[tuple[str, int]] | None

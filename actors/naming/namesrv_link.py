@@ -1,9 +1,9 @@
 """Registration of this broker at one name server, independent of the others.
 
 Owns: one connection to it, and the topics that it has accepted over that connection.
-Receives: Listening, RegisterTopic, RegisterAll, BarrierForRegistrations and FindRoute from
+Receives: Listening, RegisterTopic, RegisterAll, BarrierForRegistrations and AskForRoute from
 Registration; its tick.
-Sends: Registered and Sent to Registration; RouteFound to Assignments.
+Sends: Registered and Sent to Registration; RouteAnswered to Assignments.
 
 Registers at the start, after 10 s, then every registerNameServerPeriod; unregisters at the stop. A
 name server that is down is tried every few seconds. This costs one log line when it goes down and
@@ -33,11 +33,11 @@ from actors.engine.actor import Actor, BatchEnd, Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.naming.messages import (
+    AskForRoute,
     BarrierForRegistrations,
-    FindRoute,
     Listening,
     Registered,
-    RouteFound,
+    RouteAnswered,
     Sent,
 )
 from actors.tables.messages import RegisterAll, RegisterTopic
@@ -227,19 +227,19 @@ class NamesrvLink(Actor):
         for each in asked:
             self._registration.tell(Sent(each.serial))
 
-    @handles(FindRoute)
-    def on_find_route(self, message: FindRoute) -> None:
+    @handles(AskForRoute)
+    def on_find_route(self, message: AskForRoute) -> None:
         """Ask for the route of a topic, whatever the state of the registration."""
         header = GetRouteInfoHeader(message.topic).encode()
         request = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-        found = RouteFound(message.topic, None, is_known=False)
+        found = RouteAnswered(message.topic, None, is_known=False)
         try:
             answer = self._client.call(request, timeout_ms=ROUTE_TIMEOUT_MS, repeats=True)
             if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-                found = RouteFound(message.topic, None)
+                found = RouteAnswered(message.topic, None)
             elif answer.code == ResponseCode.SUCCESS:
                 route = TopicRouteData.decode(answer.body)
-                found = RouteFound(message.topic, _readable(message.topic, route))
+                found = RouteAnswered(message.topic, _readable(message.topic, route))
             else:
                 self._warn_of_route(f"answer {answer.code}: {answer.remark}")
         except RemotingFailed as error:

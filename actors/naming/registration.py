@@ -2,11 +2,10 @@
 
 Owns: the last answer of each name server, and the messages that wait for registrations.
 Receives: Listening from the server's start; RegisterTopic, RegisterAll and WhenRegistered from
-topics; Registered and Sent from the links; FindRoute from Assignments.
-Sends: Listening, RegisterTopic, RegisterAll and BarrierForRegistrations to the links, FindRoute to
-one of them;
-SetOrderTopics to topics; MasterHaAddress to HaSlave; MasterClientAddress to SlaveSync; waiting
-messages to their receivers.
+topics; Registered and Sent from the links; AskForRoute from Assignments.
+Sends: Listening, RegisterTopic, RegisterAll and BarrierForRegistrations to the links; AskForRoute
+to one of them; SetOrderTopics to topics; MasterHaAddress to HaSlave; MasterClientAddress to
+SlaveSync; waiting messages to their receivers.
 
 Name servers are independent and may disagree. The first one in namesrvAddr that is up counts. 4.9.7
 takes the answer that comes first.
@@ -25,8 +24,8 @@ from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.naming.messages import (
+    AskForRoute,
     BarrierForRegistrations,
-    FindRoute,
     Listening,
     MasterClientAddress,
     MasterHaAddress,
@@ -151,8 +150,8 @@ class Registration(Actor):
         if waiting is not None:
             waiting.message.pass_on()
 
-    @handles(FindRoute)
-    def on_find_route(self, message: FindRoute) -> None:
+    @handles(AskForRoute)
+    def on_find_route(self, message: AskForRoute) -> None:
         """Have the first name server that is up asked."""
         up = (
             link

@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 from struct import Struct
 
 from actors.receipts.held_receives import Place
-from actors.receipts.ledger import Entry, Ledger, State
+from actors.receipts.ledger import Entry, EntryState, Ledger
 from actors.receipts.ledgers import Ledgers
+from actors.receipts.neighbours import Neighbours
+from actors.statistics.counts import GroupCounts
+from actors.statistics.pull_stats import PullStats
 from protocol.headers.pop import ALL_QUEUES, PopMessageHeader
 from protocol.message import HEADS, SYS_FLAG_POSITION, RecordError, scan_head
 from protocol.properties import RETRY_TOPIC
@@ -59,7 +62,7 @@ class Haul:
     body_bytes: int = 0
 
     def add(self, entry: Entry, view: memoryview) -> None:
-        entry.state = State.HELD
+        entry.state = EntryState.HELD
         self.entries.append(entry)
         self.order.append(entry.offset)
         self.views.append(view)
@@ -138,6 +141,8 @@ class HandOut:
             taken.left += kept_back
         own = self._queues(topic, header.queue_id, turn)
         for queue_id in () if topic == retry and self.is_closed(group) else own:
+            if not taken.left:
+                break
             read.queue(topic, queue_id)
         for queue_id in retries if taken.left else ():
             read.queue(retry, queue_id)
@@ -308,7 +313,7 @@ class _Reading:
             if ledger.is_retry:
                 tries, origin = _retry_of(record)
                 topic = origin if is_others and origin else topic
-            entry = Entry(ledger, offset, physical_offset, State.KEPT, tries)
+            entry = Entry(ledger, offset, physical_offset, EntryState.KEPT, tries)
             if topic != self._topic:
                 ledger.keep(entry, topic)
                 continue
@@ -331,6 +336,26 @@ class _Reading:
                 continue
             haul.add(entry, record)
             self._taken.left -= 1
+
+
+def count_given(taken: Taken, stats: PullStats, neighbours: Neighbours) -> int:
+    """Count messages as pulled ones are; return how many there are."""
+    total = 0
+    for haul in taken.found:
+        ledger, count = haul.ledger, len(haul.order)
+        total += count
+        stats.get_count += count
+        stats.get_bytes += haul.body_bytes
+        key = ledger.topic, ledger.group
+        counts = stats.by_group.get(key)
+        if counts is None:
+            counts = stats.by_group[key] = GroupCounts()
+        counts.count += count
+        counts.bytes += haul.body_bytes
+        counts.times += 1
+        counts.pulled[ledger.queue_id] = ledger.next  # tells in flight from ready in metrics
+        neighbours.note_handed_out(*key, ledger.queue_id, ledger.next)
+    return total
 
 
 def _key(ledger: Ledger) -> tuple[str, str, int]:

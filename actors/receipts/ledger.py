@@ -39,8 +39,8 @@ NEVER_MS = float("inf")
 """Deadline of messages that are held with their connection."""
 
 
-class State(IntEnum):
-    """State of a message in flight."""
+class EntryState(IntEnum):
+    """EntryState of a message in flight."""
 
     HELD = 0
     COPYING = 1
@@ -107,7 +107,7 @@ class Entry:
     __slots__ = ("delivery", "ledger", "offset", "origin", "physical_offset", "state", "tries")
 
     def __init__(
-        self, ledger: "Ledger", offset: int, physical_offset: int, state: State, tries: int
+        self, ledger: "Ledger", offset: int, physical_offset: int, state: EntryState, tries: int
     ) -> None:
         self.ledger, self.offset, self.physical_offset = ledger, offset, physical_offset
         self.state, self.tries = state, tries
@@ -270,7 +270,7 @@ class Ledger:
         """Return the message that a handle names by its offset."""
         delivery = self.held.pop(offset, None)
         if delivery is not None:
-            entry = Entry(self, offset, UNKNOWN, State.HELD, 0)
+            entry = Entry(self, offset, UNKNOWN, EntryState.HELD, 0)
             entry.delivery = delivery
             self.take(entry)
             return entry
@@ -310,7 +310,7 @@ class Ledger:
         waiting = self._kept.get(topic)
         while waiting:
             entry = self.entries.get(waiting[0])
-            if entry is not None and entry.state is State.KEPT:
+            if entry is not None and entry.state is EntryState.KEPT:
                 yield entry
             waiting.popleft()
         self._kept.pop(topic, None)
@@ -321,7 +321,7 @@ class Ledger:
     def _peek(self, topic: str) -> Iterator[Entry]:
         for offset in self._kept.get(topic, ()):
             entry = self.entries.get(offset)
-            if entry is not None and entry.state is State.KEPT:
+            if entry is not None and entry.state is EntryState.KEPT:
                 yield entry
 
     def advance(self, next_offset: int) -> None:
@@ -354,14 +354,16 @@ class Ledger:
     @property
     def is_over(self) -> bool:
         """Whether every message of a batch received in order is past its deadline."""
-        return self.is_ordered and all(each.state is State.OVER for each in self.entries.values())
+        return self.is_ordered and all(
+            each.state is EntryState.OVER for each in self.entries.values()
+        )
 
     def lowest_entries(self, count: int) -> list[Entry]:
         """Return the lowest messages in flight that can be stored again."""
         found: list[Entry] = []
         for offset in sorted((*self.held, *self.entries))[: count * 2]:
             entry = self.find(offset)
-            if entry is not None and entry.state is not State.COPYING:
+            if entry is not None and entry.state is not EntryState.COPYING:
                 found.append(entry)
             if len(found) == count:
                 break

@@ -46,6 +46,13 @@ class Neighbours:
         self._now_ms = now_ms
         self._received.setdefault(group, {})[peer_id] = now_ms
 
+    def note_handed_out(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """Note that a receive has moved the offset after the last pull; it is no pull."""
+        key = group, topic, queue_id
+        known = self._pulled.get(key)
+        if known is not None:
+            self._pulled[key] = offset, known[1]
+
     def forget(self, now_ms: float) -> None:
         """Forget clients that have not received lately; call it every few seconds."""
         for group in [*self._received]:

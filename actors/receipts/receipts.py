@@ -38,21 +38,20 @@ from actors.pulling.messages import ReadCold
 from actors.pulling.pull_rules import NotCompiled
 from actors.receipts.deadlines import GRACE_MS, TICK_MS, Deadlines
 from actors.receipts.figures import ReceiptFigures, in_flight_of
-from actors.receipts.hand_out import HandOut, Taken
+from actors.receipts.hand_out import HandOut, Taken, count_given
 from actors.receipts.held_receives import HeldReceive, ReceiveHeader, WaitTable, interned
-from actors.receipts.ledger import NEVER_MS, UNKNOWN, Holder, Ledger
+from actors.receipts.ledger import NEVER_MS, UNKNOWN, Delivery, Holder, Ledger
 from actors.receipts.ledgers import IN_FLIGHT_MAX, Ledgers
 from actors.receipts.messages import MemberLeft, ReceiveAgain
 from actors.receipts.neighbours import Neighbours
 from actors.receipts.receive_rules import ReceiveRules, topic_meant
 from actors.receipts.settlement import Copy, Settlement, Terms
 from actors.sending.messages import HeldReturned, ReturnHeld
-from actors.statistics.counts import GroupCounts
 from actors.statistics.pull_stats import PullStats
 from actors.tables.messages import AdvanceOffsets, CompileFirst, OffsetsAdvanced
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
-from protocol.errors import RemoteError
+from protocol.errors import LimitReached, RemoteError
 from protocol.frame import encode_head
 from protocol.headers.pop import (
     AckMessageHeader,
@@ -66,7 +65,7 @@ from protocol.receipts import (
     BatchAck,
     BatchAckBody,
     ReceiptError,
-    receive_fields,
+    answer_fields,
     topic_of,
 )
 from protocol.topic_names import RETRY_TOPIC_PREFIX
@@ -75,6 +74,12 @@ WOKEN_PER_ROUND = 4
 """Receives processed between rounds of socket events: 0.2 ms."""
 ENDED_PER_TICK = 1_000
 """Receives past their deadline that are answered in one tick."""
+EXPIRED_PER_ROUND = 32
+"""Deliveries returned between rounds of socket events: 1,024 messages, 3 ms."""
+CHECKED_AT_ONCE = 500
+"""Groups and topics in one check for receives that missed a message: 5 ms."""
+SETTLED_MAX = 4_096
+"""Messages of one batch of acknowledgements."""
 COPIES_MAX = 256
 """Copies under way; each has its record in memory."""
 COLD_READS_MAX = 2
@@ -86,6 +91,11 @@ CHECK_TICKS = 50
 @dataclass(frozen=True, slots=True)
 class _Tick:
     """Timer tick: look for deadlines."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ExpireMore:
+    """Return more of the messages past their deadline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +129,8 @@ class Receipts(Responder):
         """Woken receives that are not processed yet; other events are processed in between."""
         self._doubts: dict[tuple[str, int, int], list[Ledger]] = {}
         """Ledgers that wait for the verification of a unit, by topic, queue and offset."""
+        self._due: deque[Delivery] = deque()
+        """Deliveries past their deadline."""
         self._under_way = 0
         """Copies without a result."""
         self._nonce = 0
@@ -278,7 +290,7 @@ class Receipts(Responder):
             answer = NotificationResponseHeader(has_msg=False, polling_full=is_full)
             request.answer(fields=answer.encode())
             return
-        fields = receive_fields(header, self.system.clock.now_ms(), 0, ())
+        fields = answer_fields(header, self.system.clock.now_ms(), 0, ())
         request.answer(code, fields, remark="NO_MESSAGE_IN_QUEUE")
 
     def _deliver(self, receive: HeldReceive, header: PopMessageHeader, taken: Taken) -> None:
@@ -289,22 +301,16 @@ class Receipts(Responder):
             deadline_ms = now_ms + max(0, header.invisible_time_ms)
         peer = receive.peer
         holder = Holder(peer.peer_id, peer.remote)
-        terms = Terms(
-            self._next_nonce(),
-            deadline_ms,
-            holder,
-            now_ms,
-            header.order,
-            header.attempt_id or "",
-        )
+        nonce, attempt_id = self._next_nonce(), header.attempt_id or ""
+        terms = Terms(nonce, deadline_ms, holder, now_ms, header.order, attempt_id)
         queues = [self._settlement.deliver(found, terms) for found in taken.found]
         views = [view for found in taken.found for view in found.views]
         body_bytes = sum(found.body_bytes for found in taken.found)
-        fields = receive_fields(header, terms.nonce, taken.rest, queues)
+        fields = answer_fields(header, terms.nonce, taken.rest, queues)
         answer = receive.request().command.answer(fields=fields, remark="FOUND")
         stream: StreamPeer = peer  # type: ignore[assignment]
         stream.write((encode_head(answer, body_bytes), *views))
-        self._count(header.consumer_group, taken)
+        self._received += count_given(taken, self._stats, self._neighbours)
         if taken.rest:
             self._wake(self._waits.next_of(receive.place, receive.queue_id))
 
@@ -312,21 +318,6 @@ class Receipts(Responder):
         """Return a pop time that no other receive has."""
         self._nonce = max(self._nonce + 1, self.system.clock.now_ms())
         return self._nonce
-
-    def _count(self, group: str, taken: Taken) -> None:
-        stats = self._stats
-        for found in taken.found:
-            count = len(found.offsets) + len(found.entries)
-            self._received += count
-            stats.get_count += count
-            stats.get_bytes += found.body_bytes
-            key = found.ledger.topic, group
-            counts = stats.by_group.get(key)
-            if counts is None:
-                counts = stats.by_group[key] = GroupCounts()
-            counts.count += count
-            counts.bytes += found.body_bytes
-            counts.times += 1
 
     # --- acknowledgements and changes
 
@@ -355,6 +346,7 @@ class Receipts(Responder):
         if not acks:
             return command.answer(ResponseCode.NO_MESSAGE)
         wanted: list[tuple[BatchAck, str, list[int]]] = []
+        count = 0
         for ack in acks:
             topic = topic_of(ack.retry, ack.topic, ack.consumer_group)
             self._require(request, ack.consumer_group, topic)
@@ -362,6 +354,10 @@ class Receipts(Responder):
                 wanted.append((ack, topic, ack.offsets()))
             except ReceiptError as error:
                 raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+            count += 1 + len(wanted[-1][2])
+            if count > 2 * SETTLED_MAX:
+                remark = f"more than {SETTLED_MAX} acknowledgements in one request"
+                raise LimitReached(ResponseCode.INVALID_PARAMETER, remark, remark)
         self.begin_change()
         self._use()
         for ack, topic, offsets in wanted:
@@ -439,12 +435,11 @@ class Receipts(Responder):
             self._wake(self._waits.arrived([(topic, 0)]))
         if not result.is_stored and not result.is_gone:
             self.system.rarely.warn("message in flight not copied", group=group, why=result.remark)
-        if (request := result.request) is None:
-            return
-        if result.is_stored or result.is_gone:
-            request.answer(fields=ChangeInvisibleTimeResponseHeader().encode())
-        else:
-            request.answer(ResponseCode.SYSTEM_ERROR, {}, remark=result.remark)
+        if result.request is not None:
+            is_done = result.is_stored or result.is_gone
+            code = ResponseCode.SUCCESS if is_done else ResponseCode.SYSTEM_ERROR
+            remark = None if is_done else result.remark
+            result.request.answer(code, _NO_HANDLE.encode(), remark=remark)
 
     def _retries(self, group: str, queue_id: int) -> Ledger:
         return self._ledgers.open(group, RETRY_TOPIC_PREFIX + group, queue_id)
@@ -500,15 +495,28 @@ class Receipts(Responder):
     def on_tick(self, _: _Tick) -> None:
         """End what is past its deadline."""
         now_ms = self.system.clock.monotonic_ms()
-        for delivery in self._deadlines.due(now_ms):
-            self._ledgers.find(*_place(delivery.ledger))  # drops what a reset has made void
-            self._settlement.expire(delivery, now_ms)
+        self._due += self._deadlines.due(now_ms)
+        self._expire_some()
         for receive in self._waits.due(now_ms, ENDED_PER_TICK):
             if self._may_go_on(receive):
                 self._process(receive)
         self._ticks += 1
         if self._ticks % CHECK_TICKS == 0:
             self._check(now_ms)
+
+    def _expire_some(self) -> None:
+        """Return messages past their deadline, a limited number in each round of the loop."""
+        now_ms, due = self.system.clock.monotonic_ms(), self._due
+        for _n in range(min(EXPIRED_PER_ROUND, len(due))):
+            delivery = due.popleft()
+            self._ledgers.find(*_place(delivery.ledger))  # drops what a reset has made void
+            self._settlement.expire(delivery, now_ms)
+        if due:
+            self.system.loop.tell_in_next_round(self.address, _ExpireMore())
+
+    @handles(_ExpireMore)
+    def on_expire_more(self, _: _ExpireMore) -> None:
+        self._expire_some()
 
     def _check(self, now_ms: float) -> None:
         """Do every few seconds what no event causes."""
@@ -518,7 +526,9 @@ class Receipts(Responder):
             self._ledgers.forget_unused()
         self._settlement.in_flight = self._ledgers.in_flight
         self._doubts.clear()
-        for place, queue_ids in self._waits.places():
+        places = [*self._waits.places()]
+        first = self._ticks // CHECK_TICKS * CHECKED_AT_ONCE % max(1, len(places))
+        for place, queue_ids in (*places[first:], *places[:first])[:CHECKED_AT_ONCE]:
             for queue_id in queue_ids:
                 if self._hand_out.has_messages(*place, queue_id, order=False):
                     self._wake(self._waits.next_of(place, queue_id))
@@ -580,6 +590,7 @@ class Receipts(Responder):
         self._waits.clear()
 
 
+_NO_HANDLE = ChangeInvisibleTimeResponseHeader()
 _VOID = "the handle is no longer valid"
 """Remark about a message that is settled, handed out again, or on its way to a retry."""
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from actors.receipts.deadlines import TICK_MS, Deadlines
 from actors.receipts.hand_out import Haul
-from actors.receipts.ledger import AHEAD_MAX, Delivery, Entry, Holder, Ledger, State
+from actors.receipts.ledger import AHEAD_MAX, Delivery, Entry, EntryState, Holder, Ledger
 from actors.receipts.ledgers import Ledgers
 from actors.sending.messages import HeldReturned
 from protocol.receipts import ReceivedQueue, kind_of
@@ -174,7 +174,7 @@ class Settlement:
         self._leave(entry)
         entry.delivery = self._delivery(ledger, [offset], terms)
         entry.delivery.since_ms = since_ms
-        entry.state = State.HELD
+        entry.state = EntryState.HELD
         self._deadlines.add(entry.delivery)
         return entry
 
@@ -190,7 +190,7 @@ class Settlement:
         if entry is None or entry in self._moving:
             return None
         self._leave(entry)
-        entry.state = State.COPYING
+        entry.state = EntryState.COPYING
         return entry
 
     def _adopted(self, ledger: Ledger, offset: int) -> Entry | None:
@@ -200,7 +200,7 @@ class Settlement:
         physical_offset = self._physical_offset(ledger.topic, ledger.queue_id, offset)
         if physical_offset is None:
             return None
-        entry = Entry(ledger, offset, physical_offset, State.KEPT, 0)
+        entry = Entry(ledger, offset, physical_offset, EntryState.KEPT, 0)
         ledger.take(entry)
         self.in_flight += 1
         return entry
@@ -210,14 +210,14 @@ class Settlement:
     def expire(self, delivery: Delivery, now_ms: float) -> None:
         """Let the messages of a delivery go back that are still held."""
         for entry in delivery.held():
-            if entry.state is not State.HELD:
+            if entry.state is not EntryState.HELD:
                 continue
             if entry in self._moving:
                 self._hold_again(entry, now_ms + TICK_MS)
             elif entry.ledger.is_ordered:
-                entry.state = State.OVER
+                entry.state = EntryState.OVER
             else:
-                entry.state = State.COPYING
+                entry.state = EntryState.COPYING
                 self.copies.append(Copy(entry, None))
         if delivery.ledger.is_over:
             self._end_batch(delivery.ledger)
@@ -227,7 +227,7 @@ class Settlement:
         most = self._tries_max(ledger.group)
         dead = [each for each in ledger.entries.values() if ledger.tries[each.offset] > most]
         for entry in dead:
-            entry.state = State.COPYING
+            entry.state = EntryState.COPYING
             self.copies.append(Copy(entry, -1))
         if not dead:
             self.in_flight -= len(ledger.entries)
@@ -248,7 +248,7 @@ class Settlement:
             if ledger.entries and ledger.is_over:
                 self._end_batch(ledger)
         else:
-            entry.state = State.HELD
+            entry.state = EntryState.HELD
             self._hold_again(entry, self._deadlines.now_ms + AGAIN_MS)
 
     def _hold_again(self, entry: Entry, deadline_ms: float) -> None:
@@ -302,7 +302,7 @@ class Settlement:
         if not is_there:  # acknowledged meanwhile
             if offset >= ledger.next:
                 ledger.ahead.add(offset)
-        elif entry.state is State.KEPT or offset in ledger.entries:
+        elif entry.state is EntryState.KEPT or offset in ledger.entries:
             self._settle(entry)
         else:
             del former.entries[entry.offset]
@@ -337,6 +337,6 @@ class Settlement:
 
 def _is_valid(entry: Entry, nonce: int) -> bool:
     """Return whether a handle with this nonce may settle a message."""
-    if entry.state is State.COPYING:
+    if entry.state is EntryState.COPYING:
         return False
     return entry.delivery is None or entry.delivery.nonce == nonce

@@ -194,6 +194,10 @@ class Agent:
         assert event, f"{self.name} never told; it {'ended' if self._ended else 'still runs'}"
         return event
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def kill(self) -> None:
         """Ends it as a power cut would: it says no goodbye to any server."""
         self._process.kill()

@@ -71,7 +71,7 @@ def asks_and_is_answered(client: Agent) -> None:
     """Return the clients whose replies pass through the broker's own topic."""
     topic = f"Asked-{client.name}"
     client.join("replier", f"of-{topic}", topic, replies=True)
-    way = "request-async" if client.name.startswith("java-5") else "request"
+    way = "request"
     group = f"askers-{client.name}"
     answers: list[Event] = []
 
@@ -85,23 +85,7 @@ def asks_and_is_answered(client: Agent) -> None:
 
     wait_until(is_answered, "an answer")
     assert answers[0]["properties"]["MSG_TYPE"] == "reply"
-    if client.name.startswith("java-5"):
-        is_answered_unheard(client, topic)
     client.leave("replier")
-
-
-def is_answered_unheard(client: Agent, topic: str) -> None:
-    """A 5.3.3 client that would wait gives up as soon as its question is stored, whichever broker
-    that is; what it asked is let through all the same, and so is the reply."""
-    question = Outgoing("waits-for-it", b"?")
-    said = client.refused("request", topic, [question], group=f"waiters-{client.name}")
-    assert "OK, but wait reply message timeout" in said, said
-
-    def statuses() -> list[str]:
-        told = client.replied("replier")
-        return [each["status"] for each in told if each["serial"] == question.serial]
-
-    wait_until(lambda: statuses() == ["SEND_OK"], "a reply")
 
 
 def writes_traces(
@@ -124,8 +108,7 @@ def writes_traces(
 
 def reads_traces(client: Agent, reader: tuple[str, str] | None = None) -> None:
     """Read the traces of a producer and a consumer with the same client, as that account if one is
-    named. A 5.3.3 consumer traces only messages with MSG_REGION, which 4.9.7 adds only for its
-    hooks.
+    named. A 5.x consumer traces only messages with MSG_REGION, which 4.9.7 adds only for its hooks.
     """
     topic, own = f"Sent-{client.name}", client.account
     group = f"of-{topic}"

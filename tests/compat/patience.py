@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 POLL_INTERVAL_S = 0.05
 PATIENCE_S = 75.0
-"""A Java client looks every 30 s for routes that it lacks, a retry topic's among them; 5.3.3 also
+"""A Java client looks every 30 s for routes that it lacks, a retry topic's among them; 5.x also
 pulls in vain for up to 30 s when its first heartbeat and its first rebalance fall together."""
 
 

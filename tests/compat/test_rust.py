@@ -73,8 +73,8 @@ def serials(events: list[Event]) -> list[str]:
 
 
 @pytest.mark.parametrize("way", ["sync", "oneway", "batch"])
-def test_it_gets_back_what_it_sent(way: str, rust: Agent, new_topic: MakeTopic) -> None:
-    """Under load it fails a few messages that its listener has not seen, so that they are retried."""
+def test_rust_client_gets_back_what_it_sent(way: str, rust: Agent, new_topic: MakeTopic) -> None:
+    """Under load it fails some messages before its listener sees them; these are retried."""
     topic = new_topic(f"sent-{way}")
     rust.join("eater", f"of-{topic}", topic)
     messages = varied(topic, COUNT, waits=way == "batch")
@@ -179,7 +179,9 @@ def test_a_lite_pull_consumer_polls_everything(rust: Agent, new_topic: MakeTopic
     assert len(set(serials(receive(rust, "poller", 2 * COUNT)))) == 2 * COUNT
 
 
-def test_it_receives_message_by_message(rust: Agent, new_topic: MakeTopic, served: Broker) -> None:
+def test_rust_client_receives_message_by_message(
+    rust: Agent, new_topic: MakeTopic, served: Broker
+) -> None:
     topic = new_topic("pop")
     mode = RequestMode(f"of-{topic}", POP, 0, topic).encode()
     assert exchange(served.address, SET_MESSAGE_REQUEST_MODE, body=mode).code == 0

@@ -6,8 +6,10 @@ The same cases run against our own broker, which holds messages with the connect
 import os
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
+from time import time_ns
 
 import pytest
 
@@ -67,7 +69,8 @@ def namesrv(
     names = OfficialNameServer(java, names_folder)
     names.jvm_options = JVM
     with names:
-        broker = OfficialBroker(java, broker_folder, names, SETTINGS)
+        settings = SETTINGS | {"recallMessageEnable": "true"}
+        broker = OfficialBroker(java, broker_folder, names, settings)
         broker.jvm_options = JVM
         with broker:
             yield names.address
@@ -219,6 +222,24 @@ def test_members_share_a_topic_of_one_queue(namesrv: str) -> None:
         assert Counter(bodies(got)) == Counter(sent)
         for each in got:
             each.ack()
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("namesrv", ["official-5.5"], indirect=True)
+def test_delays_are_those_of_rocketmq_5(namesrv: str, topic: str) -> None:
+    """Allow for a second: due times of RocketMQ 5 are rounded down to whole ones."""
+    now_ms = time_ns() // 1_000_000
+    with Producer("senders", namesrv) as producer, consumer(namesrv, topic) as member:
+        recalled = producer.send(Message(topic, b"recalled", delay=4))
+        producer.send(Message(topic, b"delay", delay=timedelta(seconds=3)))
+        producer.send(Message(topic, b"time", deliver_at=now_ms + 5000))
+        assert producer.recall(topic, recalled.recall_handle) == recalled.message_id
+        for body, due_ms in ((b"delay", 3000), (b"time", 5000)):
+            (delivery,) = receive(member, 1)
+            assert delivery.message.body == body
+            assert due_ms - 1000 <= delivery.message.store_timestamp_ms - now_ms < due_ms + 5000
+            delivery.ack()
+        assert member.receive(wait_ms=2000) == []
 
 
 def test_an_official_4_9_broker_is_refused_in_one_sentence(

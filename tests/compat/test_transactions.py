@@ -107,7 +107,7 @@ def everything(
         broker.settings = {**broker.settings, **OFTEN}
         stack.enter_context(broker)
         agent = stack.enter_context(closing(start(client, scratch, broker)))
-        with Admin(broker.name_server.address) as admin:  # 5.3.3's client has another call
+        with Admin(broker.name_server.address) as admin:  # 5.x's client has another call
             admin.create_topic("T", 4)
         wait_for_route(broker, "T")
         agent.transact(GROUP, "T", [])

@@ -163,6 +163,8 @@ JUDGED_ELSEWHERE = {
     Code.UNREGISTER_CLIENT: "only what its own connection has registered goes",
     Code.QUERY_CONSUME_QUEUE: "the handler shows nothing of a group that is not one's own",
     Code.GET_CONSUME_STATS: "the handler looks at the topics, for it may tell of several",
+    Code.ACK_MESSAGE: "the handler, for clients name retry topics that are not here",
+    Code.CHANGE_MESSAGE_INVISIBLETIME: "as an acknowledgement",
     Code.END_TRANSACTION: "the topic is that of the half message, the group its own",
 }
 

@@ -29,6 +29,7 @@ CALLS = {
     "actors/network/request.py": (2, VALUE),
     "actors/parts.py": (1, VALUE),
     "actors/pulling/pull_message.py": (1, VALUE),
+    "actors/receipts/deadlines.py": (3, VALUE),
     "actors/settings/properties_file.py": (1, OWN),
     "actors/statistics/statistics.py": (1, VALUE),
     "actors/tables/persisted.py": (1, VALUE),
@@ -95,6 +96,7 @@ CALLS = {
     "troupemq/masters/stores.py": (1, NAMES),
     "troupemq/masters/supervisor.py": (3, OWN),
     "troupemq/numbers.py": (1, PATTERN),
+    "troupemq/testing/local_broker.py": (1, VALUE),
     "troupemq/tour.py": (1, OWN),
 }
 

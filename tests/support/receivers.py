@@ -34,7 +34,7 @@ LEVELS = (0, 1, 2, -1)
 
 @dataclass(slots=True)
 class Settling:
-    """What the receivers of one group have done."""
+    """Actions of the receivers of one group."""
 
     group: str
     topic: str

@@ -146,6 +146,15 @@ BODIES: dict[Code, dict[str, Any]] = {
         "topicSysFlag": 0,
         "topicFilterType": "SINGLE_TAG",
     },
+    Code.BATCH_ACK_MESSAGE: {
+        "c": "victims",
+        "t": "Victim",
+        "r": "1",
+        "so": 0,
+        "q": 0,
+        "pt": 1,
+        "b": "AQ==",
+    },
     Code.UPDATE_BROKER_CONFIG: {"defaultTopicQueueNums": 8, "brokerPermission": 6},
     Code.UPDATE_NAMESRV_CONFIG: {"kvConfigPath": "/x", "orderMessageEnable": True},
 }
@@ -164,6 +173,8 @@ def body(code: Code, fields: Mapping[str, Any]) -> bytes:
         version = {"counter": found["perm"], "timestamp": 1}
         found = {"topicConfigTable": {"Victim": found}, "dataVersion": version}
         found = {"topicConfigSerializeWrapper": found, "filterServerList": []}
+    if code == Code.BATCH_ACK_MESSAGE:
+        found = {"acks": [found]}
     return dumps(found).encode() if fields else b"body"
 
 

@@ -60,6 +60,8 @@ def fill(server: FakeServer, name: str, *, is_ours: bool = False) -> None:
         table[MessageQueue("Orders", name, 0)].waiting_timestamp = now - 300_000
         table[MessageQueue("%RETRY%billing", name, 0)].waiting_timestamp = now - 1000
     else:
+        for each in table.values():
+            each.pull_offset = None
         stats = ConsumeStatsBody.from_json(stats.to_json())  # type: ignore[assignment]
     found = ProgressList([{"billing": [stats]}, {"idle": []}])
     answers(server, RequestCode.GET_BROKER_CONSUME_STATS, found)
@@ -117,6 +119,25 @@ def test_actors_are_queried_on_demand_only(
     with Admin(servers[0].address) as admin:
         overview = ClusterPoller(admin).take()
     assert all(each.actors is None for each in overview.brokers)
+
+
+def test_abandoned_groups_come_after_those_with_members() -> None:
+    """An incident of the night must not hide behind groups that nothing has consumed for months."""
+    where = OffsetProgress(10, 7, waiting_timestamp=1)
+    table = {MessageQueue("Orders", "b", 0): where}
+    lists = [
+        {"abandoned": [ProgressStats(table, observed_since=1, members=0)]},
+        {"billing": [ProgressStats(table, observed_since=2, members=3)]},
+    ]
+    with FakeServer() as namesrv, FakeServer() as broker:
+        cluster(namesrv, b=broker.address)
+        answers(broker, RequestCode.GET_BROKER_RUNTIME_INFO, KVTable({}))
+        answers(broker, RequestCode.GET_BROKER_CONSUME_STATS, ProgressList(lists))
+        with Admin(namesrv.address) as admin:
+            overview = ClusterPoller(admin).take()
+    assert [each.members for each in overview.groups] == [0, 3]
+    first, second = overview.troubles
+    assert first.startswith("billing is stuck") and second.endswith("it has no member.")
 
 
 def test_a_slave_that_does_not_follow_is_named() -> None:

@@ -80,6 +80,8 @@ LABELS = {
     "unflushed": "Not flushed",
     "unsigned_from": "Allowlisted address",
     "up_ms": "Uptime",
+    "value_now": "Value before",
+    "value_then": "Value after",
     "waiting": "Backlog",
     "waiting_in_it": "Cached messages",
     "waiting_sends": "Send backlog",

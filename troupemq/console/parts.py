@@ -306,7 +306,7 @@ def _add_json(found: dict[str, Any], parts: Sequence[Part]) -> None:
 
 
 def _plain_note(note: Note) -> dict[str, Any]:
-    since = {} if note.since_ms is None else {"since_ms": int(note.since_ms)}
+    since = {} if note.since_ms is None else {"since_ms": plain(note.since_ms)}
     return {"level": note.level, "text": note.text, **since}
 
 

@@ -108,7 +108,12 @@ class SnapshotQuestions:
         self, kind: type[Found], address: str, later: PendingAnswer | None, perhaps: bool = False
     ) -> Found | None:
         """Return the body of a successful answer, or None, as `answer` does."""
-        answer = self.answer(address, later, perhaps)
+        return self.decoded(kind, address, self.answer(address, later, perhaps))
+
+    def decoded(
+        self, kind: type[Found], address: str, answer: RemotingCommand | None
+    ) -> Found | None:
+        """Return the body of an answer; None and a sentence in `missing` if it is invalid."""
         if answer is None:
             return None
         try:

@@ -7,6 +7,7 @@ number of groups. Servers that do not answer are listed in `missing`.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import nsmallest
 from math import inf
 from time import monotonic, time_ns
 
@@ -14,6 +15,7 @@ from protocol.bodies import (
     PERM_READ,
     PERM_WRITE,
     KVTable,
+    MessageQueue,
     SubscriptionGroupTable,
     TopicConfig,
     TopicConfigTable,
@@ -24,6 +26,7 @@ from protocol.bodies_own import (
     AclRefusals,
     GroupChanges,
     Jobs,
+    OffsetProgress,
     OpenTransactions,
     ProgressList,
     ProgressStats,
@@ -64,6 +67,9 @@ GROUPS_ASKED_MAX = 200
 """Limit of groups to ask for members, those with the largest lag first."""
 
 DEAD_LETTERS_ASKED_MAX = 200
+WAITING_MAX = 1000
+"""Limit of queues of a group at a broker to look for stuck ones, the longest waiting first."""
+
 STUCK_ASKED_MAX = 10
 """Limit of stuck groups to ask for what their members hold, the longest stuck first."""
 
@@ -118,7 +124,7 @@ class GroupSummary:
 
     @property
     def stuck_since_ms(self) -> int:
-        return int(self.progress.stuck_since_ms or 0) if self.progress else 0
+        return self.progress.stuck_since_ms or 0 if self.progress else 0
 
 
 @dataclass
@@ -211,6 +217,8 @@ class SnapshotTaker:
         self._unsupported = UnsupportedRequests(clock)
         self._answered: dict[tuple[str, str, int], tuple[BrokerPlace, int]] = {}
         """The brokers that have answered, and when; keys are cluster, name and id."""
+        self._too_long: set[str] = set()
+        """Brokers whose progress is too long to read; they are asked for lags only."""
         self._unguarded: list[BrokerPlace] = []
         self._refusals: list[AclRefusal] = []
         self._clock = clock
@@ -234,7 +242,7 @@ class SnapshotTaker:
                 queues = queues_of(group.waiting)
                 group.progress = group_of(group.name, queues, tps=group.tps)
                 if group.progress.late_ms is not None:
-                    group.late_ms = int(group.progress.late_ms)
+                    group.late_ms = group.progress.late_ms
         seconds = max(0.5, SNAPSHOT_S - (monotonic() - began_s))
         in_vain, connections = self._second_round(found, seconds)
         seconds = max(0.5, SNAPSHOT_S - (monotonic() - began_s))
@@ -267,13 +275,12 @@ class SnapshotTaker:
             )
             for each in found.brokers
         ]
-        stats_header = GetBrokerConsumeStatsHeader(False, True)
         of_masters = [
             (
                 each,
                 about.ask(each.place.address, RequestCode.GET_ALL_TOPIC_CONFIG),
                 about.ask(each.place.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
-                about.ask(each.place.address, RequestCode.GET_BROKER_CONSUME_STATS, stats_header),
+                self._ask_lags(about, each.place.address),
                 about.ask(
                     each.place.address,
                     RequestCode.GET_OPEN_TRANSACTIONS,
@@ -296,14 +303,22 @@ class SnapshotTaker:
             if (known := about.body(SubscriptionGroupTable, address, groups)) is not None:
                 for name in known.subscription_group_table:
                     found.groups.setdefault(name, GroupSummary(name))
-            if (lags := about.body(ProgressList, address, stats)) is not None:
+            answer = about.answer(address, stats)
+            if (lags := about.decoded(ProgressList, address, answer)) is not None:
                 _add_lags(found, lags)
+            elif answer is not None:  # too long with the progress of so many queues
+                self._too_long.add(address)
             if (ends := about.body(OpenTransactions, address, transactions, True)) is not None:
                 found.transactions[address] = ends
             if (runs := about.body(Jobs, address, jobs, True)) is not None:
                 found.jobs[address] = runs
         self._add_access(found, about, access)
         return about.in_vain_s
+
+    def _ask_lags(self, about: SnapshotQuestions, address: str) -> PendingAnswer | None:
+        with_progress = None if address in self._too_long else True
+        header = GetBrokerConsumeStatsHeader(False, with_progress)
+        return about.ask(address, RequestCode.GET_BROKER_CONSUME_STATS, header)
 
     def _ask_access(self, found: ClusterSnapshot, about: SnapshotQuestions) -> list[_AskedAccess]:
         """Ask for the setting of access control and for refusals, if the last answers are old."""
@@ -433,6 +448,10 @@ def _add_topics(found: ClusterSnapshot, configs: Iterable[TopicConfig]) -> None:
         state.perm = config.perm
 
 
+def _waits_since(item: tuple[MessageQueue, OffsetProgress]) -> int:
+    return item[1].waiting_timestamp or item[1].last_timestamp
+
+
 def _add_lags(found: ClusterSnapshot, lags: ProgressList) -> None:
     for table in lags.consume_stats_list:
         for name, several in table.items():
@@ -449,6 +468,9 @@ def _add_lags(found: ClusterSnapshot, lags: ProgressList) -> None:
                         late_ms = max(0, found.taken_ms - where.last_timestamp)
                         group.late_ms = max(group.late_ms or 0, late_ms)
                 waiting = {queue: each for queue, each in stats.offset_table.items() if each.lag}
+                if len(waiting) > WAITING_MAX:
+                    oldest = nsmallest(WAITING_MAX, waiting.items(), key=_waits_since)
+                    waiting = dict(oldest)
                 if waiting:
                     group.waiting.append(replace(stats, offset_table=waiting))
 

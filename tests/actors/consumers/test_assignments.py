@@ -10,7 +10,7 @@ from actors.consumers import assignments
 from actors.consumers.assignments import Assignments
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
-from actors.naming.messages import FindRoute, RouteFound
+from actors.naming.messages import AskForRoute, RouteAnswered
 from actors.tables.consumer_views import ConsumerView, Member, Subscription
 from actors.tables.request_modes import Modes
 from protocol.bodies import SubscriptionData
@@ -57,13 +57,13 @@ class Bench:
     def find(self, queues: Sequence[tuple[str, int]] | None = QUEUES, topic: str = "T") -> None:
         """Answer the one pending question for a route."""
         assert [each.topic for each in self.asked()] == [topic]
-        self.tell(RouteFound(topic, queues))
+        self.tell(RouteAnswered(topic, queues))
 
-    def tell(self, message: RouteFound) -> None:
+    def tell(self, message: RouteAnswered) -> None:
         self.system.address("assignments").tell(message)
         self.system.drain()
 
-    def asked(self) -> list[FindRoute]:
+    def asked(self) -> list[AskForRoute]:
         return self.registration.take()
 
     def answer(self) -> RemotingCommand:
@@ -206,7 +206,7 @@ def test_without_a_route_the_client_keeps_its_queues_and_asks_again() -> None:
         made.system.advance(1)
         assert made.queues() is None
         made.asked()
-        made.tell(RouteFound("T", None))
+        made.tell(RouteAnswered("T", None))
         assert made.assigned() is None
         assert made.asked() == []
         made.system.advance(1000)
@@ -221,12 +221,12 @@ def test_a_route_outlives_the_name_servers() -> None:
         made.system.advance(30_000)
         assert made.assigned() == before
         made.asked()
-        made.tell(RouteFound("T", None, is_known=False))
+        made.tell(RouteAnswered("T", None, is_known=False))
         assert made.assigned() == before
         made.system.advance(30_000)
         made.ask()
         made.peer.received.clear()
-        made.tell(RouteFound("T", None))
+        made.tell(RouteAnswered("T", None))
         assert made.assigned() is None, "the topic is deleted"
 
 

@@ -85,7 +85,7 @@ def test_the_consumer_lag_of_a_group_is_returned(fields: dict[str, str]) -> None
 
 
 def test_tools_of_5_x_see_what_is_in_flight() -> None:
-    """They show a negative number where no pull offset comes."""
+    """Without a pull offset these tools show a negative number."""
     made = filled()
     made.ask(update("consumers", 1))
     peer = FramesPeer()
@@ -95,6 +95,10 @@ def test_tools_of_5_x_see_what_is_in_flight() -> None:
     found = ConsumeStatsBody.decode(made.ask(command).body).offset_table
     assert (found[queue(0)].consumer_offset, found[queue(0)].pull_offset) == (1, 3)
     assert (found[queue(1)].consumer_offset, found[queue(1)].pull_offset) == (0, 0)
+    fields = {"consumerGroup": "consumers", "withProgress": "true"}
+    progress = ProgressStats.decode(ask(made, RequestCode.GET_CONSUME_STATS, **fields).body)
+    assert [each.pull_offset for each in progress.offset_table.values()] == [3, None]
+    assert 5_000 <= made.system.clock.now_ms() - progress.held_since <= 7_000
     older = replace(command, version=411)
     assert b"pullOffset" not in bytes(made.ask(older).body or b"")
 
@@ -147,13 +151,14 @@ def test_progress_tells_when_the_offset_moved_what_is_pulled_and_when_the_next_m
     now_ms = made.system.clock.now_ms()
     expected = {
         queue(0): OffsetProgress(4, 1, times(made)[0], 4, moved_ms, times(made)[1]),
-        queue(1): OffsetProgress(0, 0, 0, -1, 0, 0),
+        queue(1): OffsetProgress(0, 0, 0, None, 0, 0),
     }
     fields = {"consumerGroup": "consumers", "withProgress": "true"}
     answer = ask(made, RequestCode.GET_CONSUME_STATS, **fields)
     found = ProgressStats.decode(answer.body)
     assert found.offset_table == expected
     assert (found.observed_since, found.answered_timestamp) == (started_ms, now_ms)
+    assert (found.stuck_after, found.members) == (30_000, 0)
     answer = ask(made, RequestCode.GET_BROKER_CONSUME_STATS, withProgress="true")
     made.system.drain()
     by_group = ProgressList.decode(answer.body).consume_stats_list

@@ -64,7 +64,7 @@ def busy_broker(seed: int = 1) -> SimulatedBroker:
     return made
 
 
-def test_every_name_that_others_ask_for_is_declared() -> None:
+def test_every_name_of_other_tools_is_declared() -> None:
     made = busy_broker()
     scraper = Scraper(made)
     assert NATIVE - families(scraper.text()) == set()
@@ -76,7 +76,7 @@ def test_every_name_that_others_ask_for_is_declared() -> None:
     }
 
 
-def test_messages_and_bytes_are_those_of_the_brokers_own_figures() -> None:
+def test_message_and_byte_counts_equal_the_brokers_statistics() -> None:
     made = busy_broker()
     found = Scraper(made).found()
     made.system.advance(2000)
@@ -103,7 +103,7 @@ def test_messages_and_bytes_are_those_of_the_brokers_own_figures() -> None:
         assert value(old, f"rocketmq_brokeruntime_{name}") == float(figures[own])
 
 
-def test_lag_is_what_consumer_progress_says_and_has_an_age() -> None:
+def test_lag_equals_consumerprogress_and_has_a_time_lag() -> None:
     made = busy_broker()
     scraper = Scraper(made)
     found = scraper.found()
@@ -152,7 +152,7 @@ def test_a_queue_is_stuck_once_messages_wait_and_no_offset_moves() -> None:
     assert value(level, "troupemq_stalled_seconds", **BILLING) == 0
 
 
-def test_a_deleted_topic_or_group_is_gone_at_the_next_scrape() -> None:
+def test_a_deleted_topic_or_group_is_missing_in_the_next_scrape() -> None:
     made = busy_broker()
     scraper = Scraper(made)
     assert 'topic="Topic"' in scraper.text() and 'consumer_group="consumers"' in scraper.text()
@@ -166,7 +166,7 @@ def test_a_deleted_topic_or_group_is_gone_at_the_next_scrape() -> None:
     assert 'topic="Topic"' not in scraper.text()
 
 
-def test_delayed_messages_count_where_they_were_sent_and_once() -> None:
+def test_delayed_messages_count_once_for_their_real_topic() -> None:
     made = SimulatedBroker(2)
     made.make_topic()
     made.send(properties="DELAY\x011\x02")
@@ -208,7 +208,7 @@ def test_transactions_are_counted_from_half_message_to_their_end() -> None:
     assert third.physical_offset
 
 
-def test_what_a_group_gives_up_is_counted() -> None:
+def test_dead_letters_of_a_group_are_counted() -> None:
     made = busy_broker()
     (record, *_) = made.records()
     fields = {"offset": str(record.physical_offset), "group": "consumers", "delayLevel": "-1"}
@@ -221,7 +221,7 @@ def test_what_a_group_gives_up_is_counted() -> None:
     assert value(old, "rocketmq_group_dlqdiff", group="consumers") == 1
 
 
-def test_who_is_connected_is_counted_by_language() -> None:
+def test_connections_are_counted_by_language() -> None:
     made = busy_broker()
     found = Scraper(made).found()
     consumer = {"consumer_group": "consumers", "consume_mode": "push", "language": "PYTHON"}
@@ -231,7 +231,7 @@ def test_who_is_connected_is_counted_by_language() -> None:
     assert value(old, "rocketmq_group_count", group="consumers") == 1
 
 
-def test_actors_are_shown_with_inbox_and_restarts() -> None:
+def test_actors_are_exposed_with_inbox_depth_and_restarts() -> None:
     made = busy_broker()
     made.system.address("pull_hold").tell(object())  # it fails at it
     made.system.advance(5000)
@@ -242,7 +242,7 @@ def test_actors_are_shown_with_inbox_and_restarts() -> None:
     assert value(found, "troupemq_actor_handled_total", actor="put_message") >= 5
 
 
-def test_many_topics_are_one_beyond_the_limit() -> None:
+def test_topics_beyond_the_limit_are_one_sum() -> None:
     made = SimulatedBroker(4, config=replace(BROKER, metrics_series_max=10))
     for n in range(30):
         made.make_topic(f"T{n}", queues=1)
@@ -256,7 +256,7 @@ def test_many_topics_are_one_beyond_the_limit() -> None:
     assert value(found, "troupemq_series", family="rocketmq_messages_in_total") == 10
 
 
-def test_what_boards_made_for_the_exporter_ask_for_has_values() -> None:
+def test_metrics_of_boards_for_the_official_exporter_have_values() -> None:
     """And whatever else a board of that family may ask for."""
     made = busy_broker()
     producing(made)
@@ -278,7 +278,7 @@ def test_what_boards_made_for_the_exporter_ask_for_has_values() -> None:
     assert all({"group", "topic"} <= own.keys() for own, _ in found["rocketmq_consumer_offset"])
 
 
-def test_bad_sends_and_sizes_are_in_their_classes() -> None:
+def test_refused_sends_and_sizes_are_in_their_buckets() -> None:
     made = SimulatedBroker(5)
     made.make_topic()
     for size in (10, 3000, 9000):
@@ -297,11 +297,11 @@ def test_bad_sends_and_sizes_are_in_their_classes() -> None:
 @pytest.mark.parametrize(
     ("counts", "wanted"), [((1, 2, 3, 4), [3, 0, 7]), ((0, 0, 0, 0), [0, 0, 0])]
 )
-def test_classes_are_put_together(counts: tuple[int, ...], wanted: list[int]) -> None:
+def test_histogram_buckets_are_merged(counts: tuple[int, ...], wanted: list[int]) -> None:
     assert regrouped(counts, (1, 2, 50), (2, 10)) == wanted
 
 
-def test_the_text_is_one_the_library_reads() -> None:
+def test_the_text_is_parsed_by_the_prometheus_library() -> None:
     made = busy_broker()
     text = Scraper(made).text()
     shown = samples(text).keys()
@@ -329,7 +329,7 @@ def test_a_broker_with_sockets_serves_both_pages(tmp_path: Path) -> None:
         assert running.stop(30)
 
 
-def test_tls_is_counted_and_a_certificate_has_its_end(tmp_path: Path) -> None:
+def test_tls_handshakes_are_counted_and_certificate_expiry_is_exposed(tmp_path: Path) -> None:
     made = Certificates(tmp_path / "tls")
     files = made.files()
     config = replace(

@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.naming import namesrv_link
-from actors.naming.messages import FindRoute, MasterClientAddress, MasterHaAddress, RouteFound
+from actors.naming.messages import AskForRoute, MasterClientAddress, MasterHaAddress, RouteAnswered
 from actors.tables.messages import RegisterAll, RegisterTopic, SetOrderTopics
 from protocol.bodies import (
     DataVersion,
@@ -352,22 +352,25 @@ def test_the_first_name_server_that_is_up_tells_the_readable_queues_of_a_topic()
     with registration() as bench:
         bench.namesrvs[0].down, bench.namesrvs[1].answer = True, route_answer
         requester = Told("requester")
-        bench.tell(FindRoute("T", requester.address))
-        assert requester.take() == [RouteFound("T", None, is_known=False)], "none is up yet"
+        bench.tell(AskForRoute("T", requester.address))
+        assert requester.take() == [RouteAnswered("T", None, is_known=False)], "none is up yet"
         bench.listen()
         for topic in ("T", "U"):
-            bench.tell(FindRoute(topic, requester.address))
-        assert requester.take() == [RouteFound("T", [("a", 2), ("b", 3)]), RouteFound("U", None)]
+            bench.tell(AskForRoute(topic, requester.address))
+        assert requester.take() == [
+            RouteAnswered("T", [("a", 2), ("b", 3)]),
+            RouteAnswered("U", None),
+        ]
         bench.namesrvs[1].down = True
-        bench.tell(FindRoute("T", requester.address))
-        assert requester.take() == [RouteFound("T", None, is_known=False)]
+        bench.tell(AskForRoute("T", requester.address))
+        assert requester.take() == [RouteAnswered("T", None, is_known=False)]
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"queueDatas":[{"readQueueNums":70000,"perm":6}]}'])
-def test_an_invalid_route_is_none(body: bytes) -> None:
+def test_an_invalid_route_counts_as_no_answer(body: bytes) -> None:
     with registration(1) as bench:
         bench.listen()
         bench.namesrvs[0].answer = lambda request: request.answer(body=body)
         requester = Told("requester")
-        bench.tell(FindRoute("T", requester.address))
-        assert requester.take() == [RouteFound("T", None, is_known=False)]
+        bench.tell(AskForRoute("T", requester.address))
+        assert requester.take() == [RouteAnswered("T", None, is_known=False)]

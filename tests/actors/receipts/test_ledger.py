@@ -4,7 +4,7 @@ import gc
 import tracemalloc
 
 from actors.receipts.deadlines import Deadlines
-from actors.receipts.ledger import NEVER_MS, Delivery, Entry, Holder, Ledger, State
+from actors.receipts.ledger import NEVER_MS, Delivery, Entry, EntryState, Holder, Ledger
 
 HOLDER = Holder(7, "192.0.2.7:1")
 
@@ -18,7 +18,7 @@ def ledger(start: int = 0, *, is_retry: bool = False) -> Ledger:
 def deliver(made: Ledger, *offsets: int, nonce: int = 1) -> Delivery:
     delivery = Delivery(made, nonce, [*offsets], deadline_ms=NEVER_MS, peer=HOLDER, since_ms=0)
     for offset in offsets:
-        entry = Entry(made, offset, offset * 100, State.HELD, 0)
+        entry = Entry(made, offset, offset * 100, EntryState.HELD, 0)
         entry.delivery = delivery
         made.take(entry)
     made.advance(max(offsets) + 1)
@@ -93,7 +93,7 @@ def test_batch_in_order_is_handed_out_again_without_what_is_settled() -> None:
 
 def test_retry_is_kept_for_its_own_topic() -> None:
     made = ledger(is_retry=True)
-    entry = Entry(made, 0, 0, State.KEPT, 1)
+    entry = Entry(made, 0, 0, EntryState.KEPT, 1)
     made.keep(entry, "Other")
     made.advance(1)
     assert made.lowest == 0

@@ -55,3 +55,12 @@ def test_client_that_has_not_received_for_a_minute_may_pull() -> None:
     bench.receive(0, RECEIVED_MS)
     bench.neighbours.forget(RECEIVED_MS)
     assert bench.neighbours.has_pullers("g")
+
+
+def test_queue_that_moves_by_receives_does_not_belong_to_pulls() -> None:
+    bench = Bench()
+    bench.receive(0, 1_000)
+    assert not bench.neighbours.is_pulled("g", "T", 0)
+    bench.pull(7)
+    bench.neighbours.note_handed_out("T", "g", 0, 7)
+    assert not bench.neighbours.is_pulled("g", "T", 0)

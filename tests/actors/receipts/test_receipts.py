@@ -10,7 +10,8 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import UnregisterClientHeader
 from protocol.headers.pop import NotificationHeader, PopMessageHeader
-from tests.support.brokers import STORE, SimulatedBroker
+from protocol.receipts import BatchAck, BatchAckBody, format_bits
+from tests.support.brokers import STORE, SimulatedBroker, pull_command
 from tests.support.local_client import LocalClient
 from tests.support.pulls import broker, committed, fill, tagged
 from tests.support.receiving import (
@@ -67,6 +68,47 @@ def test_received_message_is_invisible_until_it_is_acknowledged() -> None:
     assert committed(made) == 2
     assert ack(made, messages[2]) == 0
     assert committed(made) == 3
+
+
+def test_figures_tell_what_is_in_flight() -> None:
+    made = broker()
+    numbered(made, 3)
+    messages = receive(made)
+    ack(made, messages[0])
+    made.system.advance(6_000)
+    figures = made.broker.receipts.value
+    assert (figures.count, figures.received, figures.settled) == (2, 3, 1)
+    found = figures.in_flight["consumers", "Topic"]
+    assert (found.count, found.tries_max, found.with_connection) == (2, 0, 0)
+    assert dict(found.clients) == {made.client.remote: 2} and dict(found.queues) == {0: 2}
+    pulled = made.broker.pull_stats.by_group["Topic", "consumers"].pulled
+    assert pulled == {0: 3}
+
+
+def test_members_that_pull_keep_their_queues() -> None:
+    made = broker()
+    for queue_id in (0, 1):
+        numbered(made, 2, queue_id=queue_id)
+    member = made.new_client(2)
+    made.subscribe()
+    assert len(receive(made)) == 4, "nobody pulls yet"
+    heartbeat = made.client
+    made.client = member
+    made.subscribe(client_id="puller")
+    made.client = heartbeat
+    answers: list[RemotingCommand] = []
+    member.start(pull_command(2, queue_id=0, hold_ms=15_000), answers.append)
+    made.system.drain()
+    numbered(made, 1, queue_id=1)
+    assert bodies(receive(made)) == [b"0"]
+    numbered(made, 1, queue_id=0)
+    assert len(answers) == 1
+    member.start(pull_command(3, queue_id=0, hold_ms=15_000), answers.append)
+    made.system.drain()
+    assert receive(made) == [], "the queue is pulled"
+    made.system.advance(40_000)
+    numbered(made, 1, queue_id=0)
+    assert b"0" in bodies(receive(made)), "it is not pulled any more"
 
 
 def test_answer_has_the_fields_of_5x() -> None:
@@ -487,6 +529,24 @@ def test_wrong_acknowledgements_are_refused_as_by_5x() -> None:
         wrong = replace(command, fields={**command.fields, **change})
         assert made.ask(wrong).code == code, change
     assert made.ask(RemotingCommand(RequestCode.BATCH_ACK_MESSAGE)).code == 208
+
+
+def test_batch_of_acknowledgements_has_a_limit() -> None:
+    made = broker(1)
+    bits = format_bits(range(9_000), 0)
+    body = BatchAckBody(None, [BatchAck("consumers", "Topic", bits=bits)]).encode()
+    answer = made.ask(RemotingCommand(RequestCode.BATCH_ACK_MESSAGE, None, body))
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+
+
+def test_many_deadlines_at_once_are_worked_off_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("actors.receipts.receipts.EXPIRED_PER_ROUND", 1)
+    made = broker()
+    for queue_id in range(4):
+        numbered(made, 2, queue_id=queue_id)
+    assert len(receive(made)) == 8
+    made.system.advance(10_500)
+    assert len(receive(made)) == 8
 
 
 def test_oneway_receive_takes_nothing() -> None:

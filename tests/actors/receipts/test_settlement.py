@@ -8,7 +8,7 @@ import pytest
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.receipts.deadlines import Deadlines
 from actors.receipts.hand_out import Haul
-from actors.receipts.ledger import AHEAD_MAX, Entry, Holder, Ledger, State
+from actors.receipts.ledger import AHEAD_MAX, Entry, EntryState, Holder, Ledger
 from actors.receipts.ledgers import Ledgers
 from actors.receipts.settlement import AGAIN_MS, Settlement, Terms
 from actors.sending.messages import HeldReturned
@@ -67,7 +67,8 @@ class Bench:
         if in_order:
             tries = ledger.tries
             haul.entries = [
-                Entry(ledger, each, each * 100, State.HELD, tries.get(each, 0)) for each in offsets
+                Entry(ledger, each, each * 100, EntryState.HELD, tries.get(each, 0))
+                for each in offsets
             ]
         else:
             haul.offsets = [*offsets]
@@ -193,7 +194,7 @@ def test_retry_on_request_begins_a_copy() -> None:
     ledger = bench.deliver(10)
     assert bench.settlement.give_back(ledger, 10, 2, HOLDER) is None
     entry = bench.settlement.give_back(ledger, 10, 1, HOLDER)
-    assert entry is not None and entry.state is State.COPYING
+    assert entry is not None and entry.state is EntryState.COPYING
     assert bench.pass_time(10_000) == []
 
 
@@ -269,6 +270,8 @@ def test_answer_names_queue_and_tries() -> None:
     bench.deliver(10, in_order=True)
     bench.pass_time(1_000)
     ledger = bench.ledgers.open("g", "T", 0)
-    haul = Haul(ledger, entries=[Entry(ledger, 10, 0, State.HELD, ledger.tries[10])], order=[10])
+    haul = Haul(
+        ledger, entries=[Entry(ledger, 10, 0, EntryState.HELD, ledger.tries[10])], order=[10]
+    )
     terms = Terms(2, 9_000.0, HOLDER, 0.0, True)
     assert bench.settlement.deliver(haul, terms) == ReceivedQueue("0", 0, [10], 1)

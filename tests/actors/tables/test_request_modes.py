@@ -43,7 +43,7 @@ def test_a_mode_is_kept_in_the_file_of_5_x() -> None:
         (RequestMode("G", "PUSH", 0, "T"), 1, "mode is 'PUSH': it has to be PULL or POP"),
     ],
 )
-def test_what_no_group_can_have_is_refused(mode: RequestMode, code: int, remark: str) -> None:
+def test_invalid_request_modes_are_refused(mode: RequestMode, code: int, remark: str) -> None:
     made = SimulatedBroker(1, config=replace(BROKER, auto_create_group_enable=False))
     made.make_topic("T")
     made.make_group("G")

@@ -91,7 +91,7 @@ def stats(*, observed: bool = True, idle_s: float = 90.0, lag: int = 5) -> Progr
     where = OffsetProgress(10, 10 - lag, ago_ms - 1000)
     found = ProgressStats({QUEUE: where}, 2.0)
     if observed:
-        where.pulled_offset, where.moved_timestamp = 8, ago_ms
+        where.pull_offset, where.moved_timestamp = 8, ago_ms
         where.waiting_timestamp = NOW_MS - 60_000 if lag else 0
         found.observed_since = NOW_MS - 900_000
     found.answered_timestamp = NOW_MS
@@ -112,7 +112,7 @@ def test_a_queue_is_stuck_since_its_message_came_and_nothing_was_consumed() -> N
     assert one(stats(lag=0, idle_s=900)).is_stuck is False, "nothing waits"
 
 
-def test_what_an_official_broker_does_not_report_is_unknown() -> None:
+def test_values_that_an_official_broker_omits_are_unknown() -> None:
     queue = one(stats(observed=False))
     unknown = queue.is_stuck, queue.stuck_since_ms, queue.in_flight, queue.consumed_at_ms
     assert unknown == (None, None, None, None)
@@ -146,6 +146,7 @@ def test_a_stuck_member_is_named_with_its_message_and_its_function() -> None:
     assert found.current is not None
     assert (found.current.message_id, found.current.tries) == ("M", 2)
     assert (found.tps, found.failed_tps, found.lag, found.cached) == (1.5, 0.5, 5, 2)
+    assert (found.last_message_id, queues[0].last_message_id) == ("L", "L")
     assert found.verdict == (
         "nothing finished for 3 min; 1 of 2 threads busy in slow(), incident.py:8"
     )
@@ -175,6 +176,17 @@ def test_a_silent_member_is_reported_with_the_reason() -> None:
     asked = AskedMember(ClientConnection("c", "1.2.3.4:5", "GO", 407), None, "timeout")
     found = of_member(asked, [one(stats())])
     assert (found.is_stuck, found.verdict) == (None, "reports nothing: timeout")
+
+
+def test_a_group_tells_its_oldest_open_receive_or_listener_call() -> None:
+    found = stats()
+    found.held_since, found.held_tries = NOW_MS - 70_000, 3
+    group = group_of("billing", queues_of([found]), tps=2.0, stats=[found])
+    assert (group.held_since_ms, group.held_tries) == (NOW_MS - 70_000, 3)
+    call = {"msgId": "M", "queueOffset": 5, "since": NOW_MS - 180_000, "tries": 2}
+    queues = queues_of([stats()], 30.0, [member(181, inHand=[call])])
+    group = group_of("billing", queues, tps=2.0)
+    assert (group.held_since_ms, group.held_tries) == (NOW_MS - 180_000, 2)
 
 
 def test_a_group_names_the_queue_that_is_stuck_longest() -> None:

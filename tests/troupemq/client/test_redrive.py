@@ -64,7 +64,7 @@ def orders(namesrv: str) -> list[MessageView]:
     return sorted(copies(namesrv), key=lambda view: int(view.body))
 
 
-def test_dead_letters_go_to_where_they_came_from(namesrv: str) -> None:
+def test_dead_letters_return_to_their_original_topic(namesrv: str) -> None:
     done = redrive(namesrv).run()
     assert (done.sent, done.found, done.without_origin) == (DEAD, 0, 1)
     found = orders(namesrv)
@@ -76,14 +76,14 @@ def test_dead_letters_go_to_where_they_came_from(namesrv: str) -> None:
 
 
 @pytest.mark.parametrize("where", [BEFORE_A_SEND, BEFORE_A_COMMIT])
-def test_a_run_that_is_killed_goes_on_and_sends_nothing_twice(namesrv: str, where: str) -> None:
+def test_a_killed_run_continues_and_sends_nothing_twice(namesrv: str, where: str) -> None:
     kill_runs(lambda wait: redrive(namesrv, wait).run(), where)
     done = redrive(namesrv).run()
     assert done.found == (1 if where == BEFORE_A_COMMIT else 0)
     assert [view.body for view in orders(namesrv)] == [b"%d" % number for number in range(DEAD)]
 
 
-def test_a_send_without_an_answer_is_looked_up_before_it_is_tried_again(
+def test_an_unanswered_send_is_looked_up_before_a_retry(
     namesrv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lose_answers(monkeypatch)
@@ -131,14 +131,14 @@ def test_the_command_sends_or_discards_the_ids_that_it_gets(namesrv: str) -> Non
     assert bad.exit_code == 1 and "is not a dead letter of billing" in bad.output
 
 
-def test_a_group_without_dead_letters_is_one_sentence(namesrv: str) -> None:
+def test_a_group_without_dead_letters_is_a_one_sentence_error(namesrv: str) -> None:
     with pytest.raises(
         RouteNotFound, match=r"topic %DLQ%absent not found: the group has no dead letters"
     ):
         Redrive("absent", namesrv, rate=1, wait=bool).run()
 
 
-def test_a_forged_origin_moves_nothing_where_there_are_accounts(
+def test_with_accounts_a_forged_origin_moves_nothing(
     namesrv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Formerly a forged dead letter was moved into any topic by the next redrive."""
@@ -151,7 +151,7 @@ def test_a_forged_origin_moves_nothing_where_there_are_accounts(
     assert some(namesrv, forged[0], believes=True).sent == 1, "an operator's word"
 
 
-def test_the_original_is_sent_again_where_there_are_accounts(
+def test_with_accounts_the_original_message_is_sent_again(
     namesrv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Admin, "has_accounts", lambda admin, topic: True)
@@ -173,7 +173,7 @@ def test_the_original_is_sent_again_where_there_are_accounts(
     assert (sent[0].tags, sent[0].properties["own"]) == ("new", "x"), "as it was, not as is said"
 
 
-def test_only_a_broker_that_says_so_has_no_accounts(
+def test_only_a_broker_that_reports_it_counts_as_without_accounts(
     namesrv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Admin(namesrv) as admin:
@@ -201,7 +201,7 @@ def letters(namesrv: str) -> list[MessageView]:
     return found
 
 
-def test_a_retry_is_not_sent_again_to_the_topic_that_it_only_names(
+def test_a_retry_is_not_sent_to_an_unverified_topic(
     namesrv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Admin, "has_accounts", lambda admin, topic: True)

@@ -88,7 +88,7 @@ def test_actors_are_folded_unless_one_is_unwell(
     assert "restarted 2 times" in found["actor_problems"][0]["text"]
 
 
-def test_settings_are_found_by_name_by_meaning_and_by_being_changed(live: Visit) -> None:
+def test_settings_are_found_by_name_meaning_and_change(live: Visit) -> None:
     def names(**query: str) -> list[str]:
         rows = live.json("/broker", address=address_of(live), **query)["settings"]
         return [row["setting"] for row in rows]
@@ -100,7 +100,7 @@ def test_settings_are_found_by_name_by_meaning_and_by_being_changed(live: Visit)
     assert "listenPort" not in names(which="live") and "maxMessageSize" in names(which="live")
 
 
-def test_known_damage_is_shown_by_place(live: Visit, servers: Servers) -> None:
+def test_known_damage_is_shown_by_offset(live: Visit, servers: Servers) -> None:
     assert servers.broker is not None
     damage: Damage = servers.broker.broker.store.damage
     damage.add(7, 19, "its CRC is wrong")
@@ -156,7 +156,7 @@ def official(visit_to: MakeVisit) -> Iterator[Visit]:
         yield visit_to(namesrv=namesrv.address)
 
 
-def test_a_rocketmq_broker_shows_its_data_and_names_what_is_missing(official: Visit) -> None:
+def test_a_rocketmq_broker_shows_its_data_and_names_missing_figures(official: Visit) -> None:
     found = official.json(
         "/broker", address=official.console.watch.newest().brokers[0].place.address
     )

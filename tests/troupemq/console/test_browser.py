@@ -164,7 +164,7 @@ def go(page: Page, path: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_newcomer_finds_a_message_its_consumer_and_a_late_group_in_three_clicks_each(
+def test_message_consumer_and_lagging_group_are_three_clicks_away(
     browser_page: Page, console: ConsoleServer
 ) -> None:
     """Start at the printed address, logged in; use only links."""
@@ -196,7 +196,7 @@ def test_a_newcomer_finds_a_message_its_consumer_and_a_late_group_in_three_click
 
 
 @pytest.mark.slow
-def test_nothing_of_any_page_is_cut_off_at_any_width_and_its_controls_have_names(
+def test_no_page_is_cut_off_at_any_width_and_every_control_has_a_name(
     browser_page: Page, console: ConsoleServer
 ) -> None:
     page, watch = browser_page, console.console.watch
@@ -313,7 +313,7 @@ def test_a_fold_stays_open_and_focused_over_a_refresh(browser_page: Page) -> Non
 
 
 @pytest.mark.slow
-def test_a_reset_is_previewed_and_done_and_in_the_audit_log(browser_page: Page) -> None:
+def test_a_reset_is_previewed_executed_and_audited(browser_page: Page) -> None:
     page = browser_page
     go(page, "/group?name=late")
     page.click("text=Reset offsets to a time")

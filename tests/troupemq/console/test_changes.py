@@ -37,7 +37,7 @@ def queue_count(namesrv: str, topic: str) -> int:
         return len(admin.queues(topic))
 
 
-def test_a_preview_changes_nothing_and_shows_the_line_that_would(live: Visit, namesrv: str) -> None:
+def test_a_preview_changes_nothing_and_shows_the_command_line(live: Visit, namesrv: str) -> None:
     page = live.preview("topic", **{**MADE, "topic": "NotMade"})
     line = "troupemq admin updateTopic -c DefaultCluster -t NotMade -r 3 -w 3 -p 6 -n " + namesrv
     assert line in page.text and "The topic is new" in page.text
@@ -47,7 +47,7 @@ def test_a_preview_changes_nothing_and_shows_the_line_that_would(live: Visit, na
     assert [each["what"] for each in live.console.audit.newest(9)] == ["login"]
 
 
-def test_a_change_is_done_noted_and_shown_on_the_next_page(live: Visit, namesrv: str) -> None:
+def test_a_change_is_executed_audited_and_confirmed(live: Visit, namesrv: str) -> None:
     page = live.change("topic", **MADE)
     assert "Made has 3 queues to read and 3 to write" in page.text
     assert queue_count(namesrv, "Made") == 3
@@ -92,7 +92,7 @@ def _asked(visit: Visit) -> PageRequest:
         ({**MADE, "topic": "<script>alert(1)</script>"}, "illegal characters"),
     ],
 )
-def test_invalid_values_are_refused_with_a_sentence(
+def test_invalid_values_are_refused_with_one_sentence(
     live: Visit, given: dict[str, str], sentence: str
 ) -> None:
     """No value of a form becomes an option of the command."""
@@ -100,7 +100,7 @@ def test_invalid_values_are_refused_with_a_sentence(
     assert sentence in page.text and "<script>alert" not in page.text
 
 
-def test_a_reset_is_previewed_queue_by_queue_and_then_done(live: Visit, namesrv: str) -> None:
+def test_a_reset_is_previewed_by_queue_and_executed(live: Visit, namesrv: str) -> None:
     with Producer("shop", namesrv) as producer:
         for number in range(6):
             producer.send(Message("Orders", b"%d" % number))
@@ -245,7 +245,7 @@ def test_a_role_without_bodies_gets_no_export_of_dead_letters(live: Visit) -> No
     assert live.get("/api/dead-letters/export", name="failing").status_code == 401
 
 
-def test_one_consumer_is_given_a_message_again_by_an_admin(live: Visit) -> None:
+def test_an_admin_redelivers_a_message_to_one_consumer(live: Visit) -> None:
     given = {"id": "7F00000100002A9F0000000000000000", "group": "billing", "client": "me@1"}
     line = "admin queryMsgById -i 7F00000100002A9F0000000000000000 -g billing -d me@1"
     assert line in live.preview("consume-again", **given).text
@@ -260,18 +260,21 @@ def _dead_letter(topic: str, number: int, properties: dict[str, str]) -> Message
     return message
 
 
-def test_a_setting_is_changed_and_its_old_value_is_noted(live: Visit) -> None:
+def test_a_changed_settings_old_value_is_audited(live: Visit) -> None:
     address = live.console.watch.newest().brokers[0].place.address
     given = {"address": address, "key": "transactionCheckMax", "value": "9"}
     assert "15" in live.preview("setting", **given).text
+    hours = {"address": address, "key": "fileReservedTime", "value": "50"}
+    preview = live.preview("setting", **hours).text
+    assert "72 (3 days)" in preview and "50 (50 hours)" in preview and "at once" in preview
     assert "transactionCheckMax is 9" in live.change("setting", **given).text
     assert live.console.audit.newest(2)[1]["before"]["value"] == "15"  # type: ignore[index]
     rows = live.json("/broker", address=address)["settings"]
     shown = {row["setting"]: (row["value"], row["holds"]) for row in rows}
     assert shown["transactionCheckMax"] == ("9", "at once")
     assert shown["brokerName"] == ("broker-a", "after a restart")
-    page = live.change("setting", address=address, key="tls.server.keyPassword", value="hidden-1")
-    assert "is a secret" in page.text
+    given = {"address": address, "key": "tls.server.keyPassword", "value": "hidden-1"}
+    assert "is a secret" in live.change("setting", **given).text
     assert "hidden-1" not in str(live.console.audit.newest(9))
 
 
@@ -324,7 +327,7 @@ def test_an_unknown_setting_is_refused_before_the_preview(live: Visit) -> None:
     assert "did you mean fileReservedTime?" in live.preview("setting", **given).text
 
 
-def test_groups_are_made_and_deleted(live: Visit) -> None:
+def test_groups_are_created_and_deleted(live: Visit) -> None:
     given = {
         "cluster": "DefaultCluster",
         "group": "made",
@@ -355,7 +358,7 @@ def _offset_id(visit: Visit, message_id: str) -> str:
         return visit.console.cluster.session.find_message(message_id, "Orders").offset_message_id
 
 
-def test_a_change_without_its_audit_entry_is_not_done(
+def test_a_change_without_an_audit_entry_is_not_executed(
     live: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:

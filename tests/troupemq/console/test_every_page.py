@@ -93,7 +93,7 @@ def test_every_page_has_its_place_in_the_menu() -> None:
 
 
 @pytest.mark.parametrize("path", [each.path for each in ENTRIES if each.path not in LOOKED_FOR])
-def test_a_list_is_made_of_the_snapshot_alone(
+def test_a_list_is_rendered_from_the_snapshot_only(
     live: Visit, sent: SendResult, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many rows it has, no broker is asked for one of them."""
@@ -126,7 +126,7 @@ def test_a_page_names_missing_brokers_and_shows_the_rest(
     assert any(tables) or path in NOTHING, found
 
 
-def test_of_a_broker_that_hangs_the_others_messages_are_shown(
+def test_messages_of_other_brokers_are_shown_beside_a_hanging_one(
     live: Visit, sent: SendResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker that hangs uses its share of the deadline only."""

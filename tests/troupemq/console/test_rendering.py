@@ -90,6 +90,7 @@ def test_cells_show_their_units() -> None:
                     {
                         "time_ms": Time(1_700_000_000_123),
                         "late_ms": Span(61_000),
+                        "short_ms": Span(267),
                         "size": Size(1536),
                         "disk": Share(0.256),
                         "count": 1234567,
@@ -104,12 +105,22 @@ def test_cells_show_their_units() -> None:
     found = Renderer("").page(page, "", ADMIN, "", ZoneInfo("Asia/Tokyo"))
     assert "<span>2023-11-15</span> <span>07:13:20</span></time>" in found
     assert 'title="2023-11-14 22:13:20.123 UTC"' in found
-    for text in (">1 min 1 s<", ">1.5 KiB<", "26 %", "1,234,567", ">0.2<", ">no<", ">-<"):
+    for text in (
+        ">1 min 1 s<",
+        ">267 ms<",
+        ">1.5 KiB<",
+        "26 %",
+        "1,234,567",
+        ">0.2<",
+        ">no<",
+        ">-<",
+    ):
         assert text in found, text
     assert as_json(page)["t"] == [
         {
             "time_ms": 1_700_000_000_123,
             "late_ms": 61_000,
+            "short_ms": 267,
             "size": 1536,
             "disk": 0.256,
             "count": 1234567,

@@ -261,3 +261,21 @@ def test_a_broker_that_hangs_delays_the_next_requests_no_more_until_it_answers(
     assert isinstance(answer, ClientError), "it fails at once"
     serve(broker, code, KVTable({"putTps": "1"}))
     assert taker.take().brokers[0].says and not session.is_silent(broker.address)
+
+
+def test_a_broker_whose_progress_is_too_long_is_asked_for_lags_alone(
+    cluster: tuple[FakeServer, FakeServer, DeadlineSession],
+) -> None:
+    """The reader of JSON has a limit; progress doubles the fields of each queue."""
+    _, broker, session = cluster
+    code = RequestCode.GET_BROKER_CONSUME_STATS
+    plain = broker.handlers[code]
+
+    def answer(command: RemotingCommand) -> RemotingCommand | bytes | None:
+        asks_progress = (command.fields or {}).get("withProgress") == "true"
+        return command.answer(body=b"[too long") if asks_progress else plain(command)
+
+    broker.on(code, answer)
+    taker = SnapshotTaker(session, lambda: NOW_MS)
+    assert taker.take().groups["g"].lag == 0
+    assert taker.take().groups["g"].lag == 3

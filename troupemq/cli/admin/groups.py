@@ -29,7 +29,13 @@ from troupemq.client.admin.progress import CurrentMessage
 
 SECTION, PRODUCERS, OFFSETS = "Consumer groups", "Producers", "Offsets"
 RETRIES = WholeNumber(-1, INT_MAX)
-CURRENT = ("current_offset", "current_message_id", "current_since_ms", "current_tries")
+CURRENT = (
+    "last_message_id",
+    "current_offset",
+    "current_message_id",
+    "current_since_ms",
+    "current_tries",
+)
 _MEMBERS_OF = option("g", "consumerGroup", "The consumer group.", to="group", required=True)
 _GROUP = option("g", "group", "The consumer group.", required=True)
 _STUCK = click.Option(

@@ -38,6 +38,7 @@ from troupemq.client.admin.progress import (
     QueueProgress,
     group_of,
     members_of_group,
+    members_told,
     queues_of,
     stats_by_group,
     stuck_after_ms,
@@ -226,7 +227,7 @@ class GroupAdmin(MemberAdmin):
     ) -> Iterator[GroupProgress]:
         """Return the progress of each group with offsets, with one request per broker.
 
-        Members are not asked, and their number is None.
+        Members are not asked. Their number is None if no broker reports it.
         """
         found, trouble = self.progress_at(
             self.masters(), stuck_after_s=stuck_after_s, timeout_ms=timeout_ms
@@ -259,7 +260,11 @@ class GroupAdmin(MemberAdmin):
                 tables += found.consume_stats_list
         groups = [
             group_of(
-                name, queues_of(stats, stuck_after_s), tps=sum(each.consume_tps for each in stats)
+                name,
+                queues_of(stats, stuck_after_s),
+                tps=sum(each.consume_tps for each in stats),
+                members=members_told(stats),
+                stats=stats,
             )
             for name, stats in sorted(stats_by_group(tables))
             if stats
@@ -436,6 +441,7 @@ def _progress_of(
         version=min((each.version for each in members.connection_set), default=None),
         kind=_KINDS.get(members.consume_type or "", members.consume_type),
         model=members.message_model,
+        stats=stats,
     )
 
 

@@ -91,6 +91,8 @@ class QueueProgress(Result):
     """Time when a message was last consumed, or the offset last reset."""
     is_stuck: bool | None
     stuck_since_ms: Time | None
+    last_message_id: str | None = None
+    """The message that was last finished; only if members were asked, and report it."""
     current: CurrentMessage | None = field(default=None, metadata=HIDDEN)
     """The oldest message in flight; only if members were asked."""
     group_tps: float = field(default=0.0, metadata=HIDDEN)
@@ -117,7 +119,7 @@ class GroupProgress(Result):
 
     group: str
     members: int | None
-    """None if not asked."""
+    """None if it is not known."""
     version: int | None
     type: str | None
     model: str | None
@@ -130,6 +132,10 @@ class GroupProgress(Result):
     """None if no broker and no member reports when messages are consumed."""
     stuck_since_ms: Time | None
     verdict: str
+    held_since_ms: Time | None = None
+    """Time of the oldest listener call or receive that has not ended; None if none is known."""
+    held_tries: int | None = None
+    """Most earlier deliveries of such a message."""
     queues: tuple[QueueProgress, ...] = field(default=(), metadata=HIDDEN)
 
     @property
@@ -156,6 +162,8 @@ class MemberProgress(Result):
     is_stuck: bool | None
     stuck_since_ms: Time | None
     verdict: str
+    last_message_id: str | None = None
+    """The message that it last finished; Java's client does not tell."""
     current: CurrentMessage | None = field(default=None, metadata=HIDDEN)
     """The message whose call lasts longest, else the oldest one that it holds."""
     in_hand: tuple[CurrentMessage, ...] = field(default=(), metadata=HIDDEN)
@@ -200,6 +208,8 @@ class HeldQueue(NamedTuple):
     """Time of the last finished message, else of the assignment; 0 if it is not reported."""
     consumed_at_ms: int
     """Time of the last finished message, as far as the client tells it from an assignment."""
+    last_message_id: str | None
+    """The last finished message; None before the first, and if it is not reported."""
     in_hand: Sequence[CurrentMessage]
 
     @property
@@ -240,7 +250,7 @@ def _held(queue: MessageQueue, said: Mapping[str, object]) -> HeldQueue:
         CurrentMessage(
             *place,
             offset,
-            one_line(str(each.get("msgId") or ""))[:_MEMBER_CHARS_MAX] or None,
+            _id(each.get("msgId")),
             Time(whole(each.get("since")) or 0),
             whole(each.get("tries")) or 0,
         )
@@ -252,7 +262,12 @@ def _held(queue: MessageQueue, said: Mapping[str, object]) -> HeldQueue:
         for name in ("cachedMsgCount", "cachedMsgMinOffset", "lastConsumeTimestamp")
     )
     none_yet = whole(said.get("lastConsumedOffset")) == -1
-    return HeldQueue(queue, cached, first, finished, 0 if none_yet else finished, in_hand)
+    last = _id(said.get("lastConsumedMsgId"))
+    return HeldQueue(queue, cached, first, finished, 0 if none_yet else finished, last, in_hand)
+
+
+def _id(value: object) -> str | None:
+    return one_line(str(value or ""))[:_MEMBER_CHARS_MAX] or None
 
 
 # --- rules
@@ -301,6 +316,7 @@ def queues_of(
                     Time(max(known)) if is_told else None,
                     is_stuck,
                     Time(since_ms) if is_stuck and since_ms else None,
+                    None if at_member is None else at_member.last_message_id,
                     None if at_member is None else at_member.oldest,
                     each.consume_tps,
                 )
@@ -331,7 +347,8 @@ def _idle_since(
 def _in_flight(where: OffsetProgress, held: HeldQueue | None) -> int | None:
     if held is not None:
         return held.cached
-    return max(0, where.pulled_offset - where.consumer_offset) if where.pulled_offset >= 0 else None
+    pull_offset = where.pull_offset
+    return None if pull_offset is None else max(0, pull_offset - where.consumer_offset)
 
 
 def group_of(
@@ -343,9 +360,13 @@ def group_of(
     version: int | None = None,
     kind: str | None = None,
     model: str | None = None,
+    stats: Sequence[ProgressStats] = (),
     now_ms: int | None = None,
 ) -> GroupProgress:
-    """Return the progress of a group as the sum of its queues."""
+    """Return the progress of a group as the sum of its queues.
+
+    `stats`: answers of brokers, which know receives without acknowledgement.
+    """
     stuck = sorted(
         (each for each in queues if each.is_stuck), key=lambda each: each.stuck_since_ms or 0
     )
@@ -369,9 +390,22 @@ def group_of(
         len(stuck) if is_known else None,
         since_ms,
         "",
+        *_held_longest(queues, stats),
         tuple(queues),
     )
     return replace(found, verdict=_group_verdict(found, stuck, now_ms or _now_ms()))
+
+
+def _held_longest(
+    queues: Sequence[QueueProgress], stats: Sequence[ProgressStats]
+) -> tuple[Time | None, int | None]:
+    """Return the begin of the oldest call or receive that has not ended, and the most tries."""
+    calls = [each.current for each in queues if each.current is not None and each.current.since_ms]
+    times = [each.since_ms or 0 for each in calls]
+    times += [each.held_since for each in stats if each.held_since]
+    tries = [each.tries or 0 for each in calls]
+    tries += [each.held_tries for each in stats if each.held_since]
+    return (Time(min(times)), max(tries)) if times else (None, None)
 
 
 def _group_verdict(group: GroupProgress, stuck: Sequence[QueueProgress], now_ms: int) -> str:
@@ -441,6 +475,7 @@ def _member(
         is_stuck,
         Time(since_ms) if is_stuck and since_ms else None,
         "",
+        max(held, key=_last_finish).last_message_id if held else None,
         current,
         tuple(in_hand),
         threads,
@@ -448,6 +483,10 @@ def _member(
         asked.info,
     )
     return replace(found, verdict=_member_verdict(found, now_ms))
+
+
+def _last_finish(held: HeldQueue) -> int:
+    return held.consumed_at_ms
 
 
 def _age_unknown(message: CurrentMessage) -> tuple[str, str, int]:
@@ -483,6 +522,12 @@ def _member_verdict(member: MemberProgress, now_ms: int) -> str:
         return "unknown: it does not report when it finishes messages"
     rate = "" if member.tps is None else f"{member.tps:,.1f} msg/s"
     return "; ".join(each for each in ("consumes " + rate if rate else "consumes", threads) if each)
+
+
+def members_told(stats: Sequence[ProgressStats]) -> int | None:
+    """Return the number of members; each connects to all brokers. None if no broker reports it."""
+    found = max((each.members for each in stats), default=-1)
+    return found if found >= 0 else None
 
 
 def stats_by_group(

@@ -15,7 +15,7 @@ from troupemq.client.errors import (
     RequestTimeout,
     RouteNotFound,
 )
-from troupemq.client.receiving.flows import Ask, FindRoute, Flow, Pause, Several, Wanted
+from troupemq.client.receiving.flows import Ask, Flow, LookUpRoute, Pause, Several, Wanted
 from troupemq.client.receiving.waiter import KEPT_MS, SLACK_MS
 
 
@@ -57,7 +57,7 @@ class AioWaiter:
                 return await self._ask(wanted)
             case Several():
                 return await self._several(wanted)
-            case FindRoute():
+            case LookUpRoute():
                 return await self._client.routes.get(wanted.topic)
             case Pause():
                 await self._pause(wanted.ms / 1000)

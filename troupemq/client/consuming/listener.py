@@ -113,7 +113,10 @@ class TopicListeners:
         self._of_topic: dict[str, Listener] = {}
 
     def set(self, topic: str, listener: Listener | None) -> None:
-        """Set the listener of a topic. Raises ArgumentIllegal if there is none for it at all."""
+        """Set the listener of a topic.
+
+        Raises ArgumentIllegal if the topic has no listener at all.
+        """
         if listener is not None:
             check_callback(listener, "the listener", "messages")
             self._of_topic[topic] = listener

@@ -36,8 +36,9 @@ FIRST_RETRY_LEVEL = 3
 RETRIES_MAX = 16
 DELAYS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h".split()  # noqa: SIM905
 """Default delay levels of brokers (messageDelayLevel)."""
-_UNITS_S = {"s": 1, "m": 60, "h": 3600}
-DELAYS_S = tuple(int(delay[:-1]) * _UNITS_S[delay[-1]] for delay in DELAYS)
+_MINUTES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)
+DELAYS_S = (1, 5, 10, 30, *(60 * minutes for minutes in _MINUTES))
+assert len(DELAYS_S) == len(DELAYS)
 
 ROOM_OF_BROKERS = 1024
 """Bytes of properties reserved for those that brokers add."""

@@ -1,25 +1,18 @@
 """Recall: the cancellation of a delayed delivery, by the handle in the answer to its send.
 
-A handle is the URL-safe Base64 form of `v1 topic brokerName time messageId`. Only the broker that
-it names can cancel the delivery.
+Only the broker that a handle names (protocol/timers.py) can cancel the delivery.
 
-Source: client/impl/producer/DefaultMQProducerImpl.java (recallMessage),
-common/producer/RecallMessageHandle.java.
+Source: client/impl/producer/DefaultMQProducerImpl.java (recallMessage).
 """
-
-from base64 import urlsafe_b64decode
-from binascii import Error as Base64Error
 
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.send import RecallMessageHeader, RecallMessageResponseHeader
+from protocol.timers import RecallHandle
+from troupemq.client.arguments import check_instance, shown
 from troupemq.client.connection.remoting import check_success
 from troupemq.client.errors import ArgumentIllegal, NotSupported, understood
 from troupemq.client.message import check_topic
-
-HANDLE_CHARS_MAX = 2048
-HANDLE_WORDS = 5
-VERSION = "v1"
 
 
 def broker_of(handle: object) -> str:
@@ -29,16 +22,13 @@ def broker_of(handle: object) -> str:
             "there is no recall handle: the broker gave none for this message, because it was not"
             " delayed by `delay` or `deliver_at`, or because the broker cannot recall"
         )
-    if not isinstance(handle, str) or not handle.isascii() or len(handle) > HANDLE_CHARS_MAX:
-        raise ArgumentIllegal("a recall handle is the text in SendResult.recall_handle")
-    bare = handle.rstrip("=")
+    check_instance(handle, str, "a recall handle is the text in SendResult.recall_handle")
     try:
-        words = urlsafe_b64decode(bare + "=" * (-len(bare) % 4)).decode().split(" ")
-    except (Base64Error, UnicodeDecodeError):
-        words = []
-    if len(words) < HANDLE_WORDS or words[0] != VERSION:
-        raise ArgumentIllegal(f"invalid recall handle {handle!r}: use SendResult.recall_handle")
-    return words[2]
+        return RecallHandle.decode(str(handle)).broker_name
+    except ValueError:
+        raise ArgumentIllegal(
+            f"invalid recall handle {shown(handle)}: use SendResult.recall_handle"
+        ) from None
 
 
 def recall_request(group: str, topic: str, handle: object) -> tuple[str, RemotingCommand]:

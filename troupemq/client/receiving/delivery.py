@@ -51,8 +51,8 @@ class Delivery:
     An exception in the block has the message delivered again, and is passed on; a RetryLater says
     when, and is not passed on. If the block cannot reach the broker, it logs a warning, for the
     message is then delivered again. The methods raise instead: DeliverySettled for a second
-    settlement, DeliveryExpired if the broker has delivered the message again, ClientClosed after
-    the stop of the consumer, and other ClientErrors.
+    settlement, DeliveryExpired if the broker says that it no longer holds the message, ClientClosed
+    after the stop of the consumer, and other ClientErrors.
     """
 
     __slots__ = ("consumer", "message", "receipt", "state")

@@ -1,6 +1,6 @@
 """The logic of receiving and settling, as flows (connection/calls.py).
 
-These flows yield an `Ask`, a `Several`, a `FindRoute` or a `Pause`. The driver (`waiter.py`)
+These flows yield an `Ask`, a `Several`, a `LookUpRoute` or a `Pause`. The driver (`waiter.py`)
 carries it out and sends the result back, or throws the ClientError into the flow. The driver knows
 addresses and sockets, and closes a flow that has to end early.
 
@@ -48,10 +48,11 @@ log = client_logger(__name__)
 
 SETTLE_TIMEOUT_MS = 5000
 """Time of all tries of one settlement, as of the return of a failed message."""
+SETTLE_TRY_MS = 2000
 SETTLE_AGAIN_MS = 200
 """Pause before another try of a settlement."""
-REST_S = 3.0
-"""Time for which a broker that failed is not asked, as after a failed pull."""
+REST_S, REST_S_MAX = 0.1, 3.0
+"""Time for which a broker that failed is not asked; it doubles with each failure in a row."""
 NOT_HELD_MS = 10
 """Pause after an answer without messages, of a broker that does not hold receives."""
 IN_VAIN_MAX = 6
@@ -100,7 +101,7 @@ class Several:
 
 
 @dataclass(frozen=True, slots=True)
-class FindRoute:
+class LookUpRoute:
     """Receive the Route of a topic."""
 
     topic: str
@@ -113,7 +114,7 @@ class Pause:
     ms: float
 
 
-Wanted: TypeAlias = Ask | Several | FindRoute | Pause
+Wanted: TypeAlias = Ask | Several | LookUpRoute | Pause
 Flow: TypeAlias = Generator[Wanted, Any, Value]
 
 
@@ -171,7 +172,9 @@ class Flows:
         self.terms = terms
         self._clock = clock
         self._turn = 0
-        self._rests_until_s: dict[tuple[str, str], float] = {}
+        self._rests: dict[tuple[str, str], tuple[float, float]] = {}
+        """End and length of each rest, in seconds, by topic and broker; until the next success."""
+
         self._missing: set[str] = set()
         self._told: set[str] = set()
         self.served = False
@@ -223,7 +226,7 @@ class Flows:
         for subscription in tuple(subscriptions.values()):
             topic = subscription.topic
             try:
-                route: Route = yield FindRoute(topic)
+                route: Route = yield LookUpRoute(topic)
             except ClientError as error:
                 if not is_passing(error):
                     raise
@@ -241,11 +244,14 @@ class Flows:
         return found[start:] + found[:start]
 
     def _is_awake(self, source: PopSource) -> bool:
-        until_s = self._rests_until_s.get((source.topic, source.broker_name), 0.0)
+        until_s, _ = self._rests.get((source.topic, source.broker_name), (0.0, 0.0))
         return until_s <= self._clock()
 
     def _failed(self, source: PopSource, error: ClientError) -> None:
-        self._rests_until_s[source.topic, source.broker_name] = self._clock() + REST_S
+        key = source.topic, source.broker_name
+        _, last_s = self._rests.get(key, (0.0, REST_S / 2))
+        rest_s = min(2 * last_s, REST_S_MAX)
+        self._rests[key] = self._clock() + rest_s, rest_s
         log.warning(
             "receive failed",
             group=self.terms.group,
@@ -262,7 +268,7 @@ class Flows:
             queue_id=ALL_QUEUES,
             max_msg_nums=count_max,
             invisible_time_ms=terms.invisible_ms,
-            poll_time_ms=int(hold_ms),
+            poll_time_ms=round(hold_ms),
             init_mode=terms.init_mode,
             expression_type=subscription.expression_type,
             expression=subscription.expression,
@@ -273,18 +279,23 @@ class Flows:
         command = RemotingCommand(RequestCode.POP_MESSAGE, header.encode())
         answer: RemotingCommand
         answer = yield Ask(source.topic, source.broker_name, command, hold_ms, is_pop=True)
-        if answer.code in _NOTHING_CODES:
+        if hold_ms and answer.code == ResponseCode.POLLING_FULL:
             self.served = True
-            if hold_ms and answer.code == ResponseCode.POLLING_FULL:
-                raise BrokerError(answer.code, "too many receives wait", source.broker_name)
+            raise BrokerError(answer.code, "too many receives wait", source.broker_name)
+        if answer.code in _NOTHING_CODES:
+            self._served(source)
             return []
         checked(answer, source.broker_name)
-        self.served = True
+        self._served(source)
         receipts = receipts_of(
             answer, source.topic, source.broker_name, order=terms.order, now_s=self._clock()
         )
         self._tell_of_hold(receipts)
         return (yield from self._kept(source, receipts))
+
+    def _served(self, source: PopSource) -> None:
+        self.served = True
+        self._rests.pop((source.topic, source.broker_name), None)
 
     def _tell_of_hold(self, receipts: Sequence[Receipt]) -> None:
         if not receipts or not self.terms.with_connection:
@@ -327,6 +338,9 @@ class Flows:
     def _wait(self, sources: Sequence[PopSource], wait_ms: float) -> Flow[bool]:
         """Wait for `wait_ms`, or until a broker notifies of messages; return whether one has."""
         awake = [each for each in sources if self._is_awake(each)]
+        if not sources:
+            yield Pause(wait_ms)
+            return False
         if not awake or len(sources) == 1:
             yield Pause(min(wait_ms, NOT_HELD_MS if awake else REST_S * 1000))
             return False
@@ -336,7 +350,7 @@ class Flows:
                 consumer_group=self.terms.group,
                 topic=source.topic,
                 queue_id=ALL_QUEUES,
-                poll_time_ms=int(wait_ms),
+                poll_time_ms=round(wait_ms),
                 order=self.terms.order,
                 broker_name=source.broker_name,
             )
@@ -466,7 +480,8 @@ class Flows:
             left_ms = (deadline_s - self._clock()) * 1000
             try:
                 answer: RemotingCommand
-                answer = yield Ask(receipt.topic, receipt.broker_name, command, left_ms)
+                timeout_ms = min(left_ms, SETTLE_TRY_MS)
+                answer = yield Ask(receipt.topic, receipt.broker_name, command, timeout_ms)
                 if answer.code in _GONE_CODES:
                     raise expired([receipt])
                 checked(answer, receipt.broker_name)

@@ -273,8 +273,9 @@ class SimpleConsumer(ClientMember):
             consumer.ack(consumer.receive())
 
         Raises DeliverySettled, without a request, if one of them is settled already;
-        DeliveryExpired if the broker has delivered one again, after the others are acknowledged;
-        and other ClientErrors, after which those that are not settled can be settled again.
+        DeliveryExpired if the broker says that it no longer holds one, after the others are
+        acknowledged; and other ClientErrors, after which the rest can be settled again. Brokers
+        answer a request for several without saying which of them they no longer hold.
         """
         own = self._claim(deliveries)
         gone: list[Receipt] = []

@@ -16,7 +16,7 @@ from troupemq.client.errors import (
     RequestTimeout,
     RouteNotFound,
 )
-from troupemq.client.receiving.flows import Ask, FindRoute, Flow, Pause, Several, Wanted
+from troupemq.client.receiving.flows import Ask, Flow, LookUpRoute, Pause, Several, Wanted
 
 SLACK_MS = 3000
 """Time for an answer beyond that for which the broker may hold the request."""
@@ -54,7 +54,7 @@ class Waiter:
                 return self._ask(wanted)
             case Several():
                 return self._several(wanted)
-            case FindRoute():
+            case LookUpRoute():
                 return self._client.routes.get(wanted.topic)
             case Pause():
                 if self._stopping.wait(wanted.ms / 1000):

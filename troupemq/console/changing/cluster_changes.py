@@ -16,7 +16,7 @@ from troupemq.console.changes import (
 from troupemq.console.given import word
 from troupemq.console.names import GROUPS
 from troupemq.console.parts import Facts, Input, Note, Notes, RowTable
-from troupemq.setting_meanings import broker_settings
+from troupemq.setting_meanings import SettingMeaning, broker_settings, in_words
 
 YES_NO = ("true", "false")
 
@@ -110,8 +110,25 @@ def _setting_now(asked: PageRequest, given: Given) -> Preview:
     found = asked.cluster.ask(lambda admin: admin.broker_settings(broker=given["address"])).found
     value = found[0].values.get(given["key"]) if found else None
     before = {"key": given["key"], "value": value}
-    parts = [Facts("now", "Now", before)]
-    return Preview(parts, before)
+    meaning = broker_settings().get(given["key"])
+    facts: dict[str, object] = {
+        "setting": given["key"],
+        "value_now": _with_words(value, meaning),
+        "value_then": _with_words(given["value"], meaning),
+    }
+    if meaning is not None:
+        facts["default"] = _with_words(meaning.default, meaning)
+        address, now = given["address"], asked.snapshot()
+        if any(each.store for each in now.brokers if each.place.address == address):  # ours
+            facts["holds"] = "at once" if meaning.is_live else "after a restart"
+        facts["means"] = meaning.words
+    return Preview([Facts("now", "Change", facts)], before)
+
+
+def _with_words(value: str | None, meaning: SettingMeaning | None) -> str | None:
+    """Return a value, with its words in parentheses."""
+    words = "" if meaning is None or value is None else in_words(value, meaning.words)
+    return f"{value} ({words})" if words and value else words or value
 
 
 def _unknown_setting(asked: PageRequest, given: Given) -> str:

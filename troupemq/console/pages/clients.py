@@ -117,7 +117,7 @@ def _in_hand(member: MemberProgress) -> list[Part]:
             "queue_id": each.queue_id,
             "queue_offset": each.queue_offset,
             "since_ms": each.since_ms,
-            "tries": each.tries,
+            "times_tried": each.tries,
         }
         for each in member.in_hand[:IN_HAND_SHOWN_MAX]
     ]

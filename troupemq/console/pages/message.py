@@ -127,7 +127,7 @@ def life(asked: PageRequest) -> Page:
     found = asked.cluster.ask(lambda admin: admin.life_of(view), LIFE_S)
     lives = found.found
     events = lives[0].events if lives else ()
-    first_ms = next((int(each.time_ms) for each in events if each.time_ms), 0)
+    first_ms: int = next((each.time_ms for each in events if each.time_ms), 0)
     rows = [_life_row(asked, each, first_ms) for each in events]
     unknown = lives[0].unknown if lives else ()
     parts: list[Part] = [
@@ -162,7 +162,7 @@ def _life_row(asked: PageRequest, event: LifeEvent, first_ms: int) -> Cells:
         client = Link(event.client, "/client", {"group": event.group, "client": event.client})
     return {
         "time_ms": event.time_ms,
-        "after_ms": Span(int(event.time_ms) - first_ms) if event.time_ms else None,
+        "after_ms": Span(event.time_ms - first_ms) if event.time_ms else None,
         "what": event.what,
         "group": Link(event.group, "/group", {"name": event.group}) if event.group else None,
         "client": client,

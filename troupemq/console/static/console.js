@@ -81,6 +81,7 @@
   const moments = (u, all, axis, space, step) => all.map((each, at) =>
     (step < 60 ? clock(each) : clock(each).slice(0, 5)) +
     (at && day(each) === day(all[at - 1]) ? "" : "\n" + day(each)));
+  const fromZero = (u, min, max) => min == null ? [0, 1] : [Math.min(0, min), max > 0 ? max * 1.08 : 1];
   const figure = (value) => value == null ? "-" : value.toLocaleString("en", { maximumFractionDigits: 1 });
   async function draw(place) {
     const chart = JSON.parse(place.dataset.chart);
@@ -106,10 +107,10 @@
       series: [{ label: "Time", value: (u, at) => at == null ? "-" : `${day(at)} ${clock(at)}` }, ...chart.lines.map((line) => ({
         label: line.label, stroke: colour("--" + line.colour), width: 2,
         dash: line.dash[0] ? line.dash : undefined, scale: line.on_the_right ? "right" : "y",
-        points: chart.with_points ? { show: true, size: 7 } : {}, value: (u, v) => figure(v),
+        points: chart.with_points ? { show: true, size: 7 } : { show: (u, series, from, to) => to - from < 3 }, value: (u, v) => figure(v),
       }))],
       axes,
-      scales: { x: { range: (u, min, max) => min == null ? [0, 60] : max - min < 60 ? [max - 60, max] : [min, max] } },
+      scales: { x: { range: (u, min, max) => min == null ? [0, 60] : max - min < 60 ? [max - 60, max] : [min, max] }, y: { range: fromZero }, right: { range: fromZero } },
     }, data, place);
   }
   const drawAll = () => document.querySelectorAll(".chart").forEach(draw);

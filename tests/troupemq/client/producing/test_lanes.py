@@ -27,7 +27,8 @@ from troupemq.client.errors import (
     RequestTimeout,
 )
 from troupemq.client.message import Message, MessageQueue, SendResult
-from troupemq.client.producing.producer import LONG_BODY_BYTES, Producer
+from troupemq.client.producing.making import LONG_BODY_BYTES
+from troupemq.client.producing.producer import Producer
 from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.queue_choice import LearningChoice
 

@@ -1,6 +1,7 @@
 """Tests of the flows alone: no socket, no thread, and a clock that the test sets."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -23,11 +24,12 @@ from troupemq.client.errors import (
 from troupemq.client.message import MessageQueue
 from troupemq.client.receiving.flows import (
     REST_S,
+    REST_S_MAX,
     SETTLE_TIMEOUT_MS,
     Ask,
-    FindRoute,
     Flow,
     Flows,
+    LookUpRoute,
     Pause,
     ReceiveTerms,
     Several,
@@ -69,7 +71,7 @@ class Driver:
                 if answer.code == NOTHING:
                     self.now_s += wanted.timeout_ms / 1000
                 return answer
-            case FindRoute():
+            case LookUpRoute():
                 if isinstance(self.brokers, ClientError):
                     raise self.brokers
                 queues = tuple(MessageQueue(wanted.topic, name, 0) for name in self.brokers)
@@ -151,17 +153,27 @@ def test_each_receive_begins_at_another_source() -> None:
     assert sorted(ask.broker_name for ask in driver.asked) == ["a", "a", "b", "b"]
 
 
-def test_a_broker_that_failed_rests_and_the_receive_goes_on() -> None:
+def test_a_broker_that_fails_rests_longer_each_time_and_the_receive_goes_on() -> None:
+    failing = True
+    asked_s: list[float] = []
+
     def answer(ask: Ask) -> RemotingCommand | ClientError:
         if ask.broker_name == "bad":
-            return ConnectionFailed("bad: connection refused")
-        return nothing(ask)
+            asked_s.append(driver.now_s)
+            if failing:
+                return ConnectionFailed("bad: connection refused")
+        return ask.command.answer(NOTHING)
 
     driver = Driver(answer, brokers=("bad", "good"))
-    driver.receive(wait_ms=REST_S * 1000 - 100)
-    assert [ask.broker_name for ask in driver.asked].count("bad") == 1
-    driver.receive(wait_ms=200)
-    assert [ask.broker_name for ask in driver.asked].count("bad") == 2
+    driver.receive(wait_ms=30_000)
+    rests = [later - earlier for earlier, later in pairwise(asked_s)]
+    assert rests[0] >= REST_S and max(rests) <= REST_S_MAX + 1
+    assert 10 < len(asked_s) < 20
+    failing = False
+    driver.receive(wait_ms=10_000)
+    failing, begun = True, len(asked_s)
+    driver.receive(wait_ms=2000)
+    assert len(asked_s) - begun >= 2  # after a success a first rest is short again
 
 
 def test_a_refusal_of_one_broker_is_logged_and_that_of_all_raised() -> None:

@@ -367,12 +367,11 @@ def reborn(bench: Bench) -> FakeServer:
 
 
 @pytest.fixture
-def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("troupemq.client.receiving.flows.REST_S", 0.02)
+def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("troupemq.client.receiving.flows.SETTLE_AGAIN_MS", 20)
 
 
-@pytest.mark.usefixtures("no_rest")
+@pytest.mark.usefixtures("soon_again")
 def test_a_receive_and_an_acknowledgement_survive_a_restart_of_the_broker(bench: Bench) -> None:
     bench.broker.add(b"a")
     with bench.consumer() as consumer, ThreadPoolExecutor(2) as threads:
@@ -390,7 +389,7 @@ def test_a_receive_and_an_acknowledgement_survive_a_restart_of_the_broker(bench:
     assert bench.broker.acked == [b"a", b"after"]
 
 
-@pytest.mark.usefixtures("no_rest")
+@pytest.mark.usefixtures("soon_again")
 def test_a_broker_that_moved_is_found_again(bench: Bench) -> None:
     bench.broker.add(b"a")
     with bench.consumer() as consumer, FakeServer() as moved:
@@ -415,7 +414,7 @@ def test_an_unreachable_broker_gives_nothing_and_says_so(
         assert "receive failed" in caplog.text
 
 
-@pytest.mark.usefixtures("no_rest")
+@pytest.mark.usefixtures("soon_again")
 def test_one_dead_broker_does_not_stop_the_others() -> None:
     with FakeServer() as namesrv, FakeServer() as dead, FakeServer() as alive:
         broker = PopBroker(namesrv, alive, name="alive")
@@ -474,31 +473,6 @@ def test_a_missing_topic_is_waited_for_and_told_once(
     assert caplog.text.count("topic not found") == 1
 
 
-def test_a_late_answer_is_returned_by_the_next_receive(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise its messages would stay held as long as the connection lives."""
-    monkeypatch.setattr("troupemq.client.receiving.waiter.SLACK_MS", 20)
-    silent: list[RemotingCommand] = []
-    pop = bench.server.handlers[POP]
-
-    def late(command: RemotingCommand) -> None:
-        silent.append(command)
-
-    bench.broker.add(b"a", b"b", b"c")
-    bench.server.on(POP, late)
-    with bench.consumer() as consumer:
-        assert consumer.receive(3, wait_ms=0) == []
-        bench.server.on(POP, pop)
-        answer = pop(silent[0])
-        assert isinstance(answer, RemotingCommand)
-        bench.server.push(answer)
-        monkeypatch.setattr("troupemq.client.receiving.waiter.SLACK_MS", 10_000)
-        monkeypatch.setattr(consumer._flows, "_rests_until_s", {})
-        assert bodies(consumer.receive(1)) == [b"a"]  # no more than it asks for
-        assert bodies(consumer.receive()) == [b"b", b"c"]
-
-
 def test_many_threads_share_one_consumer_and_gather_their_acknowledgements(bench: Bench) -> None:
     bench.broker.add(*(b"%d" % number for number in range(40)))
     with bench.consumer() as consumer:
@@ -536,20 +510,3 @@ def test_receive_needs_a_subscription_and_a_start(bench: Bench) -> None:
         consumer.receive()
     with consumer, pytest.raises(ClientError, match="subscribe first"):
         consumer.receive()
-
-
-def test_a_callback_must_not_wait(bench: Bench) -> None:
-    refused, done = [], Event()
-    with bench.consumer() as consumer:
-
-        def call() -> None:
-            try:
-                consumer.receive(wait_ms=0)
-            except ClientError as error:
-                refused.append(str(error))
-            done.set()
-
-        consumer.receive(wait_ms=0)  # starts the I/O thread
-        consumer._client.remoting.later(0, call)
-        assert done.wait(WAIT_S)
-    assert refused == ["a callback must not wait for an answer: the answers come after it"]

@@ -113,20 +113,6 @@ def test_a_clean_stop_gives_its_messages_to_the_others_at_once(
 
 
 @pytest.mark.heavy
-def test_a_lost_connection_returns_what_it_held(
-    namesrv: str, consumers: tuple[SimpleConsumer, SimpleConsumer]
-) -> None:
-    send(namesrv, b"a", b"b")
-    first, second = consumers
-    held = first.receive()
-    first._client.remoting.close()
-    got = second.receive()
-    while len(got) < len(held) and (more := second.receive()):
-        got += more
-    assert sorted(bodies(got)) == sorted(bodies(held))
-
-
-@pytest.mark.heavy
 def test_retries_and_dead_letters_are_where_pull_consumers_have_them(
     namesrv: str, consumers: tuple[SimpleConsumer, SimpleConsumer]
 ) -> None:
