@@ -86,7 +86,6 @@ MESSAGES_ELSEWHERE = {
     "actors.network.request": "a request that answers itself",
     "actors.network.sends": "sends of one read, with the answers to them",
     "actors.replication.ha_link": "a part of HaMaster, and what it tells it",
-    "actors.tables.persisted": "the base of tables, and the tick that each sends itself",
 }
 """Modules besides messages.py whose messages another file imports, and why."""
 

@@ -32,7 +32,7 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request, serves
 from actors.sending.messages import Sync, Synced
-from actors.tables.persisted import Save, Then, TickedTable
+from actors.tables.persisted import Then, TickedTable
 from protocol.bodies import DelayOffsetTable
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
@@ -121,7 +121,7 @@ class DelayOffsets(TickedTable):
         self._unflushed.append(message)
         if message.is_urgent and not self._is_hurrying:
             self._is_hurrying = True
-            self.after(0 if message.then is not None else URGENT_MS, Save())
+            self.save_in(0 if message.then is not None else URGENT_MS)
 
     @handles(TimersBegin)
     def on_timers_begin(self, _: TimersBegin) -> None:

@@ -188,6 +188,10 @@ class TickedTable(PersistedTable):
     def save_every(self, interval_ms: float) -> None:
         self.every(interval_ms, Save())
 
+    def save_in(self, delay_ms: float) -> None:
+        """Save changes once more, earlier than the next interval ends."""
+        self.after(delay_ms, Save())
+
     def save_changes(self) -> None:
         raise NotImplementedError
 
