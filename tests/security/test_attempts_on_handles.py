@@ -165,6 +165,7 @@ JUDGED_ELSEWHERE = {
     Code.GET_CONSUME_STATS: "the handler looks at the topics, for it may tell of several",
     Code.ACK_MESSAGE: "the handler, for clients name retry topics that are not here",
     Code.CHANGE_MESSAGE_INVISIBLETIME: "as an acknowledgement",
+    Code.RECALL_MESSAGE: "the topic decides; brokers do not look at the producer group",
     Code.END_TRANSACTION: "the topic is that of the half message, the group its own",
 }
 

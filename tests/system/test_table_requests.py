@@ -146,6 +146,12 @@ BODIES: dict[Code, dict[str, Any]] = {
         "topicSysFlag": 0,
         "topicFilterType": "SINGLE_TAG",
     },
+    Code.SET_MESSAGE_REQUEST_MODE: {
+        "topic": "Victim",
+        "consumerGroup": "victims",
+        "mode": "POP",
+        "popShareQueueNum": 1,
+    },
     Code.BATCH_ACK_MESSAGE: {
         "c": "victims",
         "t": "Victim",

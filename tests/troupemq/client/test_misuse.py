@@ -58,7 +58,7 @@ def untyped(value: object) -> Any:
 
 WRONG: list[tuple[str, Callable[[], object]]] = [
     ("a group's name", lambda: Producer(untyped(None))),
-    ("the listener is a function", lambda: PushConsumer("g", untyped(None))),
+    ("no listener for T", lambda: PushConsumer("g").subscribe("T")),
     ("the listener is a function", lambda: PushConsumer("g", untyped("127.0.0.1:9876"))),
     ("name servers are .* 9876", lambda: Producer("g", untyped(9876))),
     ("name servers are", lambda: PullConsumer("g", untyped(b"127.0.0.1:9876"))),
