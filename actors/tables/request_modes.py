@@ -92,6 +92,7 @@ class RequestModes(BatchedTable):
             raise RemoteError(ResponseCode.NO_PERMISSION, remark)
         if topic not in self._topics.value:
             raise RemoteError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        self._groups.check(group)
         if self._groups.find(group) is None:
             remark = "subscription group does not exist"
             raise RemoteError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
