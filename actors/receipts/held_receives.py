@@ -108,7 +108,7 @@ class WaitTable:
         return [
             receive
             for topic, queue_id in queues
-            for place in [*self._places.get(topic, ())]
+            for place in list(self._places.get(topic, ()))
             for receive in self.next_of(
                 place, queue_id if place[1].encode() == topic else ALL_QUEUES
             )
