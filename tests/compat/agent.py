@@ -178,8 +178,12 @@ class Agent:
         return set(decisions[-1]["queues"]) if decisions else set()
 
     def logged(self) -> str:
-        """Return the log of the client library: standard error, or its file beside the log."""
-        paths = [self._log, *self._log.parent.rglob("rocketmq_client*.log")]
+        """Return the log of the client library: standard error, or its file beside the log.
+
+        With the tools of 5.x on the class path, the client writes into their file.
+        """
+        names = ("rocketmq_client*.log", "tools_default*.log")
+        paths = [self._log, *(path for name in names for path in self._log.parent.rglob(name))]
         return "".join(path.read_text(errors="replace") for path in paths)
 
     def wait_for(self, wanted: Callable[[Event], bool]) -> Event:

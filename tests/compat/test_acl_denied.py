@@ -30,10 +30,12 @@ from tests.support.certificates import Certificates
 
 pytestmark = pytest.mark.slow(seconds=20)
 
-WHOLE = pytest.mark.whole
-LOGGING = ["java", "go", *(pytest.param(name, marks=WHOLE) for name in ("java-tls", "go-tls"))]
-"""Clients whose log has the reason of a refused heartbeat; that of Java 5.5.0 has none."""
-CASES = ["java-5", pytest.param("java-5-tls", marks=WHOLE), *LOGGING]
+CASES = [
+    "java",
+    "java-5",
+    "go",
+    *(pytest.param(name, marks=pytest.mark.whole) for name in ("java-tls", "java-5-tls", "go-tls")),
+]
 EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
 STRANGERS = [
     (WRONG, "Check signature failed for accessKey=shop-account"),
@@ -64,7 +66,7 @@ def client(
 each_client = pytest.mark.parametrize("client", CASES, indirect=True)
 
 
-@pytest.mark.parametrize("client", LOGGING, indirect=True)
+@each_client
 def test_a_denied_consumer_gets_nothing_and_logs_the_reason(client: Agent) -> None:
     """Before others do, so that nothing but its own heartbeat is refused in these words."""
     topic = f"Sent-{client.name}"
