@@ -40,7 +40,7 @@ def test_queue_that_moves_by_pulls_belongs_to_them_for_a_while() -> None:
     bench = Bench()
     bench.pull(5)
     bench.receive(0, 1_000)
-    assert not bench.neighbours.is_pulled("g", "T", 0), "nobody knows when that was"
+    assert not bench.neighbours.is_pulled("g", "T", 0), "the time of that pull is unknown"
     bench.pull(6)
     assert bench.neighbours.is_pulled("g", "T", 0)
     assert not bench.neighbours.is_pulled("g", "T", 1)

@@ -91,7 +91,7 @@ def test_members_that_pull_keep_their_queues() -> None:
         numbered(made, 2, queue_id=queue_id)
     member = made.new_client(2)
     made.subscribe()
-    assert len(receive(made)) == 4, "nobody pulls yet"
+    assert len(receive(made)) == 4, "no member pulls yet"
     heartbeat = made.client
     made.client = member
     made.subscribe(client_id="puller")
