@@ -25,6 +25,7 @@ Source: acl/plain/PlainPermissionManager.java, PlainAccessConfig.java, Permissio
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from sys import implementation
 from typing import Any
 
 import yaml
@@ -61,7 +62,12 @@ _SINGLE_KEYS = ACCOUNT_KEYS - {"allowedRemoteAddresses", "topicPerms", "groupPer
 _EXACT_TEXTS = {"accessKey", "secretKey", "previousSecretKey"}
 """Keys with a value that must mean the same to every YAML parser."""
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LOADER: Any = (
+    yaml.SafeLoader
+    if implementation.name == "pypy"
+    else getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+)
+"""On PyPy the extension for libyaml has ended a process with a segmentation fault."""
 _RESOLVER = yaml.SafeLoader("")
 _INT, _BOOL, _NULL, _STR = (f"tag:yaml.org,2002:{name}" for name in ("int", "bool", "null", "str"))
 _TRUE = {"true", "yes", "on"}
