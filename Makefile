@@ -104,7 +104,7 @@ $(without_spark): pyproject.toml hatch_build.py
 	@$(call install,console)
 
 $(ready_to_test): pyproject.toml hatch_build.py
-	@$(call install,spark$(comma)java$(comma)console$(comma)dev)
+	@$(call install,spark$(comma)java$(comma)console$(comma)kombu$(comma)taskiq$(comma)dramatiq$(comma)uvloop$(comma)dev)
 
 compat := $(python) -m pytest -q -o faulthandler_timeout=1200 tests/compat
 
