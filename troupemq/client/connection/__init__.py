@@ -4,5 +4,6 @@ client.py        client id, heartbeats, requests of brokers
 lifecycle.py     start, stop and `with`
 route.py         routes of topics
 remoting.py      calls to any address, on one I/O thread; connection.py: one connection
+tls_connection.py   one with TLS, loaded only then
 task_thread.py   one thread for timed tasks; workers.py: a pool of threads
 """

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from protocol.bodies_client import ConsumerRunningInfo
 from protocol.signature import Credentials
@@ -32,6 +32,9 @@ from troupemq.client.errors import ClientError
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue
 from troupemq.client.spans import spans_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 log = client_logger(__name__)
 
@@ -87,7 +90,7 @@ class PushConsumer(GroupMember):
         assign: Assignment = averagely,
         instance_name: str | None = None,
         client_ip: str | None = None,
-        offsets_folder: Path | None = None,
+        offsets_folder: "Path | None" = None,
         credentials: Credentials | None = None,
         tls: Tls | None = None,
     ) -> None:

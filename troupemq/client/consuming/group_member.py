@@ -2,9 +2,8 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from pathlib import Path
 from threading import Lock
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from protocol.bodies import CheckClientRequest, ConsumerData
 from protocol.codes import RequestCode
@@ -30,13 +29,16 @@ from troupemq.client.consuming.consumer_offsets import (
 )
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.consumer_statistics import SAMPLE_INTERVAL_MS, ConsumerStatistics
-from troupemq.client.consuming.local_offsets import INSTANCE_NAME, LocalOffsets, default_folder
 from troupemq.client.consuming.pull import Pulling
 from troupemq.client.consuming.rebalance import INCOMPLETE_AGAIN_MS, Rebalancing
 from troupemq.client.consuming.subscription import TAG, TopicSubscription
 from troupemq.client.errors import ArgumentIllegal, ClientError, RouteNotFound
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue, check_topic
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 log = client_logger(__name__)
 
@@ -69,7 +71,7 @@ class GroupMember(ClientMember):
         broadcast: bool,
         instance_name: str | None,
         client_ip: str | None,
-        offsets_folder: Path | None,
+        offsets_folder: "Path | None",
         credentials: Credentials | None,
         tls: Tls | None,
     ) -> None:
@@ -79,12 +81,20 @@ class GroupMember(ClientMember):
         if begin_ms is not None:
             check_time(begin_ms, "begin_ms")
         if offsets_folder is not None:
+            from pathlib import Path
+
             check_instance(offsets_folder, str | Path, "offsets_folder is a path")
             offsets_folder = Path(offsets_folder)
         check_flag(broadcast, "broadcast")
         if begin_ms is not None and begin is not ConsumeFrom.TIMESTAMP:
             raise ArgumentIllegal("begin_ms is for begin=ConsumeFrom.TIMESTAMP")
-        if broadcast:
+        if broadcast:  # no other consumer needs files
+            from troupemq.client.consuming.local_offsets import (
+                INSTANCE_NAME,
+                LocalOffsets,
+                default_folder,
+            )
+
             instance_name = instance_name or INSTANCE_NAME
             client_ip = client_ip or local_address()
         super().__init__(group, namesrv, instance_name, client_ip, credentials, tls)
