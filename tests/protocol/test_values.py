@@ -36,7 +36,7 @@ def test_the_text_is_that_of_a_dataclass() -> None:
     assert repr(Longer("a")) == "Longer(name='a', counts=[], flag=False)"
 
 
-def test_it_has_slots_defaults_and_copies_but_no_hash() -> None:
+def test_values_have_slots_defaults_and_copies_but_no_hash() -> None:
     made = Made("a")
     assert replace(made, name="b") == Made("b", [])
     assert Made("a").counts is not made.counts

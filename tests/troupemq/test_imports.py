@@ -1,4 +1,4 @@
-"""What a program loads with the client, and a test run with the plug-in: modules, not time."""
+"""Modules that a program loads with the client, and a test run with the plug-in."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ import pytest
 
 CLIENT = "from troupemq import Producer, PushConsumer"
 OWN = ("protocol", "remoting", "storage", "troupemq")
-OWN_MODULES_MAX = 75
+OWN_MODULES_MAX = 95
 HEAVY = {
     *("asyncio", "email", "http", "multiprocessing", "pathlib", "subprocess", "tempfile"),
     *("_hashlib", "_ssl", "ssl"),  # OpenSSL, for programs with an account or TLS
@@ -34,6 +34,14 @@ def test_producer_and_consumer_load_nothing_heavy() -> None:
     own = sorted(name for name in modules if name.split(".")[0] in OWN)
     assert "troupemq.client.consuming.consumer" in own
     assert len(own) <= OWN_MODULES_MAX, own
+
+
+@pytest.mark.slow
+def test_a_broker_for_tests_loads_no_commands_and_no_admin() -> None:
+    modules = loaded_by("from troupemq.testing import running_broker")
+    assert "actors.broker" in modules
+    commands = {"click", "numpy", "prometheus_client", "starlette", "troupemq.cli", "uvicorn"}
+    assert modules & {*commands, "spark.session", "troupemq.client.admin"} == set()
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from threading import Event
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -21,12 +21,14 @@ from actors.engine.future import Reply
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.namesrv_server import RunningNamesrv, start_namesrv
+from protocol.bodies import ClusterInfo
 from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
 from protocol.delay_levels import delay_levels_ms
 from protocol.topic_names import DLQ_TOPIC_PREFIX
+from remoting.sync_connection import SyncConnection
 from storage.clock import SystemClock
 from storage.files.disk import RealDisk
-from troupemq.client.admin import Admin
 from troupemq.client.connection.route import route_of
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
@@ -44,6 +46,9 @@ from troupemq.testing.messages import (
     MoveClock,
     SetDiskFull,
 )
+
+if TYPE_CHECKING:
+    from troupemq.client.admin import Admin
 
 HOST = "127.0.0.1"
 STOP_S = 20.0
@@ -214,9 +219,11 @@ class LocalBroker:
         return f"{HOST}:{self._namesrv.port}"
 
     @property
-    def admin(self) -> Admin:
+    def admin(self) -> "Admin":
         """Administration of this broker; closed with it."""
         if self._admin is None:
+            from troupemq.client.admin import Admin  # a tenth of the modules
+
             self._admin = Admin(self.namesrv)
         return self._admin
 
@@ -269,10 +276,9 @@ class LocalBroker:
         self._wait_until(self._is_registered, "the broker to register", 5)
 
     def _is_registered(self) -> bool:
-        try:
-            return bool(self.admin.masters())
-        except RouteNotFound:
-            return False
+        with SyncConnection(self.namesrv) as connection:
+            answer = connection.ask(RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO))
+        return bool(ClusterInfo.decode(answer.body).broker_addr_table)
 
     def stop(self) -> None:
         """Stop consumers of `consume`, broker and name server, and remove the store.
