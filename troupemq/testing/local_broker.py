@@ -22,9 +22,9 @@ from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.namesrv_server import RunningNamesrv, start_namesrv
 from protocol.codes import RequestCode, ResponseCode
+from protocol.delay_levels import delay_levels_ms
 from protocol.topic_names import DLQ_TOPIC_PREFIX
 from storage.clock import SystemClock
-from storage.delay_levels import delay_levels_ms
 from storage.files.disk import RealDisk
 from troupemq.client.admin import Admin
 from troupemq.client.connection.route import route_of

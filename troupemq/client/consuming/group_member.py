@@ -6,13 +6,13 @@ from pathlib import Path
 from threading import Lock
 from typing import ClassVar
 
-from actors.settings.local_address import local_address
 from protocol.bodies import CheckClientRequest, ConsumerData
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import NotifyConsumerIdsChangedHeader
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
+from remoting.local_address import local_address
 from remoting.tls_options import Tls
 from troupemq.client.arguments import (
     check_flag,
