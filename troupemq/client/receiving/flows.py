@@ -20,7 +20,7 @@ from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.client import ConsumerSendMsgBackHeader
 from protocol.headers.pop import ALL_QUEUES, NotificationHeader, PopMessageHeader
-from troupemq.client.connection.calls import Value
+from troupemq.client.connection.calls import LookUpRoute, Value
 from troupemq.client.connection.route import Route
 from troupemq.client.consuming.listener import DEAD_LETTER, RISING_DELAY
 from troupemq.client.consuming.sending_back import DELAYS_S, FIRST_RETRY_LEVEL
@@ -98,13 +98,6 @@ class Several:
     asks: Sequence[Ask]
     timeout_ms: float
     wait_all: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LookUpRoute:
-    """Receive the Route of a topic."""
-
-    topic: str
 
 
 @dataclass(frozen=True, slots=True)
