@@ -8,8 +8,8 @@ from typing import Any
 
 from actors.engine.future import Reply
 from protocol.codes import RequestCode, ResponseCode
+from protocol.delay_levels import delay_levels_ms
 from protocol.topic_names import DLQ_TOPIC_PREFIX
-from storage.delay_levels import delay_levels_ms
 from troupemq.client.admin import Admin
 from troupemq.client.connection.route import route_of
 from troupemq.client.errors import ClientError, RouteNotFound
