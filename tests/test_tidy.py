@@ -82,7 +82,7 @@ TESTED_ELSEWHERE = {
     "storage/child_python.py": "tests/system/test_child_python.py: all processes that it starts",
     "storage/checking/table_check.py": "tests/system/test_check_and_start.py: beside a start",
     "storage/clock.py": "tests/actors/engine/test_system.py: the clock of every test",
-    "storage/delay_levels.py": "tests/storage/dispatching/test_dispatch.py: when they are due",
+    "protocol/delay_levels.py": "tests/storage/dispatching/test_dispatch.py: when they are due",
     "storage/files/checked_json.py": "tests/storage/recovery/test_clean_stop.py: one of them",
     "storage/files/replace_file.py": "tests/storage/tables/test_settings_file.py: one of them",
     "storage/index/index_layout.py": "tests/storage/index/test_index_file.py: its layout",

@@ -88,6 +88,16 @@ def next_message_id(ip: str) -> str:
         return ids.next()
 
 
+def _forget_ids() -> None:
+    """In a forked child: begin ids of its own; another thread may have held the lock."""
+    global _ids_lock
+    _ids_lock = Lock()
+    _ids.clear()
+
+
+os.register_at_fork(after_in_child=_forget_ids)
+
+
 def unregister_command(header: UnregisterClientHeader) -> RemotingCommand:
     return RemotingCommand(RequestCode.UNREGISTER_CLIENT, header.encode())
 
