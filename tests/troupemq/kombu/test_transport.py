@@ -17,9 +17,9 @@ from kombu import Consumer, Exchange, Producer, Queue
 from kombu.exceptions import ChannelError
 from kombu.transport import TRANSPORT_ALIASES
 
-import troupemq.kombu
 from troupemq import Message
 from troupemq import Producer as PlainProducer
+from troupemq.kombu import Transport
 from troupemq.testing import LocalBroker
 
 Connect = Callable[..., Any]
@@ -51,7 +51,7 @@ def queue_of(name: str, **options: Any) -> Queue:
 def test_import_makes_the_schemes_known() -> None:
     assert TRANSPORT_ALIASES["troupemq"] == TRANSPORT_ALIASES["troupemqs"]
     assert kombu.Connection("troupemq://a:1//").transport_cls == "troupemq"
-    assert troupemq.kombu.Transport.implements.asynchronous
+    assert Transport.implements.asynchronous
 
 
 def test_message_goes_from_one_connection_to_another(connect: Connect) -> None:
@@ -195,7 +195,7 @@ def test_reply_queues_leave_nothing_behind(broker: LocalBroker, connect: Connect
         queue.delete()
         before = before or sorted(broker.admin.topics())
     assert sorted(broker.admin.topics()) == before
-    assert not channel.connection.read_queues
+    assert not channel.connection.shared.read_queues
 
 
 def test_reply_to_a_queue_by_its_name(connect: Connect) -> None:
@@ -214,9 +214,8 @@ def test_expired_messages_are_not_delivered(connect: Connect) -> None:
     send(connection, "by the queue", queue)
     send(connection, "lasts", queue_of("brief-2"))
     send(connection, "by itself", queue_of("brief-2"), expiration=0)
-    with Consumer(connection, [queue], on_message=lambda message: None):
-        with pytest.raises(TimeoutError):
-            connection.drain_events(timeout=0.3)
+    with pytest.raises(TimeoutError), Consumer(connection, [queue], on_message=print):
+        connection.drain_events(timeout=0.3)
     found = received(connection, queue_of("brief-2"), 1)
     assert [each.payload for each in found] == ["lasts"]
     found[0].ack()
