@@ -252,7 +252,7 @@ ELSEWHERE: list[Decoder] = [
     ),
     Decoder(
         "settings",
-        lambda data: import_module("actors.settings.properties_file").parse_properties(
+        lambda data: import_module("protocol.properties_file").parse_properties(
             data.decode("utf-8", "replace")
         ),
         (ValueError,),

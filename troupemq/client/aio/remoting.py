@@ -117,6 +117,8 @@ class AioRemoting(Framing):
 
     def later(self, delay_ms: float, task: Callable[[], object]) -> None:
         """Run `task` after `delay_ms`, unless the client is closed before."""
+        if self._closed:
+            return
 
         def run() -> None:
             self._timers.discard(timer)

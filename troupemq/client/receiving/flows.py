@@ -25,7 +25,7 @@ from protocol.headers.pop import (
     NotificationResponseHeader,
     PopMessageHeader,
 )
-from troupemq.client.connection.calls import Value
+from troupemq.client.connection.calls import LookUpRoute, Value
 from troupemq.client.connection.route import Route
 from troupemq.client.consuming.listener import DEAD_LETTER, RISING_DELAY
 from troupemq.client.consuming.sending_back import DELAYS_S, FIRST_RETRY_LEVEL
@@ -103,13 +103,6 @@ class Several:
     asks: Sequence[Ask]
     timeout_ms: float
     wait_all: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LookUpRoute:
-    """Receive the Route of a topic."""
-
-    topic: str
 
 
 @dataclass(frozen=True, slots=True)
