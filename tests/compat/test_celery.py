@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tarfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 
 pytest.importorskip("celery", reason="Celery is not installed")
-# ruff: noqa: E402
 
 from kombu import Connection, Consumer, Exchange, Producer, Queue
 
@@ -33,7 +32,7 @@ from troupemq.kombu.envelope import due_ms
 from troupemq.testing import running_broker
 
 ROOT = Path(__file__).resolve().parents[2]
-SUITE = '''
+SUITE = """
 import kombu, pytest
 import troupemq.kombu
 from t.integration import common
@@ -55,7 +54,7 @@ def failover_connection():
 for name in ("BasicFunctionality", "BaseExchangeTypes", "BaseTimeToLive", "BasePriority",
              "BaseMessage", "BaseFailover"):
     globals()["Test" + name] = type("Test" + name, (getattr(common, name),), {{}})
-'''
+"""
 
 pytestmark = pytest.mark.whole
 
@@ -78,9 +77,7 @@ class Workers:
         os.environ.update(self.environment)
         from tests.bench.celery_tasks import app
 
-        app.conf.update(
-            broker_url=self.environment["BROKER_URL"], task_default_queue=self._queue
-        )
+        app.conf.update(broker_url=self.environment["BROKER_URL"], task_default_queue=self._queue)
         app.amqp.__dict__.pop("queues", None)
         app.amqp.__dict__.pop("router", None)
         app.amqp.__dict__.pop("_producer_pool", None)
@@ -138,8 +135,19 @@ def test_suite_of_kombu_passes(servers: OurBroker, tmp_path: Path) -> None:
         SUITE.format(namesrv=servers.name_server.address)
     )
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull]
-        + ["--rootdir", str(folder), "t/integration/test_troupemq.py"],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-c",
+            os.devnull,
+            "--rootdir",
+            str(folder),
+            "t/integration/test_troupemq.py",
+        ],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{folder}"},
         capture_output=True,

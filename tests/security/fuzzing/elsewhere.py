@@ -52,7 +52,7 @@ def _journal(data: bytes) -> object:
 def _journal_payload() -> bytes:
     from storage.tables.ahead_set import AheadSet
     from storage.tables.offset_journal import JournalFile
-    from tests.support.fake_disk import FakeDisk
+    from troupemq.testing.fake_disk import FakeDisk
 
     disk = FakeDisk()
     file = JournalFile(disk, "/offsets", 1, 0)
