@@ -27,6 +27,7 @@ CATCHES_EVERYTHING = {
     "troupemq/client/producing/transaction.py": "what the application raises: state unknown",
     "troupemq/client/consuming/listener.py": "whatever a listener raises, its messages come again",
     "troupemq/client/aio/transaction.py": "what the application raises: state unknown",
+    "troupemq/client/aio/client.py": "a flow that fails must not end the ones after it",
     "troupemq/client/connection/task_thread.py": "a task that fails must not end the ones after it",
     "troupemq/client/connection/workers.py": "the same, of several threads",
     "troupemq/console/watch.py": "one round that fails must not end the alerts",
@@ -43,6 +44,10 @@ WAITS_BY_SLEEPING = {
 TESTED_ELSEWHERE = {
     "troupemq/client/aio/": "tests/troupemq/client/aio/test_producer.py: over the whole client",
     "troupemq/client/connection/calls.py": "tests/troupemq/client/connection/test_route.py",
+    "troupemq/client/consuming/group_work.py": "tests/troupemq/client/consuming/test_consumer.py",
+    "troupemq/client/consuming/running_info.py": (
+        "tests/troupemq/client/consuming/test_consumer_requests.py: who answers with it"
+    ),
     "troupemq/client/connection/pending.py": "tests/troupemq/client/connection/test_remoting.py",
     "actors/access/acl_store.py": "tests/actors/admin/test_access_control.py: who owns it",
     "actors/access/real_topic.py": "tests/security/test_holes_of_requests.py: H1, all its uses",

@@ -107,8 +107,9 @@ class _ColdReadForStep(Message):
     is_read: bool = True
 
     def on_undelivered(self, _remark: str) -> None:
-        """Report a failed read, which ColdRead has logged."""
-        self.transactions.tell(_ColdReadForStep(self.transactions, False))
+        """Report a failed read, which ColdRead has logged, unless Transactions has stopped."""
+        if self.is_read:
+            self.transactions.tell(_ColdReadForStep(self.transactions, False))
 
 
 @dataclass(slots=True, eq=False)

@@ -22,7 +22,6 @@ from protocol.headers.offset import QueryConsumerOffsetHeader, UpdateConsumerOff
 from protocol.properties_file import parse_properties
 from protocol.sysflag import PULL_COMMIT_OFFSET
 from tests.support.brokers import SimulatedBroker, pull_command, send_command
-from tests.support.fake_disk import FakeDisk
 from tests.support.guarded import (
     ACCOUNTS,
     GUARDED,
@@ -32,10 +31,11 @@ from tests.support.guarded import (
     with_accounts,
 )
 from tests.support.peers import ask, request
-from tests.support.simulation import SimulatedSystem
 from tests.support.sockets import PairedLine, frames_of, paired_lines
 from tests.support.told import floods, refused, times
 from troupemq.logs import set_up_logs, shut_down_logs
+from troupemq.testing.fake_disk import FakeDisk
+from troupemq.testing.simulation import SimulatedSystem
 
 READER = "reader-account"
 PAGES = (

@@ -25,10 +25,10 @@ from protocol.command import RemotingCommand
 from protocol.properties_file import parse_properties
 from storage.config import StoreConfig, live_keys_of
 from tests.support.brokers import BROKER, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
 from tests.support.peers import ask, request, simulated
-from tests.support.simulation import SimulatedSystem
 from tests.support.transacting import INTERVAL_MS, beat, half, producing, questions
+from troupemq.testing.fake_disk import FakeDisk
+from troupemq.testing.simulation import SimulatedSystem
 
 PATH = "/etc/troupemq/broker.conf"
 FILE = """# The hour when old files go.

@@ -252,6 +252,12 @@ class ServerConnection:
             self.socket.close()
         self._pending.fail(reason)
 
+    def abandon(self) -> None:
+        """Close this process's copy of the socket, without a word to the peer."""
+        self.broken_by = "the client belongs to the parent process: make a new one"
+        if self._has_socket:
+            self.socket.close()
+
     def _lost(self, error: OSError) -> ConnectionFailed:
         text = (error.strerror or str(error) or type(error).__name__).lower()
         return ConnectionFailed(f"{self.address}: connection lost, {text}{self._perhaps_tls()}")
