@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from actors.settings.local_address import local_address
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
+from remoting.local_address import local_address
 from remoting.tls_options import Tls
 from troupemq.client.aio.lifecycle import AioMember
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, seconds_to
