@@ -7,11 +7,12 @@ their own. µs are processor time of the client; each figure is the median of RO
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
+from typing import Any
 
 from tests.bench.python_consumer import BODY, QUEUES, TIMEOUT_S, Counter
 from tests.compat.servers import OurBroker, OurNameServer
@@ -45,7 +46,7 @@ def figure(cpu_s: float, begun_s: float, count: int) -> Figure:
     return 1e6 * (process_time() - cpu_s) / count, count / (perf_counter() - begun_s)
 
 
-async def consumes(name_server: str, count: int, group: str, **options: object) -> Figure:
+async def consumes(name_server: str, count: int, group: str, **options: Any) -> Figure:
     over, left = asyncio.Event(), count
 
     async def handle(messages: Sequence[MessageView]) -> None:
@@ -55,7 +56,7 @@ async def consumes(name_server: str, count: int, group: str, **options: object) 
             over.set()
 
     begin = ConsumeFrom.FIRST_OFFSET
-    consumer = aio.PushConsumer(group, handle, name_server, begin=begin, **options)  # type: ignore[arg-type]
+    consumer = aio.PushConsumer(group, handle, name_server, begin=begin, **options)
     await consumer.subscribe(TOPIC)
     cpu_s, begun_s = process_time(), perf_counter()
     async with asyncio.timeout(TIMEOUT_S), consumer:
@@ -94,7 +95,7 @@ def main(count: int) -> None:
         with Admin(name_server) as admin:
             admin.create_topic(TOPIC, QUEUES)
         fill(name_server, count)
-        ways: dict[str, Callable[[str], Awaitable[Figure]]] = {
+        ways: dict[str, Callable[[str], Coroutine[Any, Any, Figure]]] = {
             "send, 1,000 coroutines": lambda _: sends(name_server, count),
             "consume, one message a call": lambda group: consumes(name_server, count, group),
             "consume, 32 messages a call": lambda group: consumes(
