@@ -108,6 +108,8 @@ TESTED_ELSEWHERE = {
 """Modules and folders whose tests stand somewhere else: where, and why there."""
 
 SAME_NAMES = {
+    "Admin": "the asyncio client has the names of the threaded one",
+    "QueueReader": "the asyncio client has the names of the threaded one",
     "TransactionProducer": "the asyncio client has the names of the threaded one",
     "Delivery": "of the threaded client, of the asyncio client, and of the broker's receipts",
     "SimpleConsumer": "the asyncio client has the names of the threaded one",

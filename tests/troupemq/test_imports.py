@@ -6,10 +6,12 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from tests.compat.servers import SMALL_FILES
+from troupemq import aio
 
 troupemq = import_module("troupemq")
 OURS = ("actors", "protocol", "remoting", "spark", "storage", "troupemq")
@@ -20,23 +22,28 @@ NO_BROKER = (
 )
 
 
-def test_every_exported_name_equals_the_type_checkers_one() -> None:
-    text = Path(str(troupemq.__file__)).read_text(encoding="utf-8")
+PUBLIC = [troupemq, aio]
+
+
+@pytest.mark.parametrize("public", PUBLIC)
+def test_every_exported_name_equals_the_type_checkers_one(public: ModuleType) -> None:
+    text = Path(str(public.__file__)).read_text(encoding="utf-8")
     seen = {}
     for block in ast.parse(text).body:
         if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
             for node in block.body:
                 assert isinstance(node, ast.ImportFrom) and node.module
                 seen.update({each.name: import_module(node.module) for each in node.names})
-    assert sorted(seen) == sorted(troupemq.__all__)
+    assert sorted(seen) == sorted(public.__all__)
     for name, home in seen.items():
-        assert getattr(troupemq, name) is getattr(home, name)
-    assert set(troupemq.__all__) <= set(dir(troupemq))
+        assert getattr(public, name) is getattr(home, name)
+    assert set(public.__all__) <= set(dir(public))
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+@pytest.mark.parametrize("public", PUBLIC)
+def test_an_unknown_name_is_an_attribute_error(public: ModuleType) -> None:
     with pytest.raises(AttributeError, match="no attribute 'Consumers'"):
-        _ = troupemq.Consumers
+        _ = public.Consumers
 
 
 def imported_by(program: str, *arguments: str) -> list[str]:
@@ -80,6 +87,7 @@ def test_a_spare_process_has_imported_all_modules_of_a_broker(tmp_path: Path) ->
     program = f"""
 import json, sys
 from pathlib import Path
+from types import ModuleType
 from troupemq.cli.servers import Servers, import_broker, parse_broker_config
 import_broker()
 before = set(sys.modules)

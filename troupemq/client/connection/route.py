@@ -8,8 +8,6 @@ from threading import Lock
 from protocol.bodies import (
     PERM_READ,
     PERM_WRITE,
-    BrokerData,
-    ClusterInfo,
     QueueData,
     TopicRouteData,
 )
@@ -223,12 +221,6 @@ class RouteCache:
             raise RouteNotFound(f"the name server sent an empty route of {topic}")
         return understood(TopicRouteData.decode, answer.body)
 
-    def listing_brokers(self) -> Flow[list[BrokerData]]:
-        """Return all brokers that a name server lists. Raises ClientError."""
-        command = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
-        answer = yield from self.asking_namesrv(command)
-        return [*understood(ClusterInfo.decode, answer.body).broker_addr_table.values()]
-
     # --- what is known
 
     def to_refresh(
@@ -340,15 +332,3 @@ class Routes(RouteCache):
                 return  # no name server answers: the next topic would fail as well
         with self._lock:
             self.forget_unused_brokers()
-
-    def listed_brokers(self) -> list[BrokerData]:
-        """Return all brokers that a name server lists. Raises ClientError."""
-        return self._driven(self.listing_brokers())
-
-    def masters_of_cluster(self, cluster: str | None) -> dict[str, str]:
-        """Return name → address of a cluster's masters, or of all. Raises ClientError."""
-        return {
-            each.broker_name: each.broker_addrs[MASTER_ID]
-            for each in self.listed_brokers()
-            if MASTER_ID in each.broker_addrs and cluster in (None, each.cluster)
-        }
