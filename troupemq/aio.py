@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from troupemq.client.aio.admin import Admin
     from troupemq.client.aio.producer import Producer
+    from troupemq.client.aio.push_consumer import PushConsumer
     from troupemq.client.aio.simple_consumer import Delivery, SimpleConsumer
     from troupemq.client.aio.transaction import TransactionProducer
 
-__all__ = ["Admin", "Delivery", "Producer", "SimpleConsumer", "TransactionProducer"]
+__all__ = ["Admin", "Delivery", "Producer", "PushConsumer", "SimpleConsumer", "TransactionProducer"]
 
 _HOMES = {
     "Admin": "admin",
     "Delivery": "simple_consumer",
     "Producer": "producer",
+    "PushConsumer": "push_consumer",
     "SimpleConsumer": "simple_consumer",
     "TransactionProducer": "transaction",
 }

@@ -20,7 +20,7 @@ from storage.tables.delay_offsets import parse_delay_offsets
 from tests.actors.pulling.test_cold_read import Slow
 from tests.support import golden
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 FEW = replace(STORE, message_delay_level="1s 5s 2h")
 OFFSETS = "/store/config/delayOffset.json"

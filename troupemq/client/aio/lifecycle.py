@@ -58,7 +58,10 @@ class AioLifecycle(ABC):
                 await self._finish(deadline_s)
                 await self._client.stop(max(LAST_TIMEOUT_S, deadline_s - loop.time()))
         finally:
-            await self._client.remoting.close()
+            try:
+                await self._client.remoting.close()
+            finally:
+                await self._abandon()
 
     async def __aenter__(self) -> Self:
         try:
@@ -103,6 +106,9 @@ class AioLifecycle(ABC):
     def _begin(self) -> None:  # noqa: B027 (optional)
         """Start own tasks, after the client has started."""
 
+    async def _abandon(self) -> None:  # noqa: B027 (optional)
+        """End own tasks that still run, after the connections are closed."""
+
     @abstractmethod
     async def _finish(self, deadline_s: float) -> None:
         """Reject new work and wait for in-flight work, until `deadline_s` of the loop."""
@@ -118,8 +124,9 @@ class AioMember(AioLifecycle):
         instance_name: str | None,
         credentials: Credentials | None,
         tls: Tls | None,
+        ip: str | None = None,
     ) -> None:
         """Raise ArgumentIllegal for invalid arguments, ConnectionFailed for an invalid address."""
         check_own_group(group, self.kind)
         self.group = group
-        super().__init__(AioClient(namesrv, instance_name, credentials, tls))
+        super().__init__(AioClient(namesrv, instance_name, credentials, tls, ip))

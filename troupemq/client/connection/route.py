@@ -8,13 +8,15 @@ from threading import Lock
 from protocol.bodies import (
     PERM_READ,
     PERM_WRITE,
+    BrokerData,
+    ClusterInfo,
     QueueData,
     TopicRouteData,
 )
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.namesrv import GetRouteInfoHeader
-from troupemq.client.connection.calls import Call, Flow, Value, drive
+from troupemq.client.connection.calls import Call, RouteFlow, Value, drive
 from troupemq.client.connection.connection import split_address
 from troupemq.client.connection.remoting import Remoting
 from troupemq.client.errors import (
@@ -160,7 +162,7 @@ class RouteCache:
 
     # --- flows
 
-    def asking_namesrv(self, command: RemotingCommand) -> Flow[RemotingCommand]:
+    def asking_namesrv(self, command: RemotingCommand) -> RouteFlow[RemotingCommand]:
         """Return a success from the last good name server, else the next. Raises ClientError."""
         error: ClientError | None = None
         failures: dict[str, str] = {}
@@ -186,7 +188,7 @@ class RouteCache:
             raise error
         raise type(error)(self.no_answer(failures)) from None
 
-    def looking_up(self, topic: str, *, or_default: bool = False) -> Flow[Route]:
+    def looking_up(self, topic: str, *, or_default: bool = False) -> RouteFlow[Route]:
         """Ask a name server. Raises RouteNotFound and other ClientErrors, keeping the old route."""
         try:
             route = route_of(topic, (yield from self._fetching(topic)))
@@ -201,14 +203,14 @@ class RouteCache:
         self._addresses = {**self._addresses, **route.addresses}
         return route
 
-    def _fetching_default(self, unknown: RouteNotFound) -> Flow[TopicRouteData]:
+    def _fetching_default(self, unknown: RouteNotFound) -> RouteFlow[TopicRouteData]:
         """Return the default topic's route; without one no broker would create the topic."""
         try:
             return (yield from self._fetching(DEFAULT_TOPIC))
         except RouteNotFound:
             raise RouteNotFound(f"{unknown}, and no broker would create it") from None
 
-    def _fetching(self, topic: str) -> Flow[TopicRouteData]:
+    def _fetching(self, topic: str) -> RouteFlow[TopicRouteData]:
         header = GetRouteInfoHeader(topic)
         command = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, header.encode())
         try:
@@ -220,6 +222,12 @@ class RouteCache:
         if not answer.body:
             raise RouteNotFound(f"the name server sent an empty route of {topic}")
         return understood(TopicRouteData.decode, answer.body)
+
+    def listing_brokers(self) -> RouteFlow[list[BrokerData]]:
+        """Return all brokers that a name server lists. Raises ClientError."""
+        command = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
+        answer = yield from self.asking_namesrv(command)
+        return [*understood(ClusterInfo.decode, answer.body).broker_addr_table.values()]
 
     # --- what is known
 
@@ -293,7 +301,7 @@ class Routes(RouteCache):
         self._remoting = remoting
         self._lock = Lock()
 
-    def _driven(self, flow: Flow[Value]) -> Value:
+    def _driven(self, flow: RouteFlow[Value]) -> Value:
         ask = self._remoting.ask
         return drive(flow, lambda call: ask(call.address, call.command, call.timeout_ms))
 
@@ -332,3 +340,15 @@ class Routes(RouteCache):
                 return  # no name server answers: the next topic would fail as well
         with self._lock:
             self.forget_unused_brokers()
+
+    def listed_brokers(self) -> list[BrokerData]:
+        """Return all brokers that a name server lists. Raises ClientError."""
+        return self._driven(self.listing_brokers())
+
+    def masters_of_cluster(self, cluster: str | None) -> dict[str, str]:
+        """Return name → address of a cluster's masters, or of all. Raises ClientError."""
+        return {
+            each.broker_name: each.broker_addrs[MASTER_ID]
+            for each in self.listed_brokers()
+            if MASTER_ID in each.broker_addrs and cluster in (None, each.cluster)
+        }

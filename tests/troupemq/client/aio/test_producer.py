@@ -25,6 +25,8 @@ from troupemq import Producer as ThreadedProducer
 from troupemq.aio import Producer
 from troupemq.testing import LocalBroker, running_broker
 
+pytestmark = pytest.mark.usefixtures("either_loop")
+
 TRIES_ONCE = ProducerSettings(retries=0)
 
 Use = Callable[[Producer], Awaitable[Any]]
