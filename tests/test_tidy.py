@@ -113,6 +113,7 @@ TESTED_ELSEWHERE = {
 """Modules and folders whose tests stand somewhere else: where, and why there."""
 
 SAME_NAMES = {
+    "TroupeMQBroker": "each task framework calls its own class a broker",
     "TransactionProducer": "the asyncio client has the names of the threaded one",
     "Delivery": "of the threaded client, of the asyncio client, and of the broker's receipts",
     "SimpleConsumer": "the asyncio client has the names of the threaded one",
