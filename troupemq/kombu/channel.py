@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from threading import Lock
 from time import monotonic, sleep, time_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from amqp.protocol import queue_declare_ok_t
 from kombu.exceptions import ChannelError
@@ -30,9 +30,7 @@ from troupemq.kombu.envelope import (
 from troupemq.kombu.fetching import Fetcher
 from troupemq.kombu.link import STEP_CHOICES
 from troupemq.kombu.readers import ReadQueue
-
-if TYPE_CHECKING:
-    from troupemq.kombu.transport import Transport
+from troupemq.kombu.shared import Shared
 
 log = client_logger(__name__)
 
@@ -80,9 +78,9 @@ class Channel(virtual.Channel):
     """Deliveries after a killed worker before a task becomes a dead letter."""
     from_transport_options = (*virtual.Channel.from_transport_options, "max_reconsume_times")
 
-    def __init__(self, connection: "Transport", **options: Any) -> None:
+    def __init__(self, connection: Any, **options: Any) -> None:
         super().__init__(connection, **options)
-        self._transport = connection
+        self._shared: Shared = connection.shared
         self._fetchers: dict[str, Fetcher] = {}
         self._ready: deque[tuple[str, Payload, Delivery | None]] = deque()
         self._held: dict[int, tuple[str, Delivery | None]] = {}
@@ -107,7 +105,7 @@ class Channel(virtual.Channel):
     ) -> queue_declare_ok_t:
         """Declare a queue; only a passive declaration counts its messages."""
         queue = queue or f"amq.gen-{uuid()}"
-        transport = self._transport
+        shared = self._shared
         if passive:
             if not self._has_queue(queue):
                 raise ChannelError(
@@ -116,33 +114,33 @@ class Channel(virtual.Channel):
             return queue_declare_ok_t(queue, self._size(queue), 0)
         ttl_ms = queue_ttl_ms(arguments)
         if auto_delete or exclusive:
-            transport.read_queues.setdefault(queue, ReadQueue(queue)).ttl_ms = ttl_ms
+            shared.read_queues.setdefault(queue, ReadQueue(queue)).ttl_ms = ttl_ms
         else:
-            transport.ttls_ms[queue] = ttl_ms
+            shared.ttls_ms[queue] = ttl_ms
             self._new_queue(queue)
         return queue_declare_ok_t(queue, 0, 0)
 
     def _new_queue(self, queue: str, **_: Any) -> None:
-        link = self._transport.link
+        link = self._shared.link
         link.ensure_topic(link.place.queue(queue))
 
     def _has_queue(self, queue: str, **_: Any) -> bool:
-        link = self._transport.link
-        return queue in self._transport.read_queues or link.has_topic(link.place.queue(queue))
+        link = self._shared.link
+        return queue in self._shared.read_queues or link.has_topic(link.place.queue(queue))
 
     def _queue_bind(self, exchange: str, key: str, pattern: Any, queue: str) -> None:
-        transport = self._transport
+        shared = self._shared
         kind = self.typeof(exchange).type
-        reader = transport.read_queues.get(queue)
+        reader = shared.read_queues.get(queue)
         if reader is None:
-            transport.bindings.bind(exchange, kind, queue, key)
+            shared.bindings.bind(exchange, kind, queue, key)
             return
         lookup, table = self.typeof(exchange).lookup, [(key, pattern, queue)]
         exact = key if kind == "direct" else None
         reader.bind(
-            transport.link, exchange, lambda used: bool(lookup(table, exchange, used, None)), exact
+            shared.link, exchange, lambda used: bool(lookup(table, exchange, used, None)), exact
         )
-        transport.bindings.bind(exchange, kind, "", "")
+        shared.bindings.bind(exchange, kind, "", "")
 
     def queue_unbind(
         self,
@@ -153,28 +151,28 @@ class Channel(virtual.Channel):
         **options: Any,
     ) -> None:
         super().queue_unbind(queue, exchange, routing_key, arguments, **options)
-        if queue not in self._transport.read_queues:
-            self._transport.bindings.unbind(exchange, queue, routing_key)
+        if queue not in self._shared.read_queues:
+            self._shared.bindings.unbind(exchange, queue, routing_key)
 
     def queue_delete(
         self, queue: str, if_unused: bool = False, if_empty: bool = False, **_: Any
     ) -> None:
         """Delete a queue with its messages, its group and its bindings."""
-        transport = self._transport
+        shared = self._shared
         if if_empty and self._size(queue):
             return
         for exchange, key, arguments in list(self.state.queue_bindings(queue)):
             super().queue_unbind(queue, exchange, key, arguments)
-            if queue not in transport.read_queues:
-                transport.bindings.unbind(exchange, queue, key)
+            if queue not in shared.read_queues:
+                shared.bindings.unbind(exchange, queue, key)
         self.state.queue_bindings_delete(queue)
-        reader = transport.read_queues.pop(queue, None)
+        reader = shared.read_queues.pop(queue, None)
         if reader is not None:
             reader.stop()
             return
-        name = transport.link.place.queue(queue)
-        transport.link.forget_topic(name)
-        with transport.link.admin() as admin:
+        name = shared.link.place.queue(queue)
+        shared.link.forget_topic(name)
+        with shared.link.admin() as admin:
             try:
                 clusters = admin.topic_clusters(name)
             except RouteNotFound:
@@ -201,12 +199,12 @@ class Channel(virtual.Channel):
 
     def _routes(self, exchange: str, key: str) -> tuple[Iterable[str], bool]:
         """Return the queues of a message, and whether other queues read the exchange's topic."""
-        transport = self._transport
-        bindings = transport.bindings
+        shared = self._shared
+        bindings = shared.bindings
         if not exchange:
-            if key in transport.read_queues:
+            if key in shared.read_queues:
                 return (), True
-            if key in transport.ttls_ms or self._has_queue(key):
+            if key in shared.ttls_ms or self._has_queue(key):
                 return (key,), False
             bindings.refresh(0.0)
             is_read = bool(bindings.find("").readers_ms)
@@ -223,22 +221,22 @@ class Channel(virtual.Channel):
         return queues, is_read
 
     def _bound(self, exchange: str, key: str) -> tuple[set[str], bool]:
-        transport = self._transport
-        found = transport.bindings.find(exchange)
+        shared = self._shared
+        found = shared.bindings.find(exchange)
         known = self.state.exchanges.get(exchange)
         kind = self.exchange_types[found.type if known is None else known["type"]]
         table = [] if known is None else list(known["table"])
         table += [kind.prepare_bind(queue, exchange, rkey, None) for queue, rkey in found.bound]
         queues = kind.lookup(table, exchange, key, None)
-        return queues - transport.read_queues.keys(), bool(found.readers_ms)
+        return queues - shared.read_queues.keys(), bool(found.readers_ms)
 
     def _put(self, queue: str, message: Payload, **_: Any) -> None:
-        link = self._transport.link
+        link = self._shared.link
         message_sent = message_of(link.place.queue(queue), message, time_ns() // 1_000_000)
         link.send(message_sent, choose=STEP_CHOICES[step_of(message)])
 
     def _put_fanout(self, exchange: str, message: Payload, routing_key: str, **_: Any) -> None:
-        link = self._transport.link
+        link = self._shared.link
         topic = link.place.exchange(exchange)
         link.send(Message(topic, encode(message), tags=word_of(routing_key)))
 
@@ -257,7 +255,7 @@ class Channel(virtual.Channel):
         self._active_queues.append(queue)
         self._consumers.add(consumer_tag)
         self._callbacks[queue] = deliver, no_ack
-        reader = self._transport.read_queues.get(queue)
+        reader = self._shared.read_queues.get(queue)
         if reader is None:
             self._fetcher(queue).resume()
             return
@@ -267,10 +265,10 @@ class Channel(virtual.Channel):
 
     def _begin(self, reader: ReadQueue) -> None:
         """Read a queue; one without bindings gets what is sent to its name."""
-        transport = self._transport
+        shared = self._shared
         if not reader.is_bound:
-            reader.bind(transport.link, "", lambda key: key == reader.name, reader.name)
-            transport.bindings.bind("", "direct", "", "")
+            reader.bind(shared.link, "", lambda key: key == reader.name, reader.name)
+            shared.bindings.bind("", "direct", "", "")
         reader.start()
 
     def basic_cancel(self, consumer_tag: str) -> None:
@@ -282,7 +280,7 @@ class Channel(virtual.Channel):
         if queue in self._active_queues:
             return
         self._callbacks.pop(queue, None)
-        reader = self._transport.read_queues.get(queue)
+        reader = self._shared.read_queues.get(queue)
         if reader is not None:
             reader.stop()
         if queue in self._fetchers:
@@ -291,7 +289,7 @@ class Channel(virtual.Channel):
 
     def _give_back(self, queue: str) -> None:
         """Give back messages that came too late to be delivered."""
-        with self._transport.changed:
+        with self._shared.changed:
             late = [each for each in self._ready if each[0] == queue]
             self._ready = deque(each for each in self._ready if each[0] != queue)
         tasks = [(payload, delivery) for _, payload, delivery in late if delivery is not None]
@@ -301,7 +299,7 @@ class Channel(virtual.Channel):
     def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:
         """Return a message, or None."""
         delivery: Delivery | None = None
-        reader = self._transport.read_queues.get(queue)
+        reader = self._shared.read_queues.get(queue)
         if reader is not None:
             self._begin(reader)
             until_s = monotonic() + GET_WAIT_MS / 1000
@@ -324,22 +322,22 @@ class Channel(virtual.Channel):
     def _fetcher(self, queue: str) -> Fetcher:
         found = self._fetchers.get(queue)
         if found is None:
-            transport = self._transport
-            if queue not in transport.ttls_ms:
+            shared = self._shared
+            if queue not in shared.ttls_ms:
                 self._new_queue(queue)
             found = self._fetchers[queue] = Fetcher(
                 queue,
-                transport.link.consumer(queue, self.max_reconsume_times),
-                changed=transport.changed,
-                demand=transport.demand,
+                shared.link.consumer(queue, self.max_reconsume_times),
+                changed=shared.changed,
+                demand=shared.demand,
                 room=self._room,
                 is_alone=lambda: sum(each.is_active for each in self._fetchers.values()) < 2,
                 taking=self._taking,
-                settler=transport.settler,
+                settler=shared.settler,
                 put=self._put,
                 ready=self._take,
             )
-        found.ttl_ms = self._transport.ttls_ms.get(queue)
+        found.ttl_ms = self._shared.ttls_ms.get(queue)
         return found
 
     def _room(self) -> int:
@@ -348,7 +346,7 @@ class Channel(virtual.Channel):
 
     def _take(self, queue: str, messages: list[tuple[Payload, Delivery]]) -> None:
         self._ready.extend((queue, payload, delivery) for payload, delivery in messages)
-        self._transport.wake()
+        self._shared.wake()
 
     def _take_read(self, reader: ReadQueue) -> None:
         now_ms = time_ns() // 1_000_000
@@ -356,7 +354,7 @@ class Channel(virtual.Channel):
             payload, view = reader.ready.popleft()
             if not is_expired(view, payload, reader.ttl_ms, now_ms):
                 self._ready.append((reader.name, payload, None))
-        self._transport.wake()
+        self._shared.wake()
 
     @property
     def has_ready(self) -> bool:
@@ -376,7 +374,7 @@ class Channel(virtual.Channel):
             elif delivery is not None:
                 self._fetchers[queue].give_back([(payload, delivery)])
         if delivered:
-            self._transport.room_changed()
+            self._shared.room_changed()
         return delivered
 
     def _note(self, queue: str, payload: Payload, delivery: Delivery | None, no_ack: bool) -> None:
@@ -384,10 +382,10 @@ class Channel(virtual.Channel):
         if not no_ack:
             self._held[tag] = queue, delivery
         elif delivery is not None:
-            self._transport.settler.ack([delivery])
+            self._shared.settler.ack([delivery])
 
     def drain_events(self, timeout: float | None = None, callback: Any = None) -> None:
-        self._transport.drain_events(self._transport, timeout)
+        self.connection.drain_events(self, timeout)
 
     # --- settling
 
@@ -395,18 +393,18 @@ class Channel(virtual.Channel):
         """Acknowledge a message, or make it a dead letter; does nothing for a settled one."""
         _, delivery = self._held.pop(tag, (None, None))
         if delivery is not None and is_dead:
-            self._transport.settler.dead_letter(delivery)
+            self._shared.settler.dead_letter(delivery)
         elif delivery is not None:
-            self._transport.settler.ack([delivery])
-        self._transport.room_changed()
+            self._shared.settler.ack([delivery])
+        self._shared.room_changed()
         if self._ready:
-            self._transport.wake()
+            self._shared.wake()
 
     def basic_qos(
         self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False
     ) -> None:
         super().basic_qos(prefetch_size, prefetch_count, apply_global)
-        self._transport.room_changed()
+        self._shared.room_changed()
 
     def _restore(self, message: Any) -> None:
         """Store a message again at the end of its queue, then settle it."""
@@ -427,10 +425,10 @@ class Channel(virtual.Channel):
 
     def _size(self, queue: str) -> int:
         """Return the messages that are not settled."""
-        reader = self._transport.read_queues.get(queue)
+        reader = self._shared.read_queues.get(queue)
         if reader is not None:
             return len(reader.ready)
-        link = self._transport.link
+        link = self._shared.link
         name = link.place.queue(queue)
         with link.admin() as admin:
             return sum(
@@ -441,7 +439,7 @@ class Channel(virtual.Channel):
 
     def _purge(self, queue: str) -> int:
         """Settle all messages that no consumer holds; return how many there were."""
-        reader = self._transport.read_queues.get(queue)
+        reader = self._shared.read_queues.get(queue)
         if reader is not None:
             purged = len(reader.ready)
             reader.ready.clear()
@@ -460,6 +458,6 @@ class Channel(virtual.Channel):
         for queue in self._fetchers:
             self._give_back(queue)
         if self._fetchers:
-            self._transport.settler.flush()
+            self._shared.settler.flush()
         for fetcher in self._fetchers.values():
             fetcher.stop()

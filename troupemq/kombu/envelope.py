@@ -23,13 +23,11 @@ HELD_BY_WORKERS_MS = 60_000
 HOP_MS = 86_400_000
 """Longest stay in the broker's timers, which take three days by default."""
 
-LEFT_OUT = frozenset(("body",))
-
 
 def encode(payload: Payload) -> bytes:
     body = payload["body"]
-    line = dumps({name: value for name, value in payload.items() if name not in LEFT_OUT})
-    return line.encode() + b"\n" + (body.encode() if isinstance(body, str) else body)
+    line: str = dumps({name: value for name, value in payload.items() if name != "body"})
+    return b"%b\n%b" % (line.encode(), body.encode() if isinstance(body, str) else body)
 
 
 def decode(body: bytes) -> Payload:
@@ -105,7 +103,7 @@ def is_expired(
     """
     limits = [queue_ttl_ms, _number(payload["properties"].get("expiration"))]
     age_ms = now_ms - view.store_timestamp_ms
-    return any(limit is not None and age_ms > limit for limit in limits)
+    return any(limit is not None and age_ms >= limit for limit in limits)
 
 
 def _number(text: object) -> float | None:

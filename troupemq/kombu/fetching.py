@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from threading import Condition, Event, Lock, Thread
 from time import monotonic, time_ns
 
@@ -79,9 +80,9 @@ class Settler:
             for each in acks:
                 by_consumer.setdefault(each.consumer, []).append(each)  # type: ignore[arg-type]
             for consumer, several in by_consumer.items():
-                _settled(lambda consumer=consumer, several=several: consumer.ack(several))
+                _settled(partial(consumer.ack, several))
             for each in dead:
-                _settled(lambda each=each: each.retry(DEAD_LETTER))
+                _settled(partial(each.retry, DEAD_LETTER))
 
 
 def _settled(settle: Callable[[], None]) -> None:
@@ -202,7 +203,7 @@ class Fetcher:
                 continue
             if is_expired(view, payload, self.ttl_ms, now_ms):
                 over.append(delivery)
-            elif waits_in_broker(payload, now_ms) is not None:
+            elif waits_in_broker(payload, max(now_ms, view.store_timestamp_ms)) is not None:
                 self._put(self.queue, payload)
                 over.append(delivery)
             else:
