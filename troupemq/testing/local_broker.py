@@ -27,7 +27,7 @@ from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.listener import Result
-from troupemq.client.errors import ClientError, RouteNotFound
+from troupemq.client.errors import ClientError
 from troupemq.client.message import MessageView
 from troupemq.testing.broker_under_test import (
     QUEUES,
@@ -45,7 +45,7 @@ from troupemq.testing.quiet import quiet
 HOST = "127.0.0.1"
 STOP_S = 20.0
 LOOK_S = 0.005
-"""Pause between two looks at a topic or a lag."""
+"""Longest pause between two looks at a topic or a lag; the first ones are shorter."""
 COMMIT_MS = 20
 """Interval at which consumers of `consume` commit their offsets."""
 SMALL_STORE = {
@@ -242,13 +242,8 @@ class LocalBroker(BrokerUnderTest):
             system.stop(STOP_S)
             raise
         self._port = self._running.ports.main
-        self._wait_until(self._is_registered, "the broker to register", 5)
-
-    def _is_registered(self) -> bool:
-        try:
-            return bool(self.admin.masters())
-        except RouteNotFound:
-            return False
+        registered = self._running.broker.attachment.registered
+        self._wait_until(lambda: registered.value > 0, "the broker to register", 5)
 
     def stop(self) -> None:
         """Stop consumers of `consume`, broker and name server, and remove the store.
@@ -403,11 +398,12 @@ class LocalBroker(BrokerUnderTest):
         within_s: float,
         instead: Callable[[], str] = str,
     ) -> None:
-        deadline_s, pause = monotonic() + within_s, Event()
+        deadline_s, pause, look_s = monotonic() + within_s, Event(), LOOK_S / 32
         while not is_done():
             if monotonic() > deadline_s:
                 raise not_within(what, within_s, instead())
-            pause.wait(LOOK_S)
+            pause.wait(look_s)
+            look_s = min(2 * look_s, LOOK_S)
 
 
 @contextmanager

@@ -89,7 +89,7 @@ def test_unsettled_message_comes_again_after_its_lease(broker: VirtualBroker) ->
         async with (
             aio.Producer("shop", broker.namesrv) as producer,
             aio.SimpleConsumer(
-                "g", broker.namesrv, begin=FIRST, invisible_s=10, auto_extend=False
+                "g", broker.namesrv, begin=FIRST, invisible_s=10, auto_extend=False, hold="time"
             ) as consumer,
         ):
             await consumer.subscribe("Orders")
@@ -122,11 +122,11 @@ def test_unknown_transaction_is_checked_back(broker: VirtualBroker) -> None:
     broker.expect("Orders", body=b"new")
 
 
-def sending(broker: VirtualBroker, *bodies: bytes, **settings: int) -> Coroutine[Any, Any, None]:
+def sending(broker: VirtualBroker, *bodies: bytes, retries: int = 2) -> Coroutine[Any, Any, None]:
     """Return a coroutine that sends one message after the other."""
 
     async def send() -> None:
-        chosen = ProducerSettings(**settings)
+        chosen = ProducerSettings(retries=retries)
         async with aio.Producer("shop", broker.namesrv, settings=chosen) as producer:
             for body in bodies:
                 await producer.send(Message("Orders", body), timeout_ms=3000)
@@ -136,7 +136,7 @@ def sending(broker: VirtualBroker, *bodies: bytes, **settings: int) -> Coroutine
 
 def test_refused_send_is_tried_again(broker: VirtualBroker) -> None:
     fault = broker.fail("send", times=1)
-    broker.run(sending(broker, b"new", retries=2))
+    broker.run(sending(broker, b"new"))
     assert fault.hits == 1
     broker.expect_in_order("Orders", [b"new"])
 
