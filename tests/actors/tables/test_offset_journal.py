@@ -136,7 +136,7 @@ def test_settlements_after_a_reset_count_from_there() -> None:
     assert bodies(made) == [2, 4, 5]
 
 
-def test_deleted_group_begins_anew_after_a_kill() -> None:
+def test_deleted_group_stays_deleted_after_a_kill() -> None:
     made, messages = sent(4)
     made.ask(batch_ack_command(messages[1:3]))
     fields = {"groupName": "consumers", "removeOffset": "true"}
