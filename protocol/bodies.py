@@ -298,6 +298,8 @@ class ConsumerOffsetTable(Body):
     """Offsets by `topic@group` and queue: GET_ALL_CONSUMER_OFFSET, consumerOffset.json."""
 
     offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
+    journal: int | None = None
+    """Generation of the journal that follows the file; a TroupeMQ extension, absent without it."""
 
 
 @dataclass(slots=True)

@@ -219,6 +219,8 @@ class AioClient(ClientCore):
         self._to_refresh: set[str] = set()
 
     async def start(self) -> None:
+        if self.ip:
+            return  # this start repeats one that failed later
         self.remoting.open()
         # A host name of a name server may take seconds to resolve.
         self.ip = await asyncio.to_thread(self.find_ip)

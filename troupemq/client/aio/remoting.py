@@ -129,7 +129,12 @@ class AioRemoting(Framing):
 
     def spawn(self, work: Coroutine[Any, Any, Value]) -> asyncio.Task[Value]:
         """Run a coroutine until the client closes; a failure is logged."""
-        task = self.loop.create_task(work)
+        try:
+            loop = self.loop
+        except ClientClosed:
+            work.close()
+            raise
+        task = loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
