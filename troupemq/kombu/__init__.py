@@ -18,6 +18,6 @@ from kombu.transport import TRANSPORT_ALIASES
 from troupemq.kombu.places import SCHEME, TLS_SCHEME
 from troupemq.kombu.transport import Transport
 
-__all__ = ["Transport"]
+__all__ = ["SCHEME", "TLS_SCHEME", "Transport"]
 
-TRANSPORT_ALIASES[SCHEME] = TRANSPORT_ALIASES[TLS_SCHEME] = "troupemq.kombu:Transport"
+TRANSPORT_ALIASES[SCHEME] = TRANSPORT_ALIASES[TLS_SCHEME] = f"{__name__}:Transport"
