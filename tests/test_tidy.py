@@ -74,6 +74,12 @@ TESTED_ELSEWHERE = {
     "actors/settings/metrics_settings.py": "tests/actors/metrics/test_selection.py: obeys them",
     "actors/retention/messages.py": "tests/actors/sending/test_log_tail.py: both ends of DropFiles",
     "actors/settings/known_keys.py": "tests/actors/test_config.py: names, and no rule",
+    "troupemq/kombu/bindings.py": "tests/troupemq/kombu/test_transport.py",
+    "troupemq/kombu/channel.py": "tests/troupemq/kombu/test_transport.py",
+    "troupemq/kombu/fetching.py": "tests/troupemq/kombu/test_transport.py",
+    "troupemq/kombu/link.py": "tests/troupemq/kombu/test_transport.py",
+    "troupemq/kombu/readers.py": "tests/troupemq/kombu/test_transport.py",
+    "troupemq/kombu/shared.py": "tests/troupemq/kombu/test_transport.py",
     "actors/tables/tables.py": "tests/actors/tables/test_topics.py: names them all",
     "protocol/headers/": "tests/protocol/test_headers.py: every header of every code, one table",
     "protocol/sql92/lexer.py": "tests/protocol/sql92/test_compile.py: what is refused, and where",
@@ -125,6 +131,7 @@ SAME_NAMES = {
     "Producer": "the asyncio client has the names of the threaded one",
     "Arguments": "of each job: every module of spark/jobs/ has Arguments, check and main",
     "Message": "what an actor sends to another one, and what applications of the client send",
+    "Transport": "of a connection of the server, and the name that kombu's transports have",
     "MessageQueue": "the key of tables on the wire, and what applications of the client handle",
 }
 """Public classes that exist more than once in the product, and why that is right."""
