@@ -17,5 +17,6 @@ sql92/             property filters               bloom.py           bits of the
 send_wire.py       sends decoded at full speed    send_values.py    values of their fields
 send_reply.py      answers to sends by a template
 receipts.py        handles of messages that are settled one by one
+properties_file.py Java's properties format       delay_levels.py    the setting messageDelayLevel
 checksum.py        CRC-32 and CRC-32C                sink.py            batches that may be repeated
 """

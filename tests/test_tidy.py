@@ -27,6 +27,7 @@ CATCHES_EVERYTHING = {
     "troupemq/client/producing/transaction.py": "what the application raises: state unknown",
     "troupemq/client/consuming/listener.py": "whatever a listener raises, its messages come again",
     "troupemq/client/aio/transaction.py": "what the application raises: state unknown",
+    "troupemq/client/aio/client.py": "a flow that fails must not end the ones after it",
     "troupemq/client/connection/task_thread.py": "a task that fails must not end the ones after it",
     "troupemq/client/connection/workers.py": "the same, of several threads",
     "troupemq/console/watch.py": "one round that fails must not end the alerts",
@@ -43,6 +44,10 @@ WAITS_BY_SLEEPING = {
 TESTED_ELSEWHERE = {
     "troupemq/client/aio/": "tests/troupemq/client/aio/test_producer.py: over the whole client",
     "troupemq/client/connection/calls.py": "tests/troupemq/client/connection/test_route.py",
+    "troupemq/client/consuming/group_work.py": "tests/troupemq/client/consuming/test_consumer.py",
+    "troupemq/client/consuming/running_info.py": (
+        "tests/troupemq/client/consuming/test_consumer_requests.py: who answers with it"
+    ),
     "troupemq/client/connection/pending.py": "tests/troupemq/client/connection/test_remoting.py",
     "actors/access/acl_store.py": "tests/actors/admin/test_access_control.py: who owns it",
     "actors/access/real_topic.py": "tests/security/test_holes_of_requests.py: H1, all its uses",
@@ -77,7 +82,7 @@ TESTED_ELSEWHERE = {
     "storage/child_python.py": "tests/system/test_child_python.py: all processes that it starts",
     "storage/checking/table_check.py": "tests/system/test_check_and_start.py: beside a start",
     "storage/clock.py": "tests/actors/engine/test_system.py: the clock of every test",
-    "storage/delay_levels.py": "tests/storage/dispatching/test_dispatch.py: when they are due",
+    "protocol/delay_levels.py": "tests/storage/dispatching/test_dispatch.py: when they are due",
     "storage/files/checked_json.py": "tests/storage/recovery/test_clean_stop.py: one of them",
     "storage/files/replace_file.py": "tests/storage/tables/test_settings_file.py: one of them",
     "storage/index/index_layout.py": "tests/storage/index/test_index_file.py: its layout",

@@ -6,7 +6,8 @@ imported from `troupemq`.
 """
 
 from troupemq.client.aio.producer import Producer
+from troupemq.client.aio.push_consumer import PushConsumer
 from troupemq.client.aio.simple_consumer import Delivery, SimpleConsumer
 from troupemq.client.aio.transaction import TransactionProducer
 
-__all__ = ["Delivery", "Producer", "SimpleConsumer", "TransactionProducer"]
+__all__ = ["Delivery", "Producer", "PushConsumer", "SimpleConsumer", "TransactionProducer"]

@@ -5,7 +5,7 @@
     answer = system.ask(system.address("topics"), lambda reply: Find("t", reply)).result(1)
     system.stop()
 
-Tests have a simulated one: tests/support/simulation.py.
+Tests have a simulated one: troupemq/testing/simulation.py.
 """
 
 from collections.abc import Callable

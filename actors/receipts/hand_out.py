@@ -1,8 +1,9 @@
 """Messages for a receive: those of its queues, and retries first.
 
 Plain classes over the store. A receive takes from all its queues in turn, and begins with another
-one each time. Retries fill at most half of it while there are other messages. A retry of another
-topic is kept for a receive of that topic: a group has one retry topic for all its topics.
+one each time, or from the highest queue down if it says so. Retries fill at most half of it while
+there are other messages. A retry of another topic is kept for a receive of that topic: a group has
+one retry topic for all its topics.
 
 Nothing here waits. What is not in memory, or in doubt, is noted for the caller.
 """
@@ -140,6 +141,8 @@ class HandOut:
                 read.queue(retry, queue_id)
             taken.left += kept_back
         own = self._queues(topic, header.queue_id, turn)
+        if header.highest_queue_first:
+            own = sorted(own, reverse=True)
         for queue_id in () if topic == retry and self.is_closed(group) else own:
             if not taken.left:
                 break

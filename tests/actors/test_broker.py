@@ -33,7 +33,7 @@ from tests.support.brokers import (
     send_command,
     store_in,
 )
-from tests.support.local_client import LocalClient
+from troupemq.testing.local_client import LocalClient
 
 STOP_S = 20.0
 BURST = 2000

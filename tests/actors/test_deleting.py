@@ -18,7 +18,7 @@ from protocol.headers.admin import DeleteSubscriptionGroupHeader, TopicHeader
 from protocol.headers.offset import UpdateConsumerOffsetHeader
 from protocol.topic_names import is_legal_name
 from tests.support.brokers import BROKER, SimulatedBroker, send_command, subscription
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 SLAVE = (
     "Can't modify topic or subscription group from slave broker, "

@@ -16,7 +16,7 @@ from actors.tables.config_writer import ConfigWriter
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from tests.support.brokers import STORE, FramesPeer, SimulatedBroker, pull_command, send_command
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
 RESTART_MS = 200

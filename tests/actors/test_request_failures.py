@@ -31,8 +31,8 @@ from tests.support.brokers import SimulatedBroker
 from tests.support.cast import Boom, Diary, Do, Recorder, Say
 from tests.support.metrics import text_of
 from tests.support.peers import RecordingPeer
-from tests.support.simulation import SimulatedSystem
 from tests.support.sockets import Line, paired_lines, serving_broker, serving_namesrv
+from troupemq.testing.simulation import SimulatedSystem
 
 READ_CODE, CHANGE_CODE, TOLD_CODE = (
     RequestCode.GET_MAX_OFFSET,

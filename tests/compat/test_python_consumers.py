@@ -11,8 +11,8 @@ from threading import Event, Thread
 
 import pytest
 
-from actors.settings.local_address import local_address
 from protocol.codes import ResponseCode
+from remoting.local_address import local_address
 from tests.compat.agent import Agent, closing, java_agent
 from tests.compat.conftest import MakeBroker, MakeNameServer, wait_for_route
 from tests.compat.patience import wait_until

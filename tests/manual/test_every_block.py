@@ -125,6 +125,7 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
             "pip wheel",
             Alike("tests/compat/test_wheel.py::test_the_installed_command_runs_anywhere"),
         ),
+        ("make dist", Alike("tests/test_wheels.py::test_the_client_alone_sends_and_consumes")),
         ("troupemq namesrv", By(STARTS + "a_name_server_and_a_broker_take_a_message")),
         (
             "from collections",

@@ -29,9 +29,9 @@ from tests.support.brokers import (
     send_command,
     subscription,
 )
-from tests.support.fake_disk import FakeDisk
 from tests.support.sockets import paired_lines
 from tests.support.told import floods, times
+from troupemq.testing.fake_disk import FakeDisk
 
 NO_GROUP = "java.lang.NullPointerException: groupName is null"
 LEGAL = "^[%|a-zA-Z0-9_-]+$"

@@ -15,8 +15,8 @@ from storage.recovery.clean_stop import CleanStop, read_clean_stop, write_clean_
 from storage.recovery.store_format import require_known_format
 from storage.retention.leases import LeaseFiles, leases_dir
 from tests.storage.derived import config
-from tests.support.fake_disk import FakeDisk
 from tests.support.odd_values import odd_documents
+from troupemq.testing.fake_disk import FakeDisk
 
 CONFIG = config()
 LANE = ["query", 0, "Topic", 1, 2, "00" * 8, 5, "owner"]

@@ -14,15 +14,14 @@ from actors.access.refusals import TRIES_MAX
 from actors.admin.settings import REFUSED, NamesrvSettings
 from actors.config import NamesrvConfig
 from actors.engine.supervisor import ChildSpec
-from actors.settings.properties_file import parse_properties
 from protocol.bodies import LockBatchRequest, MessageQueue
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.headers.offset import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
+from protocol.properties_file import parse_properties
 from protocol.sysflag import PULL_COMMIT_OFFSET
 from tests.support.brokers import SimulatedBroker, pull_command, send_command
-from tests.support.fake_disk import FakeDisk
 from tests.support.guarded import (
     ACCOUNTS,
     GUARDED,
@@ -32,10 +31,11 @@ from tests.support.guarded import (
     with_accounts,
 )
 from tests.support.peers import ask, request
-from tests.support.simulation import SimulatedSystem
 from tests.support.sockets import PairedLine, frames_of, paired_lines
 from tests.support.told import floods, refused, times
 from troupemq.logs import set_up_logs, shut_down_logs
+from troupemq.testing.fake_disk import FakeDisk
+from troupemq.testing.simulation import SimulatedSystem
 
 READER = "reader-account"
 PAGES = (

@@ -9,7 +9,6 @@ from protocol.message import MessageRecord
 from protocol.properties import TROUPE_OWNER
 from tests.security.test_attempts_on_detours import MORE, PREFIX
 from tests.support.guarded import ACCOUNTS, WHITE_HOST, GuardedBroker, signed, with_accounts
-from tests.support.local_client import LocalClient
 from tests.support.transacting import (
     COMMIT,
     GROUP,
@@ -21,6 +20,7 @@ from tests.support.transacting import (
     round_of_checks,
     sending,
 )
+from troupemq.testing.local_client import LocalClient
 
 OWNER, OTHER = "shop-account", "sender-account"
 REFUSED = f"{PREFIX}The transaction is not of accessKey={OTHER}"

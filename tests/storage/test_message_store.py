@@ -10,8 +10,8 @@ from storage.message_store import MessageStore
 from storage.reading.get_message import GetLimits, GetResult, GetStatus, get_message
 from storage.reading.queue_times import QueueTimes
 from tests.support.clock import ManualClock
-from tests.support.fake_disk import FakeDisk
 from tests.support.store import CONFIG, SmallStore
+from troupemq.testing.fake_disk import FakeDisk
 
 
 def get(store: MessageStore, topic: str, queue_id: int) -> GetResult:

@@ -17,8 +17,8 @@ from storage.log.commit_log import prepare_file
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import UNIT
 from tests.support.clock import ManualClock
-from tests.support.fake_disk import FakeDisk
 from tests.support.puts import HOST, batch, put
+from troupemq.testing.fake_disk import FakeDisk
 
 POWER_CUTS = 3
 STEPS_MAX = 40

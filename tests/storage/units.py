@@ -2,7 +2,7 @@
 
 from storage.queues.consume_queue import UNIT, ConsumeQueue
 from storage.queues.queue_files import QueueFiles
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 PER_FILE = 300
 DIRECTORY = "/cq/T/0"

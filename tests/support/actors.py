@@ -16,7 +16,7 @@ from pykka import ActorRegistry
 from actors.engine.actor_address import ActorAddress
 from actors.engine.system import ActorSystem
 from storage.files.disk import RealDisk
-from tests.support.simulation import SimulatedSystem
+from troupemq.testing.simulation import SimulatedSystem
 
 T = TypeVar("T")
 

@@ -32,10 +32,10 @@ from protocol.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
 from protocol.tags import TagFilter, java_hash_code
 from storage.config import StoreConfig
 from storage.files.disk import Disk
-from tests.support.fake_disk import FakeDisk
-from tests.support.local_client import LocalClient
 from tests.support.peers import RecordingPeer
-from tests.support.simulation import SimulatedClock, SimulatedSystem
+from troupemq.testing.fake_disk import FakeDisk
+from troupemq.testing.local_client import LocalClient
+from troupemq.testing.simulation import SimulatedClock, SimulatedSystem
 
 PORTS = Ports(10911, 10909, 10912)
 STORE = StoreConfig(

@@ -9,7 +9,7 @@ from actors.engine.future import Question
 from actors.engine.messages import Message
 from actors.engine.system import ActorSystem
 from tests.support.actors import Arrivals
-from tests.support.simulation import SimulatedSystem
+from troupemq.testing.simulation import SimulatedSystem
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from storage.config import StoreConfig
 from tests.support.brokers import STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 HOUR_MS = 3_600_000
 START_MS = 1_700_000_000_000

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from storage.files.disk import Disk, RealDisk
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 _HOLDS_THE_LOCK = (
     "import fcntl, os, sys\n"

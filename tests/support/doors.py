@@ -18,7 +18,7 @@ from actors.network.tls_negotiator import TlsNegotiator
 from actors.settings.tls_settings import TlsSettings
 from tests.support.certificates import Certificates
 from tests.support.peers import Told, simulated
-from tests.support.simulation import SimulatedSystem
+from troupemq.testing.simulation import SimulatedSystem
 
 HELLO = bytes.fromhex("16030100050100000100")
 """The beginning of a handshake that never goes on."""

@@ -9,8 +9,8 @@ from protocol.codes import RequestCode as Code
 from protocol.command import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader
 from tests.support.guarded import ACCOUNTS, ACL_PATH, disk_with, signed
-from tests.support.local_client import LocalClient
-from tests.support.simulation import SimulatedSystem
+from troupemq.testing.local_client import LocalClient
+from troupemq.testing.simulation import SimulatedSystem
 
 MORE = "- {accessKey: other-broker, secretKey: secret-other, broker: true}\n"
 WHITE, OTHER_WHITE = "192.0.2.7", "192.0.2.8"

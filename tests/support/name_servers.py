@@ -17,7 +17,7 @@ from protocol.command import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader
 from storage.files.disk import Disk
 from tests.support.peers import ask, request, simulated
-from tests.support.simulation import SimulatedSystem
+from troupemq.testing.simulation import SimulatedSystem
 
 KV_PATH = "/data/kvConfig.json"
 

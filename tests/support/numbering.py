@@ -12,7 +12,7 @@ from storage.tables.json_config import save
 from storage.tables.offsets import format_offsets
 from storage.tables.topics import format_topics
 from tests.support.brokers import SimulatedBroker
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 CONFIG = "/store/config"
 

@@ -15,9 +15,9 @@ from protocol.bodies import ClusterInfo, RegisterBrokerBody, TopicConfig, TopicC
 from protocol.codes import RequestCode as Code
 from protocol.command import RemotingCommand
 from protocol.headers.namesrv import PutKvConfigHeader, RegisterBrokerHeader
-from tests.support.fake_disk import FakeDisk
-from tests.support.local_client import LocalClient
-from tests.support.simulation import SimulatedSystem
+from troupemq.testing.fake_disk import FakeDisk
+from troupemq.testing.local_client import LocalClient
+from troupemq.testing.simulation import SimulatedSystem
 
 _ports = count(1)
 

@@ -14,8 +14,8 @@ from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.host import pack_host
 from storage.files.disk import Disk
 from tests.support.actors import new_seed
-from tests.support.fake_disk import FakeDisk
-from tests.support.simulation import SimulatedSystem
+from troupemq.testing.fake_disk import FakeDisk
+from troupemq.testing.simulation import SimulatedSystem
 
 _numbers = count(1)
 

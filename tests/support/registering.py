@@ -19,7 +19,7 @@ from protocol.headers.namesrv import RegisterBrokerHeader
 from remoting.sync_connection import ConnectionBroken, ConnectionLost
 from tests.support.brokers import SimulatedBroker
 from tests.support.peers import Told, simulated
-from tests.support.simulation import SimulatedSystem
+from troupemq.testing.simulation import SimulatedSystem
 
 REGISTER = RequestCode.REGISTER_BROKER
 QUERY = RequestCode.QUERY_DATA_VERSION

@@ -27,7 +27,7 @@ from storage.config import StoreConfig
 from storage.log.commit_log import CommitLog
 from storage.replica.replica_log import ReplicaLog
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 MASTER_ADDRESS = "192.0.2.1:10912"
 SLAVE_ADDRESS = ("192.0.2.2", 40_000)

@@ -16,7 +16,7 @@ from actors.engine.timer import TimerHandle
 from actors.network.sends import Buffer
 from protocol.command import RemotingCommand
 from protocol.stream import CommandStream
-from tests.support.local_client import LocalClient
+from troupemq.testing.local_client import LocalClient
 
 if TYPE_CHECKING:
     from tests.support.world import World

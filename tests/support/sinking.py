@@ -11,7 +11,7 @@ from protocol.message import MessageRecord
 from protocol.property_shapes import find_pairs
 from protocol.sink import CHAIN_START, SinkMessage, chain_behind, encode_sink_body
 from tests.support.brokers import SimulatedBroker
-from tests.support.local_client import LocalClient
+from troupemq.testing.local_client import LocalClient
 
 QUERY = "query-1"
 

@@ -7,8 +7,8 @@ from storage.message_store import MessageStore
 from storage.queues.consume_queue import UNIT
 from storage.recovery.recovery_report import RecoveryReport
 from tests.support.clock import ManualClock
-from tests.support.fake_disk import FakeDisk
 from tests.support.puts import HOST, append, put
+from troupemq.testing.fake_disk import FakeDisk
 
 CONFIG = StoreConfig(
     root="/store",

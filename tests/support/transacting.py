@@ -16,7 +16,7 @@ from protocol.message import MessageRecord, decode_record
 from protocol.property_shapes import find_pairs
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
-from tests.support.local_client import LocalClient
+from troupemq.testing.local_client import LocalClient
 
 COMMIT, ROLLBACK, UNKNOWN = TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, 0
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"

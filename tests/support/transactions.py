@@ -9,8 +9,8 @@ from storage.log.append import PutRecord
 from storage.log.commit_log import CommitLog
 from storage.queues.dispatch_entry import DispatchEntry
 from storage.transactions.table import TransactionTable
-from tests.support.fake_disk import FakeDisk
 from tests.support.puts import HOST, append, put
+from troupemq.testing.fake_disk import FakeDisk
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC"

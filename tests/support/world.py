@@ -31,12 +31,12 @@ from storage.config import StoreConfig
 from tests.support.askers import Asker
 from tests.support.brokers import BROKER, STORE, SimulatedBroker, running, subscription
 from tests.support.consumers import HEARTBEAT_MS, Consumer
-from tests.support.fake_disk import FakeDisk
 from tests.support.producers import Producer, Sent
 from tests.support.receivers import Receiver, Settling
 from tests.support.receiving import Received
 from tests.support.seats import Client, Do, Seat
 from tests.support.transactors import Transactor, Verdicts
+from troupemq.testing.fake_disk import FakeDisk
 
 C = TypeVar("C", bound=Client)
 

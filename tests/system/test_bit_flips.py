@@ -26,7 +26,7 @@ from protocol.message import HEADS, RecordHead, scan_head
 from protocol.sysflag import PULL_COMMIT_OFFSET
 from storage.tables.json_config import parsed_object
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 TOPICS = ("Orders", "Payments", "Rarely")
 QUEUES = 2

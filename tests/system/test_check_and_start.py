@@ -20,7 +20,7 @@ from protocol.headers.offset import UpdateConsumerOffsetHeader
 from storage.checking.store_check import CheckReport, StoreCheck
 from storage.checking.table_check import entry_left_out, found_again
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 ROOT = "/store"
 CONFIG_DIR = f"{ROOT}/config"

@@ -15,7 +15,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from storage.errors import StoreError
 from tests.support.brokers import STORE, SimulatedBroker, send_command
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 LIVES = 3
 TOPICS = ("Topic", "Other")

@@ -11,8 +11,8 @@ from storage.files.disk import RealDisk
 from storage.tables.groups import parse_groups
 from storage.tables.topics import parse_topics
 from tests.support.brokers import SimulatedBroker
-from tests.support.fake_disk import FakeDisk
 from tests.support.golden import store
+from troupemq.testing.fake_disk import FakeDisk
 
 TOPIC = "Orders"
 

@@ -36,8 +36,8 @@ from protocol.headers.offset import QueryConsumerOffsetHeader, UpdateConsumerOff
 from protocol.message import MessageRecord, decode_records
 from protocol.sysflag import PULL_COMMIT_OFFSET
 from tests.support.brokers import STORE, SimulatedBroker, send_command
-from tests.support.fake_disk import FakeDisk
-from tests.support.local_client import LocalClient
+from troupemq.testing.fake_disk import FakeDisk
+from troupemq.testing.local_client import LocalClient
 
 QUEUES = 3
 DELAYED_QUEUE = 3

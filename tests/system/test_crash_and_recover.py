@@ -11,8 +11,8 @@ import pytest
 
 from protocol.codes import ResponseCode
 from tests.support.brokers import STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
 from tests.system.test_power_loss import QUEUES, Producers, order_holds
+from troupemq.testing.fake_disk import FakeDisk
 
 LIVES = 5
 

@@ -14,7 +14,7 @@ from protocol.properties import format as properties_text
 from protocol.properties import parse
 from protocol.sql92 import compile_filter
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 STEPS = 60
 GROUPS = ("one", "two", "three")

@@ -29,8 +29,8 @@ from storage.access.acl_files import save_acl_file
 from tests.support.brokers import BROKER, SimulatedBroker
 from tests.support.golden import frames
 from tests.support.guarded import ACL_PATH, disk_with
-from tests.support.local_client import LocalClient
-from tests.support.simulation import SimulatedSystem
+from troupemq.testing.local_client import LocalClient
+from troupemq.testing.simulation import SimulatedSystem
 
 pytestmark = pytest.mark.heavy
 

@@ -16,8 +16,8 @@ from protocol.sysflag import PULL_COMMIT_OFFSET
 from storage.config import StoreConfig
 from storage.errors import StoreError
 from tests.support.brokers import STORE, SimulatedBroker, send_command
-from tests.support.fake_disk import FakeDisk
-from tests.support.fake_inode import PAGE_BYTES
+from troupemq.testing.fake_disk import FakeDisk
+from troupemq.testing.fake_inode import PAGE_BYTES
 
 QUEUES = 4
 HOUR_MS = 3_600_000

@@ -17,10 +17,10 @@ from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.message import MessageRecord
 from storage.tables.offsets import offset_key
-from tests.support.fake_disk import FakeDisk
 from tests.support.receivers import Receiver, Settling
 from tests.support.receiving import Received
 from tests.support.world import ROUGH, World
+from troupemq.testing.fake_disk import FakeDisk
 
 GROUP, TOPIC, RETRY, DEAD = "receivers", "Topic", "%RETRY%receivers", "%DLQ%receivers"
 DELAYED = "SCHEDULE_TOPIC_XXXX"

@@ -33,11 +33,11 @@ from protocol.headers.offset import UpdateConsumerOffsetHeader
 from storage.tables.json_config import load
 from storage.tables.table_files import KV_TABLE, table_parsers
 from tests.support.brokers import BROKER, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
 from tests.support.headers_by_code import REQUEST_HEADERS
 from tests.support.name_servers import KV_PATH, name_server
 from tests.support.peers import RecordingPeer, request, tell
-from tests.support.simulation import SimulatedSystem
+from troupemq.testing.fake_disk import FakeDisk
+from troupemq.testing.simulation import SimulatedSystem
 
 CONFIG = replace(BROKER, property_filter_enable=True)
 SENDS = {Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE}

@@ -55,10 +55,12 @@ class ClientLogger:
         error = fields.pop("exc_info", None)
         if error is True:
             error = sys.exception()
+        # For handlers and filters of applications and tests: the values behind the line.
+        more = {"event": event, "fields": dict(fields), "failure": error}
         if isinstance(error, BaseException):
             fields["exception"] = "".join(format_exception(error)).rstrip("\n")
         line = plain_line(None, "", {"event": event, **fields})
-        self._logger.log(level, line, stacklevel=_CALLERS)
+        self._logger.log(level, line, stacklevel=_CALLERS, extra=more)
 
 
 def client_logger(name: str) -> ClientLogger:

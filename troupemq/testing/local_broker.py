@@ -1,18 +1,16 @@
 """A broker and its name server in this process, for tests of code that uses them."""
 
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from itertools import count
+from logging import Filter, LogRecord, getLogger
 from os import W_OK, access
 from pathlib import Path
 from tempfile import mkdtemp
 from threading import Event
 from time import monotonic
 from typing import Any
-
-import structlog
 
 from actors.broker import Broker
 from actors.broker_server import RunningBroker, start_broker
@@ -21,34 +19,31 @@ from actors.engine.future import Reply
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.namesrv_server import RunningNamesrv, start_namesrv
-from protocol.codes import RequestCode, ResponseCode
-from protocol.topic_names import DLQ_TOPIC_PREFIX
 from storage.clock import SystemClock
-from storage.delay_levels import delay_levels_ms
 from storage.files.disk import RealDisk
 from troupemq.client.admin import Admin
-from troupemq.client.connection.route import route_of
+from troupemq.client.consuming import consume, consume_orderly
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.listener import Result
 from troupemq.client.errors import ClientError, RouteNotFound
-from troupemq.client.message import MessageQueue, MessageView
+from troupemq.client.message import MessageView
+from troupemq.testing.broker_under_test import (
+    QUEUES,
+    BrokerUnderTest,
+    Duration,
+    listed,
+    milliseconds,
+    not_within,
+)
 from troupemq.testing.faults import NAME as FAULTS
 from troupemq.testing.faults import Faults, interposed
-from troupemq.testing.messages import (
-    AddFault,
-    CutConnections,
-    Effect,
-    InjectedFault,
-    MoveClock,
-    SetDiskFull,
-)
+from troupemq.testing.messages import CutConnections, Effect, InjectedFault, MoveClock
+from troupemq.testing.quiet import quiet
 
 HOST = "127.0.0.1"
 STOP_S = 20.0
-QUEUES = 4
-"""Queues of a topic that nothing else has created."""
 LOOK_S = 0.005
 """Pause between two looks at a topic or a lag."""
 COMMIT_MS = 20
@@ -63,21 +58,6 @@ SMALL_STORE = {
 LASTING_CONNECTIONS = {"serverChannelMaxIdleTimeSeconds": str(10 * 365 * 86_400)}
 """Without it a broker whose clock is moved would close its connections."""
 
-REQUESTS = {
-    "send": (
-        RequestCode.SEND_MESSAGE,
-        RequestCode.SEND_MESSAGE_V2,
-        RequestCode.SEND_BATCH_MESSAGE,
-    ),
-    "pull": (RequestCode.PULL_MESSAGE,),
-    "commit": (RequestCode.UPDATE_CONSUMER_OFFSET,),
-    "heartbeat": (RequestCode.HEART_BEAT,),
-    "retry": (RequestCode.CONSUMER_SEND_MSG_BACK,),
-    "transaction": (RequestCode.END_TRANSACTION,),
-}
-"""Short names of requests; the names of RequestCode work, too."""
-
-Duration = str | float | timedelta
 Handler = Callable[[Sequence[MessageView]], Result]
 
 
@@ -104,6 +84,9 @@ class FillableDisk(RealDisk):
 
     def usage_ratio(self, path: str) -> float:
         return 1.0 if self.is_full else min(super().usage_ratio(path), 0.5)
+
+
+_numbers = count(1)
 
 
 class CollectingConsumer(PushConsumer):
@@ -135,43 +118,35 @@ class CollectingConsumer(PushConsumer):
         return result
 
 
-class _WarningsOnly(structlog.PrintLogger):
-    """Logger of the servers: their lines of lower levels would fill the output of tests."""
+class _ListenerFailures(Filter):
+    """Errors of listeners in this process, which their consumers log with the group."""
 
-    def msg(self, message: str) -> None:
-        """Drop a line."""
+    def __init__(self) -> None:
+        super().__init__()
+        self._errors: dict[str, Exception] = {}
 
-    debug = info = msg
+    def filter(self, record: LogRecord) -> bool:
+        error, fields = getattr(record, "failure", None), getattr(record, "fields", {})
+        if isinstance(error, Exception) and "group" in fields:
+            self._errors.setdefault(fields["group"], error)
+        return True
 
+    def first(self, group: str) -> Exception | None:
+        return self._errors.get(group)
 
-class _LoggerFactory(structlog.PrintLoggerFactory):
-    """Loggers as structlog's own, except those of the servers."""
-
-    def __call__(self, *names: Any) -> structlog.PrintLogger:
-        is_ours = any(str(name).partition(".")[0] in _PACKAGES for name in names)
-        return _WarningsOnly() if is_ours else super().__call__(*names)
-
-
-_PACKAGES = {"protocol", "storage", "remoting", "actors", "troupemq"}
-_numbers = count(1)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Log warnings of the servers only, unless this program has configured structlog itself."""
-    if structlog.is_configured():
-        yield
-        return
-    factory = _LoggerFactory()
-    structlog.configure(logger_factory=factory)
-    try:
-        yield
-    finally:
-        if structlog.get_config()["logger_factory"] is factory:
-            structlog.reset_defaults()
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        loggers = [getLogger(each.__name__) for each in (consume, consume_orderly)]
+        for logger in loggers:
+            logger.addFilter(self)
+        try:
+            yield
+        finally:
+            for logger in loggers:
+                logger.removeFilter(self)
 
 
-class LocalBroker:
+class LocalBroker(BrokerUnderTest):
     """A name server and a broker on free ports of this machine, with a store that is removed.
 
         with running_broker(topics={"Orders": 4}) as broker:
@@ -204,6 +179,7 @@ class LocalBroker:
         self._generation = count(1)
         self._admin: Admin | None = None
         self._consumers: list[CollectingConsumer] = []
+        self.listener_failures = _ListenerFailures()
 
     # --- life
 
@@ -329,56 +305,13 @@ class LocalBroker:
 
     # --- faults
 
-    def fail(
-        self,
-        request: str,
-        code: str = "SYSTEM_ERROR",
-        *,
-        times: int | None = None,
-        remark: str = "refused by a test",
-    ) -> InjectedFault:
-        """Refuse requests with a response code, such as SYSTEM_BUSY.
-
-        `request` is a name of REQUESTS, a name of RequestCode, or "all". `times` is the number of
-        requests to refuse, None for all until its `is_ended` is set.
-        """
-        return self._add(
-            InjectedFault(
-                Effect.REFUSE, _codes(request), times, code=ResponseCode[code], remark=remark
-            )
-        )
-
-    def lose(
-        self, request: str = "all", *, times: int | None = None, answer: bool = False
-    ) -> InjectedFault:
-        """Let requests never arrive; with `answer` they do, and their answers are lost."""
-        effect = Effect.LOSE_ANSWER if answer else Effect.LOSE
-        return self._add(InjectedFault(effect, _codes(request), times))
-
-    def slow(self, ms: float, request: str = "all", *, times: int | None = None) -> InjectedFault:
-        """Let requests arrive so many milliseconds later."""
-        return self._add(InjectedFault(Effect.DELAY, _codes(request), times, delay_ms=ms))
-
     def cut(self) -> int:
-        """Close all connections of clients; return their number."""
         closed: int = self._ask(CutConnections)
         return closed
 
-    def fill_disk(self) -> None:
-        """Let the disk look full: sends are refused, and full log files may be deleted."""
-        self._set_disk_full(True)
-
-    def free_disk(self) -> None:
-        """Let the disk have room again."""
-        self._set_disk_full(False)
-
     def _set_disk_full(self, is_full: bool) -> None:
         self._disk.is_full = is_full
-        self._ask(lambda reply: SetDiskFull(is_full, reply))
-
-    def _add(self, fault: InjectedFault) -> InjectedFault:
-        self._ask(lambda reply: AddFault(fault, reply))
-        return fault
+        super()._set_disk_full(is_full)
 
     def _ask(self, make: Callable[[Reply[Any]], object]) -> Any:
         assert self._running is not None, "the broker is not started"
@@ -388,20 +321,15 @@ class LocalBroker:
     # --- time
 
     def advance(self, duration: Duration) -> None:
-        """Move the broker's clock forward: delays, retries and check-backs become due.
+        """Move the broker's clock forward: delays, retries, leases and check-backs become due.
 
         `duration` is a number of seconds, a timedelta, or a text such as "2h" or "1m 30s". Clients
         keep the machine's clock.
         """
-        if isinstance(duration, str):
-            by_ms = float(sum(delay_levels_ms(duration)))
-        elif isinstance(duration, timedelta):
-            by_ms = duration.total_seconds() * 1000
-        else:
-            by_ms = duration * 1000
+        by_ms = milliseconds(duration)
         self._ask(lambda reply: MoveClock(by_ms, reply))
 
-    # --- what a test looks at
+    # --- consumers
 
     def consume(
         self,
@@ -417,7 +345,7 @@ class LocalBroker:
         `handler` gets the messages first; None consumes all. A missing topic is created. [default
         group: one of its own]
         """
-        if not self._queues(topic):
+        if not self.queues(topic):
             self.admin.create_topic(topic, QUEUES)
         name = group or f"group-{next(_numbers)}"
         consumer = CollectingConsumer(name, handler, self.namesrv, orderly)
@@ -426,93 +354,17 @@ class LocalBroker:
         self._consumers.append(consumer)
         return consumer
 
-    def messages(self, topic: str) -> list[MessageView]:
-        """Return all messages of a topic in the order of their storage; empty without the topic."""
-        readers = [self.admin.reader(queue) for queue in self._queues(topic)]
-        found = [view for reader in readers for view in reader.messages(*reader.ends())]
-        return sorted(found, key=lambda view: view.physical_offset)
-
-    def _queues(self, topic: str) -> Sequence[MessageQueue]:
-        try:
-            return sorted(route_of(topic, self.admin.route(topic)).subscribe_queues)
-        except RouteNotFound:
-            return ()
-
-    def dead_letters(self, group: str) -> list[MessageView]:
-        """Return the messages that a group has given up."""
-        return self.messages(DLQ_TOPIC_PREFIX + group)
-
-    def lag(self, group: str) -> int:
-        """Return how many messages a group has not consumed, retries included.
-
-        Raises ClientError for a group without members and offsets.
-        """
-        lag, seen = 0, set()
-        try:
-            for each in self.admin.group_progress(group):
-                seen.add((each.topic, each.queue_id))
-                lag += each.lag
-        except ClientError:  # a new group, whose members must be known
-            topics: Collection[str] = self.admin.members_of(group).subscription_table
-        else:
-            topics = self._subscribed(group)
-        for topic in topics:
-            for queue in self._queues(topic):
-                if (topic, queue.queue_id) not in seen:
-                    first, end = self.admin.offsets(queue)
-                    lag += end - first
-        return lag
-
-    def _subscribed(self, group: str) -> Collection[str]:
-        try:
-            return self.admin.members_of(group).subscription_table
-        except ClientError:  # no member is online
-            return ()
-
-    def expect(
-        self,
-        topic: str,
-        *,
-        body: bytes | str | None = None,
-        tags: str | None = None,
-        keys: str | None = None,
-        times: int = 1,
-        within_s: float = 5.0,
-    ) -> list[MessageView]:
-        """Wait until a topic has `times` messages with these values, and return them.
-
-        Raises AssertionError that lists the messages of the topic.
-        """
-        wanted = body.encode() if isinstance(body, str) else body
-
-        def found() -> list[MessageView]:
-            return [
-                each
-                for each in self.messages(topic)
-                if wanted in (None, each.body)
-                and tags in (None, each.tags)
-                and (keys is None or keys in each.keys)
-            ]
-
-        given = {"body": body, "tags": tags, "keys": keys}
-        text = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
-        what = f"{times} message{'s' if times > 1 else ''} with {text or 'any values'} in {topic}"
-        self._wait_until(
-            lambda: len(found()) >= times, what, within_s, lambda: _listed(self.messages(topic))
-        )
-        return found()
-
     def join(self, group: str, *, within_s: float = 10.0, fail_fast: bool = True) -> None:
         """Wait until a group has consumed everything.
 
-        With `fail_fast` the first error of a handler given to `consume` is raised. Messages that
-        wait for a retry do not count: `advance` first. Other consumers commit each 5 s.
+        With `fail_fast` the first error of a listener of the group in this process is raised.
+        Messages that wait for a retry do not count: `advance` first. Consumers that `consume` has
+        not started commit each 5 s.
         """
 
         def state() -> str:
-            errors = [each.errors for each in self._consumers if each.group == group]
-            if fail_fast and any(errors):
-                raise next(first for first, *_ in filter(None, errors))
+            if fail_fast and (error := self.listener_failures.first(group)) is not None:
+                raise error
             return self._pending(group)
 
         self._wait_until(lambda: not state(), f"{group} to consume everything", within_s, state)
@@ -541,11 +393,11 @@ class LocalBroker:
             return False
 
         what = f"{times} dead letter{'s' if times > 1 else ''} of {group}"
-        self._wait_until(is_done, what, within_s, lambda: _listed(self.dead_letters(group)))
+        self._wait_until(is_done, what, within_s, lambda: listed(self.dead_letters(group)))
         return self.dead_letters(group)
 
-    @staticmethod
     def _wait_until(
+        self,
         is_done: Callable[[], bool],
         what: str,
         within_s: float,
@@ -554,31 +406,8 @@ class LocalBroker:
         deadline_s, pause = monotonic() + within_s, Event()
         while not is_done():
             if monotonic() > deadline_s:
-                found = instead()
-                raise AssertionError(
-                    f"waited {within_s:g} s for {what}" + (f"; there is: {found}" if found else "")
-                )
+                raise not_within(what, within_s, instead())
             pause.wait(LOOK_S)
-
-
-def _codes(request: str) -> frozenset[int] | None:
-    if request == "all":
-        return None
-    if request in REQUESTS:
-        return frozenset(REQUESTS[request])
-    try:
-        return frozenset((RequestCode[request],))
-    except KeyError:
-        names = ", ".join(("all", *REQUESTS))
-        raise ValueError(f"no request {request!r}: use {names}, or a name of RequestCode") from None
-
-
-def _listed(messages: Sequence[MessageView]) -> str:
-    if not messages:
-        return "no message"
-    shown = [f"body={each.body!r}, tags={each.tags!r}, keys={each.keys!r}" for each in messages]
-    more = f"\n  and {len(shown) - 20} more" if len(shown) > 20 else ""
-    return "\n  " + "\n  ".join(shown[:20]) + more
 
 
 @contextmanager
@@ -586,10 +415,11 @@ def running_broker(
     topics: Mapping[str, int] | None = None, settings: Mapping[str, str] | None = None
 ) -> Iterator[LocalBroker]:
     """Run a broker until the block ends; arguments as in LocalBroker."""
-    with _quiet():
+    with quiet():
         broker = LocalBroker(topics, settings)
         try:
-            broker.start()
-            yield broker
+            with broker.listener_failures.watching():
+                broker.start()
+                yield broker
         finally:
             broker.stop()

@@ -24,10 +24,10 @@ from storage.config import StoreConfig
 from storage.message_store import MessageStore
 from storage.recovery.recovery_report import RecoveryReport
 from tests.support.brokers import SimulatedBroker
-from tests.support.fake_disk import FakeDisk
 from tests.support.golden import frames
 from tests.support.peers import ask, request, simulated
-from tests.support.simulation import SimulatedSystem
+from troupemq.testing.fake_disk import FakeDisk
+from troupemq.testing.simulation import SimulatedSystem
 
 
 @dataclass

@@ -4,8 +4,8 @@ from actors.admin.broker_info import PLACES_MAX
 from protocol.bodies_own import DamagedPlace, StoreState
 from protocol.codes import RequestCode
 from tests.support.brokers import SimulatedBroker
-from tests.support.fake_disk import FakeDisk
 from tests.support.peers import request
+from troupemq.testing.fake_disk import FakeDisk
 
 
 def asked(made: SimulatedBroker) -> StoreState:

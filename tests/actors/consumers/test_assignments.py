@@ -18,7 +18,7 @@ from protocol.bodies_assignment import AssignmentAnswer, AssignmentQuery, Reques
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from tests.support.peers import RecordingPeer, Told, request, simulated, tell
-from tests.support.simulation import SimulatedSystem
+from troupemq.testing.simulation import SimulatedSystem
 
 QUEUES = [("a", 3), ("b", 2)]
 """Readable queues of topic T."""

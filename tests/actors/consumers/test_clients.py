@@ -41,7 +41,7 @@ from storage.tables.consumer_filters import ConsumerFilters
 from tests.support.brokers import subscription
 from tests.support.golden import frames
 from tests.support.peers import RecordingPeer, Told, ask, request, simulated, tell
-from tests.support.simulation import SimulatedSystem
+from troupemq.testing.simulation import SimulatedSystem
 
 
 @dataclass

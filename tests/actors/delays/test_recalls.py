@@ -8,7 +8,7 @@ from protocol.headers.send import RecallMessageHeader
 from protocol.timers import INVALID_HANDLE, RecallHandle
 from tests.actors.delays.test_timers import bodies, broker, restarted
 from tests.support.brokers import SimulatedBroker
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 
 def sent(made: SimulatedBroker, delay_ms: int, key: str = "ID") -> str:

@@ -20,7 +20,7 @@ from storage.tables.delay_offsets import parse_delay_offsets
 from tests.actors.pulling.test_cold_read import Slow
 from tests.support import golden
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 FEW = replace(STORE, message_delay_level="1s 5s 2h")
 OFFSETS = "/store/config/delayOffset.json"
@@ -44,6 +44,14 @@ def broker(**store: Any) -> SimulatedBroker:
     made = SimulatedBroker(1, store_config=replace(FEW, **store))
     made.make_topic()
     return made
+
+
+def test_a_stop_before_the_search_for_timers_is_refused_once() -> None:
+    """Each refusal sent the request again, until the stack of the process ended."""
+    with capture_logs() as lines:
+        for seed in range(12):
+            SimulatedBroker(seed, store_config=FEW).stop()
+    assert [line for line in lines if line["event"] == "refusal failed"] == []
 
 
 # --- on time

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.brokers import STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 KEYED = "DELAY\x011\x02UNIQ_KEY\x010123456789abcdef\x02KEYS\x01key"
 FEW = replace(STORE, message_delay_level="1s 5s 2h")

@@ -9,7 +9,7 @@ import pytest
 from protocol.command import RemotingCommand
 from protocol.property_shapes import pairs_of
 from tests.support.brokers import STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 STORE_OF_TRIALS = replace(
     STORE,

@@ -17,7 +17,7 @@ from storage.index.index import Index
 from storage.index.index_file import IndexFile
 from storage.index.key_columns import KeyPart
 from tests.support.brokers import STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 COUNT = 300
 SLICE = 8

@@ -9,8 +9,8 @@ from storage.dispatching.dispatch import Dispatcher, entry_of
 from storage.dispatching.followers import DispatchReader, Lagging
 from storage.errors import StoreError
 from storage.queues.dispatch_entry import Dispatched, DispatchEntry
-from tests.support.fake_disk import FakeDisk
 from tests.support.store import SmallStore
+from troupemq.testing.fake_disk import FakeDisk
 
 COUNT = 40
 

@@ -26,10 +26,10 @@ from storage.errors import StoreError
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import UNIT
 from storage.queues.dispatch_entry import Dispatched, DispatchEntry
-from tests.support.fake_disk import FakeDisk
 from tests.support.peers import Told, simulated
-from tests.support.simulation import SimulatedSystem
 from tests.support.store import SmallStore
+from troupemq.testing.fake_disk import FakeDisk
+from troupemq.testing.simulation import SimulatedSystem
 
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
 

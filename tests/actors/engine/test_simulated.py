@@ -1,4 +1,4 @@
-"""Tests of tests/support/simulation.py: a seed fixes the order of events."""
+"""Tests of troupemq/testing/simulation.py: a seed fixes the order of events."""
 
 from select import EPOLLIN, EPOLLOUT
 from socket import socketpair
@@ -9,10 +9,10 @@ import pytest
 from actors.engine.actor import Actor
 from actors.engine.supervisor import ChildSpec
 from storage.files.disk import RealDisk
-from tests.support import simulation
 from tests.support.actors import Arrivals
 from tests.support.cast import Batcher, Boom, Diary, Do, Hard, Recorder, Say, boom, look, said
-from tests.support.simulation import SimulatedClock, SimulatedSystem
+from troupemq.testing import simulation
+from troupemq.testing.simulation import SimulatedClock, SimulatedSystem
 
 
 def run(seed: int, senders: int = 3, messages: int = 5) -> list[Any]:

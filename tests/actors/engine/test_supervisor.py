@@ -12,7 +12,7 @@ from actors.engine.system import ActorSystem, StartFailed
 from storage.files.disk import RealDisk
 from tests.support.actors import Arrivals
 from tests.support.cast import Boom, Diary, Do, Recorder, Say, boom, look, said
-from tests.support.simulation import SimulatedSystem
+from troupemq.testing.simulation import SimulatedSystem
 
 
 def child(name: str, diary: Diary, **options: Any) -> ChildSpec:

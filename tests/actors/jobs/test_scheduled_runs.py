@@ -26,9 +26,9 @@ from protocol.command import RemotingCommand
 from tests.actors.jobs.occasions import occasions_between
 from tests.support.actors import WAIT_S
 from tests.support.brokers import running
-from tests.support.fake_disk import FakeDisk
 from tests.support.peers import RecordingPeer, request
-from tests.support.simulation import SimulatedClock, SimulatedSystem
+from troupemq.testing.fake_disk import FakeDisk
+from troupemq.testing.simulation import SimulatedClock, SimulatedSystem
 
 PATH = "/store/troupemq/jobs.json"
 BERLIN, NEW_YORK, UTC = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York"), ZoneInfo("UTC")

@@ -13,9 +13,9 @@ from actors.tables.persisted import Then
 from protocol.codes import RequestCode
 from protocol.fastjson import loads
 from storage.tables.kv_config import format_kv
-from tests.support.fake_disk import FakeDisk
 from tests.support.name_servers import KV_PATH, TOPIC, name_server, registration
 from tests.support.peers import RecordingPeer, ask, request
+from troupemq.testing.fake_disk import FakeDisk
 
 
 def test_a_batch_of_settings_is_written_together_and_answered_then(

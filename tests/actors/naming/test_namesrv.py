@@ -27,11 +27,11 @@ from protocol.fastjson import loads
 from protocol.frame import decode_frame
 from protocol.headers.namesrv import RegisterBrokerHeader
 from storage.tables.kv_config import format_kv, parse_kv
-from tests.support.fake_disk import FakeDisk
 from tests.support.golden import frames
 from tests.support.name_servers import KV_PATH, TOPIC, name_server, registration, route
 from tests.support.peers import RecordingPeer, ask, request, tell
-from tests.support.simulation import SimulatedSystem
+from troupemq.testing.fake_disk import FakeDisk
+from troupemq.testing.simulation import SimulatedSystem
 
 ACTING = b',"enableActingMaster":false'
 

@@ -22,8 +22,8 @@ from protocol.headers.offset import QueueHeader
 from tests.support.actors import Arrivals
 from tests.support.brokers import SimulatedBroker
 from tests.support.peers import RecordingPeer, Told, simulated
-from tests.support.simulation import SimulatedSystem
 from tests.support.sockets import Line, connection_of, paired_lines, serving_broker
+from troupemq.testing.simulation import SimulatedSystem
 
 ASK = RequestCode.GET_CONSUMER_RUNNING_INFO
 

@@ -18,7 +18,7 @@ from tests.support.brokers import (
     pull_command,
     send_command,
 )
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 
 class Diary:

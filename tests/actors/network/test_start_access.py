@@ -12,7 +12,7 @@ from actors.network.start_access import (
     warn_if_plain_needs_no_certificate,
 )
 from tests.support.guarded import ACL_PATH, disk_with
-from tests.support.simulation import SimulatedSystem
+from troupemq.testing.simulation import SimulatedSystem
 
 CERTIFICATE = {"tls_server_certificate": "c", "tls_server_key": "k", "tls_server_trust": "t"}
 

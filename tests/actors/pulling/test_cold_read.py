@@ -20,8 +20,8 @@ from storage.reading.page_probe import ColdPart
 from tests.compat.patience import wait_until
 from tests.support.actors import Arrivals
 from tests.support.brokers import SimulatedBroker, pull_command, store_in
-from tests.support.fake_disk import FakeDisk
 from tests.support.pulls import broker, code_and_bodies, fill
+from troupemq.testing.fake_disk import FakeDisk
 
 COUNT = 20
 

@@ -10,8 +10,8 @@ from actors.pulling.pull_message import VERIFY_MS
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from tests.support.brokers import STORE, SimulatedBroker, pull_command
-from tests.support.fake_disk import FakeDisk
 from tests.support.pulls import broker, code_and_bodies, fill, outcome, tagged
+from troupemq.testing.fake_disk import FakeDisk
 
 COUNT = 6
 HOLD_MS = 15_000

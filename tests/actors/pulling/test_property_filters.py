@@ -11,8 +11,8 @@ from protocol.command import RemotingCommand
 from protocol.message import decode_records
 from protocol.properties import format as properties_text
 from tests.support.brokers import STORE, SimulatedBroker, pull_command
-from tests.support.fake_disk import FakeDisk
 from tests.support.pulls import broker, code_and_bodies, outcome, refused
+from troupemq.testing.fake_disk import FakeDisk
 
 HOLD_MS = 15_000
 SQL = "SQL92"

@@ -8,8 +8,8 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from tests.support import golden
 from tests.support.brokers import STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
 from tests.support.pulls import as_recorded, as_slave, broker, fill, recorded
+from troupemq.testing.fake_disk import FakeDisk
 
 START_MS = 1_700_000_000_000
 STEP_MS = 1_000

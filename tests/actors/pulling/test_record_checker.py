@@ -11,10 +11,10 @@ from protocol.headers.pull import ViewMessageHeader
 from protocol.message import decode_record
 from tests.actors.pulling.test_cold_read import Slow
 from tests.support.brokers import send_command
-from tests.support.fake_disk import FakeDisk
 from tests.support.forging import forged_record, next_body_at
 from tests.support.guarded import GuardedBroker, signed
 from tests.support.pulls import as_slave
+from troupemq.testing.fake_disk import FakeDisk
 
 ACCOUNT = "shop-account"
 

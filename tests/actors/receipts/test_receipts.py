@@ -12,7 +12,6 @@ from protocol.headers.client import UnregisterClientHeader
 from protocol.headers.pop import NotificationHeader, PopMessageHeader
 from protocol.receipts import BatchAck, BatchAckBody, format_bits
 from tests.support.brokers import STORE, SimulatedBroker, pull_command
-from tests.support.local_client import LocalClient
 from tests.support.pulls import broker, committed, fill, tagged
 from tests.support.receiving import (
     Received,
@@ -23,6 +22,7 @@ from tests.support.receiving import (
     receive_command,
     received,
 )
+from troupemq.testing.local_client import LocalClient
 
 
 def receive(

@@ -11,7 +11,6 @@ from actors.naming.messages import MasterClientAddress
 from storage.tables.json_config import save
 from storage.tables.topics import format_topics, parse_topics
 from tests.support.brokers import SimulatedBroker
-from tests.support.fake_disk import FakeDisk
 from tests.support.replication import TOPIC, Pair, following
 from tests.support.slave_tables import MASTER, commit
 from tests.support.slave_tables import following as taking_tables
@@ -25,6 +24,7 @@ from tests.support.transacting import (
     questions,
     sending,
 )
+from troupemq.testing.fake_disk import FakeDisk
 
 
 def becomes_master(pair: Pair, *, kills: bool = False) -> SimulatedBroker:

@@ -8,9 +8,9 @@ from actors.network.accepted import Accepted
 from actors.network.service import Service
 from protocol.ha import Transfer, TransferBuffer, encode_report
 from tests.support.brokers import STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
 from tests.support.golden import replication, transfers
 from tests.support.replication import SLAVE_ADDRESS, ready
+from troupemq.testing.fake_disk import FakeDisk
 
 A, B, C = "a-fresh-slave", "b-reconnect-nonzero-offset", "c-wiped-slave-joins-late"
 

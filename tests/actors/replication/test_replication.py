@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 from actors.replication.put_replica import DISPATCH_MS, FEW_RECORDS
 from protocol.codes import ResponseCode
 from tests.support.brokers import STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
 from tests.support.replication import CHUNK_BYTES, TOPIC, end_of, fill, following
+from troupemq.testing.fake_disk import FakeDisk
 
 
 def pulled(made: SimulatedBroker, queue_id: int = 0) -> list[bytes]:

@@ -14,8 +14,8 @@ from actors.sending.messages import CommitUpTo, LogGrew
 from protocol.codes import ResponseCode
 from storage.config import StoreConfig
 from tests.support.brokers import STORE
-from tests.support.fake_disk import FakeDisk
 from tests.support.replication import TOPIC, Pair, end_of, fill, following
+from troupemq.testing.fake_disk import FakeDisk
 
 SYNC = replace(STORE, flush_disk_type="SYNC_FLUSH")
 OK, NO_SLAVE = ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE

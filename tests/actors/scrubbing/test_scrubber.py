@@ -20,8 +20,8 @@ from actors.scrubbing.scrubber import START_DELAY_MS, Scrubber
 from storage.config import StoreConfig
 from storage.retention.trimming import RemovedQueues, remove_queues
 from tests.support.peers import Told, simulated
-from tests.support.simulation import SimulatedSystem
 from tests.support.store import CONFIG, SmallStore
+from troupemq.testing.simulation import SimulatedSystem
 
 SENT = 250
 QUEUES = "/store/consumequeue/Topic"

@@ -23,7 +23,7 @@ from protocol.sysflag import (
 )
 from tests.support.actors import addresses
 from tests.support.brokers import BROKER, STORE, FramesPeer, SimulatedBroker, send_command
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 

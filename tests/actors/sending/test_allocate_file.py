@@ -17,9 +17,9 @@ from protocol.command import RemotingCommand
 from storage.config import StoreConfig
 from storage.log.commit_log import prepare_file
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
 from tests.support.peers import Told, simulated
-from tests.support.simulation import SimulatedSystem
+from troupemq.testing.fake_disk import FakeDisk
+from troupemq.testing.simulation import SimulatedSystem
 
 FILE_BYTES = STORE.commit_log_file_bytes
 BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"

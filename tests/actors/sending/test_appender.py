@@ -18,8 +18,8 @@ from storage.log.append import BatchPart, PutBatch
 from storage.log.commit_log import CommitLog, prepare_file
 from storage.queues.dispatch_entry import DispatchEntry, single_entries
 from tests.support.brokers import STORE
-from tests.support.fake_disk import FakeDisk
 from tests.support.puts import HOST, put
+from troupemq.testing.fake_disk import FakeDisk
 
 CONFIG = TopicConfig("Topic", 4, 4)
 NOW_MS = 1_700_000_000_000

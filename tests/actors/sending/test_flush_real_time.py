@@ -14,7 +14,7 @@ from storage.config import StoreConfig
 from storage.log.commit_log import CommitLog
 from storage.recovery.checkpoint import Checkpoint
 from tests.support.brokers import STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 PAGE_BYTES = 4096
 BROKEN = OSError(errno.EIO, "Input/output error")

@@ -21,7 +21,7 @@ from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from storage.log.commit_log import CommitLog
 from tests.support.brokers import BROKER, STORE, FramesPeer, SimulatedBroker, send_command
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 SYNC = replace(STORE, flush_disk_type="SYNC_FLUSH", sync_flush_timeout_ms=5000)
 BROKEN = OSError(errno.EIO, "Input/output error")

@@ -9,8 +9,8 @@ from protocol.checksum import body_crc
 from protocol.sysflag import BORN_HOST_V6
 from storage.config import StoreConfig
 from storage.log.commit_log import CommitLog, prepare_file
-from tests.support.fake_disk import FakeDisk
 from tests.support.puts import HOST, HOST_V6
+from troupemq.testing.fake_disk import FakeDisk
 
 HALF = b"RMQ_SYS_TRANS_HALF_TOPIC"
 CONFIG = StoreConfig(root="/store", commit_log_file_bytes=4096)

@@ -18,9 +18,9 @@ from protocol.message import MessageRecord
 from protocol.properties import parse
 from storage.message_store import MessageStore
 from tests.support.brokers import STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
 from tests.support.numbering import delete_topic
 from tests.support.peers import Told
+from troupemq.testing.fake_disk import FakeDisk
 
 
 @dataclass(slots=True, eq=False)

@@ -9,9 +9,9 @@ from actors.sending.messages import FilePrepared, PrepareFile
 from storage.log.commit_log import CommitLog, prepare_file
 from storage.queues.dispatch_entry import DispatchEntry
 from tests.support.brokers import STORE
-from tests.support.fake_disk import FakeDisk
 from tests.support.peers import Told
 from tests.support.puts import put
+from troupemq.testing.fake_disk import FakeDisk
 
 FILE_BYTES = STORE.commit_log_file_bytes
 

@@ -17,7 +17,7 @@ from protocol.message import MessageRecord
 from protocol.properties import parse
 from tests.support import golden
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
-from tests.support.local_client import LocalClient
+from troupemq.testing.local_client import LocalClient
 
 TOPIC = "DefaultCluster_REPLY_TOPIC"
 ASKER = "192.0.2.1@asker"

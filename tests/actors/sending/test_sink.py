@@ -13,7 +13,6 @@ from protocol.property_shapes import find_pairs
 from protocol.sink import SINK_MARK, parse_mark
 from storage.message_store import MessageStore
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
 from tests.support.sinking import (
     batch_command,
     chained,
@@ -22,6 +21,7 @@ from tests.support.sinking import (
     progress_in,
     pulled,
 )
+from troupemq.testing.fake_disk import FakeDisk
 
 MESSAGES = chained([b"body %d" % number for number in range(10)], b"TAGS\x01a\x02KEYS\x01k1 k2")
 

@@ -13,8 +13,6 @@ import pytest
 
 from protocol.codes import ResponseCode
 from tests.support.brokers import STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
-from tests.support.local_client import LocalClient
 from tests.support.replication import Pair
 from tests.support.sinking import (
     QUERY,
@@ -25,6 +23,8 @@ from tests.support.sinking import (
     progress_in,
     pulled,
 )
+from troupemq.testing.fake_disk import FakeDisk
+from troupemq.testing.local_client import LocalClient
 
 PARTITIONS = 3
 BATCHES = 5

@@ -6,8 +6,8 @@ from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.tables.config_writer import RETRY_MS, ConfigWriter
 from actors.tables.messages import FileWritten, WriteFile
-from tests.support.fake_disk import FakeDisk
 from tests.support.peers import Told, simulated
+from troupemq.testing.fake_disk import FakeDisk
 
 PATH = "/store/config/topics.json"
 WRITER = ChildSpec("config_writer", lambda _: ConfigWriter())

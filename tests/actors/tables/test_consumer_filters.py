@@ -17,9 +17,9 @@ from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from storage.files.disk import Disk
 from storage.tables.consumer_filters import ConsumerFilter, ConsumerFilters, parse_filters
-from tests.support.fake_disk import FakeDisk
 from tests.support.peers import RecordingPeer, simulated
-from tests.support.simulation import SimulatedSystem
+from troupemq.testing.fake_disk import FakeDisk
+from troupemq.testing.simulation import SimulatedSystem
 
 PATH = "/store/config/consumerFilter.json"
 CONFIG = BrokerConfig(broker_name="broker-a")

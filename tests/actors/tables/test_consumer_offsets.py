@@ -33,9 +33,9 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from storage.files.disk import Disk
 from tests.support.brokers import SimulatedBroker
-from tests.support.fake_disk import FakeDisk
 from tests.support.peers import RecordingPeer, Told, ask, request, simulated, tell
-from tests.support.simulation import SimulatedSystem
+from troupemq.testing.fake_disk import FakeDisk
+from troupemq.testing.simulation import SimulatedSystem
 
 PATH = "/store/config/consumerOffset.json"
 INTERVAL_MS = 5000

@@ -19,12 +19,13 @@ from actors.tables.table_encoder import TableEncoder
 from protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import decode_frame
+from protocol.topic_names import ALWAYS_PRESENT
 from storage.files.disk import Disk
-from storage.tables.groups import ALWAYS_PRESENT, parse_groups
-from tests.support.fake_disk import FakeDisk
+from storage.tables.groups import parse_groups
 from tests.support.golden import frames
 from tests.support.peers import RecordingPeer, Told, ask, request, simulated
-from tests.support.simulation import SimulatedSystem
+from troupemq.testing.fake_disk import FakeDisk
+from troupemq.testing.simulation import SimulatedSystem
 
 PATH = "/store/config/subscriptionGroup.json"
 UPDATE = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP

@@ -8,7 +8,6 @@ from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from storage.tables.offset_journal import generations
 from tests.support.brokers import SimulatedBroker
-from tests.support.fake_disk import FakeDisk
 from tests.support.pulls import broker, committed
 from tests.support.receiving import (
     Received,
@@ -18,6 +17,7 @@ from tests.support.receiving import (
     receive_command,
     received,
 )
+from troupemq.testing.fake_disk import FakeDisk
 
 JOURNAL, TABLE = "/store/troupemq/offsets", "/store/config/consumerOffset.json"
 

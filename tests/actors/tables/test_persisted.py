@@ -8,8 +8,8 @@ from protocol.codes import RequestCode
 from protocol.headers.admin import CreateTopicHeader
 from storage.tables.topics import parse_topics
 from tests.actors.tables.test_topics import PATH, topic_table
-from tests.support.fake_disk import FakeDisk
 from tests.support.peers import RecordingPeer, request, tell
+from troupemq.testing.fake_disk import FakeDisk
 
 
 def test_refused_one_way_changes_are_logged_once_a_minute() -> None:

@@ -31,10 +31,10 @@ from protocol.headers.admin import CreateTopicHeader
 from storage.files.disk import Disk
 from storage.tables.topics import parse_topics
 from tests.support.brokers import SimulatedBroker
-from tests.support.fake_disk import FakeDisk
 from tests.support.golden import frames
 from tests.support.peers import RecordingPeer, Told, ask, request, simulated
-from tests.support.simulation import SimulatedSystem
+from troupemq.testing.fake_disk import FakeDisk
+from troupemq.testing.simulation import SimulatedSystem
 
 PATH = "/store/config/topics.json"
 

@@ -10,7 +10,6 @@ from actors.transactions.check_back_planner import BATCH_COUNT
 from protocol.message import MessageRecord
 from storage.tables.offsets import parse_offsets
 from tests.support.brokers import STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
 from tests.support.transacting import (
     HALF,
     INTERVAL_MS,
@@ -26,6 +25,7 @@ from tests.support.transacting import (
     questions,
     round_of_checks,
 )
+from troupemq.testing.fake_disk import FakeDisk
 
 OFFSETS = f"{STORE.root}/config/consumerOffset.json"
 

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 from protocol.codes import ResponseCode
 from storage.transactions.table import TransactionTable
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 STATE_TABLE = f"{STORE.root}/transaction/statetable/{0:020d}"
 REDO_LOG = f"{STORE.root}/transaction/redolog/covered_offset"

@@ -15,7 +15,6 @@ from protocol.message_id import offset_message_id
 from protocol.property_shapes import find_pairs
 from storage.transactions.units import COMMITTED, COMMITTING, PREPARED, ROLLED_BACK
 from tests.support.brokers import STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
 from tests.support.golden import manifest
 from tests.support.transacting import (
     COMMIT,
@@ -30,6 +29,7 @@ from tests.support.transacting import (
     half,
     of_topic,
 )
+from troupemq.testing.fake_disk import FakeDisk
 
 NOT_SET = "not set any response code"
 NOT_FOUND = "Find prepared transaction message failed"

@@ -9,7 +9,6 @@ from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from tests.actors.pulling.test_cold_read import Slow
 from tests.support.brokers import STORE, SimulatedBroker
-from tests.support.fake_disk import FakeDisk
 from tests.support.transacting import (
     COMMIT,
     INTERVAL_MS,
@@ -23,6 +22,7 @@ from tests.support.transacting import (
     questions,
     round_of_checks,
 )
+from troupemq.testing.fake_disk import FakeDisk
 
 LONG = bytes(300_000)
 BIG_FILES = replace(STORE, commit_log_file_bytes=1 << 20)

@@ -52,7 +52,7 @@ def _journal(data: bytes) -> object:
 def _journal_payload() -> bytes:
     from storage.tables.ahead_set import AheadSet
     from storage.tables.offset_journal import JournalFile
-    from tests.support.fake_disk import FakeDisk
+    from troupemq.testing.fake_disk import FakeDisk
 
     disk = FakeDisk()
     file = JournalFile(disk, "/offsets", 1, 0)
@@ -279,7 +279,7 @@ ELSEWHERE: list[Decoder] = [
     ),
     Decoder(
         "settings",
-        lambda data: import_module("actors.settings.properties_file").parse_properties(
+        lambda data: import_module("protocol.properties_file").parse_properties(
             data.decode("utf-8", "replace")
         ),
         (ValueError,),

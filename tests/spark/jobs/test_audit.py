@@ -13,8 +13,8 @@ from storage.checking.store_check import StoreCheck
 from storage.files.disk import RealDisk
 from storage.tables.json_config import save
 from tests.spark.archive_writer import add_run
-from tests.support.fake_disk import FakeDisk
 from tests.support.store import CONFIG, SmallStore
+from troupemq.testing.fake_disk import FakeDisk
 
 SENT = 250
 

@@ -15,8 +15,8 @@ from storage.files.disk import RealDisk
 from storage.files.lock_file import StoreLock
 from storage.tables.json_config import save
 from tests.spark.jobs.test_audit import flip, laid_out
-from tests.support.fake_disk import FakeDisk
 from tests.support.store import SmallStore
+from troupemq.testing.fake_disk import FakeDisk
 
 SENT = 250
 

@@ -17,7 +17,7 @@ from storage.access.acl_files import (
 )
 from storage.errors import StoreError
 from storage.files.disk import RealDisk
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 DEFAULT = "/conf/plain_acl.yml"
 

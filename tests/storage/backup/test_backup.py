@@ -20,8 +20,8 @@ from storage.files.disk import Disk
 from storage.files.mapped_file import MappedFile, file_name
 from storage.log.reader import NamedLogReader, walk
 from tests.support.clock import ManualClock
-from tests.support.fake_disk import FakeDisk
 from tests.support.store import CONFIG, SmallStore
+from troupemq.testing.fake_disk import FakeDisk
 
 COPY = replace(CONFIG, root="/copy", commit_log_dir="/copy/commitlog")
 NEW = replace(CONFIG, root="/new", commit_log_dir="/new/commitlog")

@@ -9,7 +9,7 @@ import pytest
 from storage.backup.copying import CHUNK_BYTES, FileCopier, clone, hard_link
 from storage.backup.record import BackupFolder
 from storage.files.disk import RealDisk
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 
 def test_a_sparse_file_stays_sparse_and_only_read_bytes_count_for_the_pace(tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ from storage.queues.consume_queue import UNIT
 from storage.tables.json_config import save
 from tests.storage.derived import config as golden_config
 from tests.support.by_hand import BY_HAND
-from tests.support.fake_disk import FakeDisk
 from tests.support.golden import manifest, store
 from tests.support.puts import put
 from tests.support.store import CONFIG, SmallStore
+from troupemq.testing.fake_disk import FakeDisk
 
 SENT = 250
 LOG_FILE = f"/store/commitlog/{0:020d}"

@@ -37,7 +37,7 @@ from storage.queues.dispatch_entry import (
 )
 from tests.storage.derived import DELAY_LEVELS_MS, RECORD_BYTES, config, entry, run_of
 from tests.support.clock import ManualClock
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 STORED_MS = 1_700_000_000_000
 

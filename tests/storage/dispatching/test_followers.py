@@ -9,8 +9,8 @@ from protocol.message import BLANK_MAGIC
 from storage.dispatching.dispatch import Dispatcher, entry_of
 from storage.dispatching.followers import SLICE_RECORDS, DispatchReader, Lagging
 from storage.queues.dispatch_entry import Dispatched, DispatchEntry
-from tests.support.fake_disk import FakeDisk
 from tests.support.store import SmallStore
+from troupemq.testing.fake_disk import FakeDisk
 
 
 class Noting:

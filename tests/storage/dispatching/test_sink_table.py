@@ -18,9 +18,9 @@ from storage.dispatching.sink_table import (
 from storage.errors import StoreError
 from storage.log.append import PutRecord
 from storage.queues.dispatch_entry import DispatchEntry
-from tests.support.fake_disk import FakeDisk
 from tests.support.puts import put
 from tests.support.transactions import TransactionLog
+from troupemq.testing.fake_disk import FakeDisk
 
 CONFIG = StoreConfig(root="/store", commit_log_file_bytes=8192)
 FILE = "/store/troupemq/sinks.json"

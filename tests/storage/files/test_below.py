@@ -10,7 +10,7 @@ from storage.queues.queue_list import QueueList
 from storage.recovery.clean_stop import CleanStop, read_clean_stop, write_clean_stop
 from storage.retention.leases import lowest_offset
 from tests.storage.derived import config
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 FORGED = ("", ".", "..", "a/b", "/etc", "../x", "a\0b", "n" * 256, "ü" * 128, "\ud800")
 

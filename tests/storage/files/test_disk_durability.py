@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from storage.files.disk import Disk, DiskFile, RealDisk
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 SEEDS = range(24)
 """Enough seeds to lose unsynced data in some of them."""

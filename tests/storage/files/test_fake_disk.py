@@ -5,8 +5,8 @@ import errno
 import pytest
 
 from storage.files.disk import DiskFile
-from tests.support.fake_disk import FakeDisk
-from tests.support.fake_inode import PAGE_BYTES
+from troupemq.testing.fake_disk import FakeDisk
+from troupemq.testing.fake_inode import PAGE_BYTES
 
 SEEDS = range(40)
 

@@ -10,7 +10,7 @@ from storage.config import StoreConfig
 from storage.errors import StoreError, StoreLocked
 from storage.files.disk import Disk, RealDisk
 from storage.files.lock_file import StoreLock, create_abort, remove_abort, was_stopped_cleanly
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 TAKES_THE_LOCK_AS_JAVA_DOES = (
     "import fcntl, os, sys\n"

@@ -8,7 +8,7 @@ import pytest
 from storage.errors import OffsetError
 from storage.files.disk import Disk, RealDisk
 from storage.files.mapped_file import MappedFile, create_mapped_file, file_name, first_offset_of
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 FILE_BYTES = 16_384
 

@@ -5,7 +5,7 @@ import pytest
 from storage.errors import OffsetError, StoreError
 from storage.files.mapped_file import create_mapped_file, file_name
 from storage.files.mapped_file_queue import MappedFileQueue
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 FILE_BYTES = 4096
 

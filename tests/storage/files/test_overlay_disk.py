@@ -9,8 +9,8 @@ from storage.files.disk import Disk, RealDisk
 from storage.files.overlay_disk import OverlayDisk
 from storage.message_store import MessageStore
 from tests.support.clock import ManualClock
-from tests.support.fake_disk import FakeDisk
 from tests.support.store import CONFIG, SmallStore
+from troupemq.testing.fake_disk import FakeDisk
 
 
 @pytest.fixture(params=["real", "fake"])

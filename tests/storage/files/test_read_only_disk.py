@@ -3,7 +3,7 @@
 import pytest
 
 from storage.files.read_only_disk import ReadOnlyDisk
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from storage.queues.dispatch_entry import DispatchEntry
 from storage.queues.unsynced import sync_files
 from tests.storage.derived import START_MS, config, entry
 from tests.support.clock import ManualClock
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 FOREVER = 1 << 62
 PER_FILE = 199

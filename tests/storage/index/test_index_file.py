@@ -6,7 +6,7 @@ import pytest
 
 from storage.errors import DiskFull
 from storage.index.index_file import IndexFile
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 PATH = "/index/20260102030405678"
 START_MS = 1_700_000_000_000

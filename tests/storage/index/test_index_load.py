@@ -11,7 +11,7 @@ from storage.index.index import Index
 from tests.storage.derived import START_MS, config, entry
 from tests.storage.index.test_index import FOREVER, an_index, found, keyed, reloaded
 from tests.support.clock import ManualClock
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 
 def test_after_a_crash_files_newer_than_the_checkpoint_are_removed() -> None:

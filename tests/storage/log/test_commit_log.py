@@ -10,8 +10,8 @@ from storage.config import StoreConfig
 from storage.errors import DiskFull, OffsetError, StoreError, SyncFailed
 from storage.log.append import Placed, group_bytes_of
 from storage.log.commit_log import CommitLog, prepare_file
-from tests.support.fake_disk import FakeDisk
 from tests.support.puts import HOST, batch, put
+from troupemq.testing.fake_disk import FakeDisk
 
 NOW_MS = 1_700_000_000_000
 RECORD_BYTES = group_bytes_of(put(), HOST)

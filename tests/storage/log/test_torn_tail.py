@@ -11,8 +11,8 @@ import pytest
 
 from storage.config import StoreConfig
 from tests.support.clock import ManualClock
-from tests.support.fake_disk import FakeDisk
 from tests.support.store import SmallStore
+from troupemq.testing.fake_disk import FakeDisk
 
 CONFIG = StoreConfig(
     root="/store",

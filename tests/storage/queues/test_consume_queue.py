@@ -20,7 +20,7 @@ from tests.storage.units import (
     reloaded,
     wanted,
 )
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 
 @pytest.mark.parametrize("count", [1, 299, 300, 301, 1000])

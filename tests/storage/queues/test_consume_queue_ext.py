@@ -8,7 +8,7 @@ from storage.errors import DiskFull
 from storage.queues.consume_queue_ext import ConsumeQueueExt, ExtUnit, is_address
 from storage.queues.queue_files import QueueFiles
 from storage.queues.queue_run import QueueRun, read_run
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 FILE_BYTES = 400
 DIRECTORY = "/ext/T/0"

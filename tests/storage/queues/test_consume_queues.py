@@ -11,7 +11,7 @@ from storage.queues.consume_queues import ConsumeQueues
 from storage.queues.queue_files import OPEN_FILES_MAX, UNIT_BYTES
 from storage.queues.unsynced import sync_files
 from tests.storage.derived import RECORD_BYTES, START_MS, config, entry
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12
 

@@ -10,7 +10,7 @@ from storage.queues.consume_queue_ext import ExtUnit, is_address
 from storage.queues.consume_queues import ConsumeQueues
 from storage.queues.dispatch_entry import DispatchEntry
 from tests.storage.derived import RECORD_BYTES, config, entry
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 ROOT = "/store/consumequeue_ext"
 EXTENDED = replace(config(), enable_consume_queue_ext=True, consume_queue_ext_file_bytes=1000)

@@ -9,8 +9,8 @@ from protocol.message import scan_head
 from storage.config import StoreConfig
 from storage.queues.consume_queue_ext import is_address
 from storage.queues.queue_units import FILLER_BYTES
-from tests.support.fake_disk import FakeDisk
 from tests.support.store import CONFIG, SmallStore
+from troupemq.testing.fake_disk import FakeDisk
 
 QUEUE = "/store/consumequeue/Topic/0"
 EXT_QUEUE = "/store/consumequeue_ext/Topic/0"

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from storage.queues.queue_files import QueueFiles
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 NAME = "00000000000000000000"
 

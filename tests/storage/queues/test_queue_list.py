@@ -4,7 +4,7 @@ import pytest
 
 from storage.queues.queue_list import QueueList
 from tests.storage.derived import config
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 
 def test_a_saved_queue_list_is_loaded() -> None:

@@ -14,7 +14,7 @@ from tests.storage.units import (
     reloaded,
     wanted,
 )
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 
 def test_every_file_after_a_missing_one_is_a_misfit() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from storage.errors import SyncFailed
 from storage.queues.unsynced import Unsynced, sync_files
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 
 def disk_with_file() -> FakeDisk:

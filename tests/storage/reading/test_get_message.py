@@ -6,7 +6,7 @@ from storage.queues.consume_queue import ConsumeQueue
 from storage.queues.message_filter import MessageFilter
 from storage.queues.queue_files import QueueFiles
 from storage.reading.get_message import GetLimits, GetResult, GetStatus, get_message
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 LOG_FILE_BYTES = 100_000
 LIMITS = GetLimits(in_memory_bytes=1 << 40, log_file_bytes=LOG_FILE_BYTES)

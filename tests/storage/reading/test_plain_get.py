@@ -15,7 +15,7 @@ from storage.queues.queue_files import QueueFiles
 from storage.reading.get_message import GetLimits, GetResult, GetStatus, get_message
 from storage.reading.plain_get import PlainGet
 from tests.storage.reading.test_get_message import LIMITS, LOG_FILE_BYTES, Log, a_queue, get
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 settings.register_profile("gets", derandomize=True, max_examples=80, deadline=None)
 profile = settings.get_profile("gets")

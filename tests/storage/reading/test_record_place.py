@@ -6,8 +6,8 @@ from storage.dispatching.dispatch import Dispatcher
 from storage.reading.page_probe import PageProbe
 from storage.reading.record_place import RecordPlace, UnitsOfRecords, place_of
 from tests.support.brokers import SimulatedBroker
-from tests.support.fake_disk import FakeDisk
 from tests.support.pulls import broker
+from troupemq.testing.fake_disk import FakeDisk
 
 
 @pytest.fixture

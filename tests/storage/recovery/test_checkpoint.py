@@ -6,7 +6,7 @@ import pytest
 
 from storage.errors import StoreError
 from storage.recovery.checkpoint import CHECKPOINT_BYTES, Checkpoint
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 PATH = "/checkpoint"
 

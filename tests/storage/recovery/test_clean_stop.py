@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from storage.recovery.clean_stop import read_clean_stop
-from tests.support.fake_disk import FakeDisk
 from tests.support.store import CONFIG, SmallStore
+from troupemq.testing.fake_disk import FakeDisk
 
 PATH = CONFIG.clean_stop_path
 LOG = "/store/commitlog/" + "0" * 20

@@ -15,9 +15,9 @@ from storage.message_store import MessageStore
 from storage.queues.consume_queue import UNIT
 from storage.recovery.log_chunks import OpenParts, PartOrder, PartsHere, ReadPart
 from tests.support.clock import ManualClock
-from tests.support.fake_disk import FakeDisk
 from tests.support.puts import HOST, HOST_V6, append, put
 from tests.support.store import CONFIG, SmallStore
+from troupemq.testing.fake_disk import FakeDisk
 
 TOPICS = ("Orders", "Payments", SCHEDULE_TOPIC)
 TAGS = (

@@ -7,8 +7,8 @@ from storage.config import StoreConfig
 from storage.log.append import group_bytes_of
 from storage.log.commit_log import CommitLog, prepare_file
 from storage.recovery.log_scan import LogScan, start_after_clean_stop, start_after_crash
-from tests.support.fake_disk import FakeDisk
 from tests.support.puts import HOST, put
+from troupemq.testing.fake_disk import FakeDisk
 
 NOW_MS = 1_700_000_000_000
 FILE_BYTES = 8192

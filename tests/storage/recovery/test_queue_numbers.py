@@ -7,7 +7,7 @@ from storage.queues.consume_queues import ConsumeQueues
 from storage.queues.dispatch_entry import DispatchEntry
 from storage.recovery.queue_numbers import QueueNumbers
 from tests.storage.derived import RECORD_BYTES, config, entry
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 
 class Pass:

@@ -7,8 +7,8 @@ import pytest
 from protocol.message import RecordHead
 from storage.log.append import blank
 from storage.recovery.checkpoint import Checkpoint
-from tests.support.fake_disk import FakeDisk
 from tests.support.store import SmallStore
+from troupemq.testing.fake_disk import FakeDisk
 
 RECORDS = 200
 HIT = 77

@@ -6,7 +6,7 @@ from storage.config import StoreConfig
 from storage.recovery.clean_stop import CleanStop
 from storage.recovery.start_findings import file_findings, lost_end, record_findings
 from storage.replica.replica_mark import mark_replica
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 CONFIG = StoreConfig(root="/store")
 RECORD = CleanStop(0, 1000, 5, (5, 5, 5))

@@ -6,8 +6,8 @@ from storage.checking.store_check import StoreCheck
 from storage.errors import StoreError, StoreLocked
 from storage.recovery.store_rebuild import order_rebuild, rebuild_is_ordered
 from storage.tables.json_config import save
-from tests.support.fake_disk import FakeDisk
 from tests.support.store import CONFIG, SmallStore
+from troupemq.testing.fake_disk import FakeDisk
 
 QUEUES = "/store/consumequeue/Topic"
 

@@ -12,7 +12,7 @@ from storage.replica.queue_generations import QueueGenerations
 from storage.retention.trimming import removed_dir
 from tests.storage.derived import RECORD_BYTES, config, entry
 from tests.support.clock import ManualClock
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 
 class Slave:

@@ -15,7 +15,7 @@ from storage.replica import replica_log
 from storage.replica.replica_log import ReplicaLog
 from storage.replica.replica_scan import SHAPES_MAX, RecordScanner
 from tests.storage.derived import DELAY_LEVELS_MS, config
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 FILE_BYTES = config().commit_log_file_bytes
 TOPICS = ("T", "Topic", SCHEDULE_TOPIC, "é" * 60, "x" * 127, "\x02UNIQ_KEY\x01", "%RETRY%g", "")

@@ -5,7 +5,7 @@ import pytest
 from storage.errors import StoreError
 from storage.retention.archive_manifest import ArchiveEnds, LastMessage, run_number
 from tests.support.archives import write_run
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 FIRST, SECOND = LastMessage(3, 400, 7), LastMessage(5, 900, 8)
 

@@ -19,7 +19,7 @@ from storage.retention.cleaning import (
     used_ratio,
 )
 from tests.support.clock import ManualClock
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 HOUR_MS = 3_600_000
 FILE_BYTES = 4096

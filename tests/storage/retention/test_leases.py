@@ -18,7 +18,7 @@ from storage.retention.leases import (
     lowest_in_store,
 )
 from tests.spark.store_writer import StoreWriter
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 ROOT = "/store"
 DIRECTORY = leases_dir(ROOT)

@@ -14,8 +14,8 @@ from storage.message_store import MessageStore
 from storage.retention.reserve import LOG_FILES_AHEAD, in_words, require_room, reserve_of
 from tests.storage.derived import entry
 from tests.support.clock import ManualClock
-from tests.support.fake_disk import FakeDisk
 from tests.support.store import CONFIG, SmallStore
+from troupemq.testing.fake_disk import FakeDisk
 
 
 def test_the_announced_reserve_is_the_space_a_new_store_takes(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from storage.log.damage import Damage
 from storage.queues.consume_queue import UNIT
 from storage.scrub.round import Scrub
 from storage.scrub.units import QueueKey, UnitRepair
-from tests.support.fake_disk import FakeDisk
 from tests.support.store import CONFIG, SmallStore
+from troupemq.testing.fake_disk import FakeDisk
 
 SENT = 250
 PAGE_BYTES = 4096

@@ -4,7 +4,7 @@ from protocol.topic_names import SCHEDULE_TOPIC
 from storage.tables.committed import committed_in_files, highest_offsets
 from storage.tables.json_config import save
 from tests.support.brokers import STORE
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 
 def test_the_highest_offset_of_all_groups_is_returned() -> None:

@@ -14,8 +14,8 @@ from storage.tables.json_config import load, save
 from storage.tables.offsets import format_offsets, parse_offsets
 from storage.tables.topics import format_topics, parse_topics
 from tests.support.by_hand import BY_HAND
-from tests.support.fake_disk import FakeDisk
 from tests.support.golden import store
+from troupemq.testing.fake_disk import FakeDisk
 
 STORES = ["clean", "slave", "ext", "v6", "crashed", "crashed-recovered", "torn", "torn-recovered"]
 STORES += [BY_HAND]

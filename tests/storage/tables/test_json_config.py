@@ -13,7 +13,7 @@ from storage.files.disk import RealDisk
 from storage.tables.json_config import LEFT_OUT_BYTES_MAX, Loaded, parsed_object, parsed_table, save
 from storage.tables.json_config import load as load_with
 from storage.tables.skipped_entry import SkippedEntry
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 PATH = "/store/config/topics.json"
 BAK = f"{PATH}.bak"

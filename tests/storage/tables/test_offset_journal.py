@@ -15,7 +15,7 @@ from storage.tables.offset_journal import (
     generations,
     replay,
 )
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 DIRECTORY = "/store/troupemq/offsets"
 KEYS = ("T@g", "U@g", "%RETRY%g@g")

@@ -10,7 +10,7 @@ import pytest
 from storage.errors import StoreError
 from storage.files.disk import RealDisk
 from storage.tables.settings_file import read_settings, save_settings
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 ACL = bytes.fromhex(
     "02000000"  # version 2; entries: tag, permissions, id

@@ -2,7 +2,7 @@
 
 from storage.config import StoreConfig
 from storage.tables.table_counts import count_entries, lost_tables
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 CONFIG = StoreConfig("/store")
 TEXTS = {

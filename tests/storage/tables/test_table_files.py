@@ -16,7 +16,7 @@ from storage.tables.offsets import format_offsets
 from storage.tables.request_modes import format_request_modes
 from storage.tables.table_files import BROKER_TABLES, KV_TABLE, table_parsers
 from storage.tables.topics import format_topics
-from tests.support.fake_disk import FakeDisk
+from troupemq.testing.fake_disk import FakeDisk
 
 BLOOM = BloomFilter.of(20, 32)
 PARSERS = table_parsers(BLOOM)

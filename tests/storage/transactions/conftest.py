@@ -3,8 +3,8 @@
 import pytest
 
 from storage.transactions.table import TransactionTable
-from tests.support.fake_disk import FakeDisk
 from tests.support.transactions import CONFIG, TransactionLog, table_of
+from troupemq.testing.fake_disk import FakeDisk
 
 
 @pytest.fixture

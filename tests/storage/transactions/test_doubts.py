@@ -10,7 +10,6 @@ from storage.transactions.check import TableScrub
 from storage.transactions.redo_log import NO_REDO_LOG
 from storage.transactions.table import TransactionTable
 from storage.transactions.units import UNIT_BYTES
-from tests.support.fake_disk import FakeDisk
 from tests.support.transactions import (
     CONFIG,
     FILE_UNITS,
@@ -21,6 +20,7 @@ from tests.support.transactions import (
     saved,
     table_of,
 )
+from troupemq.testing.fake_disk import FakeDisk
 
 
 def _cut_crc(disk: FakeDisk) -> None:

@@ -15,8 +15,8 @@ from storage.queues.dispatch_entry import DispatchEntry
 from storage.queues.unsynced import sync_files
 from storage.transactions.redo_log import NO_REDO_LOG
 from storage.transactions.table import TransactionTable, UnsyncedTable
-from tests.support.fake_disk import FakeDisk
 from tests.support.transactions import REDO_LOG, TransactionLog
+from troupemq.testing.fake_disk import FakeDisk
 
 POWER_CUTS = 3
 STEPS_MAX = 60

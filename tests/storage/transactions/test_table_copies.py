@@ -5,8 +5,8 @@ import pytest
 from protocol.message import MessageRecord, decode_record
 from storage.queues.dispatch_entry import DispatchEntry
 from storage.transactions.units import COMMITTED, DISCARDED, PREPARED, ROLLED_BACK
-from tests.support.fake_disk import FakeDisk
 from tests.support.transactions import CONFIG, TransactionLog, saved, table_of
+from troupemq.testing.fake_disk import FakeDisk
 
 
 def record_of(log: TransactionLog, entry: DispatchEntry) -> MessageRecord:

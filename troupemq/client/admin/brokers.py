@@ -6,8 +6,6 @@ from enum import Enum
 from time import time_ns
 from typing import TypeVar, Unpack
 
-from actors.settings.properties_file import format_property, parse_properties
-from actors.statistics.timer_figures import TIMERS_OF_LEVEL, LevelTimers
 from protocol.bodies import KVTable
 from protocol.bodies_own import OpenTransaction, OpenTransactions, StoreState
 from protocol.codes import RequestCode
@@ -18,6 +16,8 @@ from protocol.headers.namesrv import (
 )
 from protocol.headers.transaction import OpenTransactionsHeader, ResumeCheckHalfMessageHeader
 from protocol.java_numbers import plain_number
+from protocol.properties_file import format_property, parse_properties
+from protocol.timers import TIMERS_OF_LEVEL, LevelTimers
 from storage.spelling import closest
 from troupemq.client.admin.answers import OPTIONAL, Change, Failures, Result, Time, changes, reads
 from troupemq.client.admin.base import TIMEOUT_MS, AdminBase, BrokerPlace, Where

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from protocol.delay_levels import delay_levels_ms
 from protocol.headers.pull import QueryMessageHeader
 from protocol.message_id import is_offset_message_id
 from protocol.properties import DELAY, REAL_TOPIC, TRAN_MSG, TROUPE_FAILURE
@@ -29,7 +30,6 @@ from protocol.topic_names import (
     SYSTEM_TOPICS,
     TRACE_TOPIC,
 )
-from storage.delay_levels import delay_levels_ms
 from troupemq.client.admin.answers import HIDDEN, Failures, Result, Time, reads
 from troupemq.client.admin.messages import FOREVER_MS, QUERIED_MAX, MessageAdmin
 from troupemq.client.admin.reading import TraceEvent, events_of

@@ -12,8 +12,14 @@ from protocol.codes import VERSION, RequestCode
 from protocol.errors import ProtocolError
 from protocol.java_numbers import plain_number
 from protocol.table_rules import asked_group_fault, asked_topic_fault
-from protocol.topic_names import DLQ_TOPIC_PREFIX, HALF_TOPIC, RETRY_TOPIC_PREFIX, SCHEDULE_TOPIC
-from storage.tables.groups import ALWAYS_PRESENT, TRANSACTION_GROUP
+from protocol.topic_names import (
+    ALWAYS_PRESENT,
+    DLQ_TOPIC_PREFIX,
+    HALF_TOPIC,
+    RETRY_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
+    TRANSACTION_GROUP,
+)
 from troupemq.client.admin.answers import Change, Failures, changes
 from troupemq.client.admin.base import INT_MAX, BrokerPlace, Where
 from troupemq.client.admin.brokers import first_number

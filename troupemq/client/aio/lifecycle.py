@@ -34,11 +34,12 @@ class AioMember(ABC):
         instance_name: str | None,
         credentials: Credentials | None,
         tls: Tls | None,
+        ip: str | None = None,
     ) -> None:
         """Raise ArgumentIllegal for invalid arguments, ConnectionFailed for an invalid address."""
         check_own_group(group, self.kind)
         self.group = group
-        self._client = AioClient(namesrv, instance_name, credentials, tls)
+        self._client = AioClient(namesrv, instance_name, credentials, tls, ip)
         self._state = LifecycleState.NEW
 
     async def start(self) -> None:
@@ -68,7 +69,10 @@ class AioMember(ABC):
                 await self._finish(deadline_s)
                 await self._client.stop(max(LAST_TIMEOUT_S, deadline_s - loop.time()))
         finally:
-            await self._client.remoting.close()
+            try:
+                await self._client.remoting.close()
+            finally:
+                await self._abandon()
 
     async def __aenter__(self) -> Self:
         try:
@@ -109,6 +113,9 @@ class AioMember(ABC):
 
     def _begin(self) -> None:  # noqa: B027 (optional)
         """Start own tasks, after the client has started."""
+
+    async def _abandon(self) -> None:  # noqa: B027 (optional)
+        """End own tasks that still run, after the connections are closed."""
 
     @abstractmethod
     async def _finish(self, deadline_s: float) -> None:

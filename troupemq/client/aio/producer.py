@@ -315,8 +315,8 @@ class Producer(SendMaker, AioMember):
         reply: Pending[MessageView] = Pending()
         self._replies.expect(request, timeout_ms, reply)
         try:
-            for address in await self._to_meet(message.topic):
-                await self._client.heartbeat_to(address)
+            addresses = await self._to_meet(message.topic)
+            await self._client.run(self._client.heartbeating(addresses))
             sent = self._send_message(request, timeout_ms, queue, choose)
             sent.add_done_callback(lambda done: self._replies.sent(request, done))
             return await reply

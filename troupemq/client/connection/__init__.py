@@ -2,6 +2,7 @@
 
 client.py        client id, heartbeats, requests of brokers
 lifecycle.py     start, stop and `with`
+calls.py         flows: logic that asks servers, for threads and for event loops
 route.py         routes of topics
 remoting.py      calls to any address, on one I/O thread; connection.py: one connection
 task_thread.py   one thread for timed tasks; workers.py: a pool of threads

@@ -268,6 +268,12 @@ class ServerConnection:
             self.socket.close()
         self._pending.fail(reason)
 
+    def abandon(self) -> None:
+        """Close this process's copy of the socket, without a word to the peer."""
+        self.broken_by = "the client belongs to the parent process: make a new one"
+        if self._has_socket:
+            self.socket.close()
+
     def _lost(self, error: OSError) -> ConnectionFailed:
         text = reason_of_tls(error)
         text = text if isinstance(error, SSLError) else text.lower()

@@ -4,6 +4,7 @@ A call sends on its own thread. The I/O thread reads the answers, runs the futur
 fails requests that time out.
 """
 
+import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -14,6 +15,7 @@ from socket import socket, socketpair
 from ssl import SSLContext
 from threading import Lock, Thread, current_thread
 from time import monotonic, time_ns
+from weakref import WeakSet
 
 from protocol.codes import ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
@@ -91,6 +93,7 @@ class Remoting(Framing):
         self._closed = False
         self._released = False
         self._thread = Thread(target=self._run, name="troupemq-io", daemon=True)
+        _all.add(self)
 
     # --- any thread
 
@@ -166,6 +169,22 @@ class Remoting(Framing):
         self._wake()
         if current_thread() is not self._thread:
             self._thread.join(JOIN_TIMEOUT_S)
+
+    def abandon(self) -> None:
+        """In a forked child: close its copies of the parent's sockets; calls raise ClientClosed.
+
+        A copy would keep the connection open after the parent's end. The thread is the parent's.
+        """
+        self._lock = Lock()  # another thread of the parent may have held it
+        self._closed = self._released = True
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            connection.abandon()
+        if self._opened:
+            self._opened = False
+            self._selector.close()
+            self._wake_receiver.close()
+            self._wake_sender.close()
 
     def _connection(self, address: str) -> ServerConnection:
         connection = self._connections.get(address)
@@ -323,3 +342,14 @@ class Remoting(Framing):
         self._selector.close()
         self._wake_receiver.close()
         self._wake_sender.close()
+
+
+_all: "WeakSet[Remoting]" = WeakSet()
+
+
+def _abandon_all() -> None:
+    for remoting in list(_all):
+        remoting.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)

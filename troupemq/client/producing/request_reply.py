@@ -308,5 +308,5 @@ class Requests(ReplyTable):
                 routes.look_up(name)
             except ClientError as error:
                 self.not_asked(name, error)
-        for address in self.unknown_brokers(routes.all_addresses(masters_only=True)):
-            self._client.heartbeat_to(address)
+        unknown = self.unknown_brokers(routes.all_addresses(masters_only=True))
+        self._client.run(self._client.heartbeating(unknown))

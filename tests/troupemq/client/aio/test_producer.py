@@ -24,6 +24,8 @@ from troupemq import Producer as ThreadedProducer
 from troupemq.aio import Producer
 from troupemq.testing import LocalBroker, running_broker
 
+pytestmark = pytest.mark.usefixtures("either_loop")
+
 TRIES_ONCE = ProducerSettings(retries=0)
 STALL_S_MAX = 0.5
 """Far below the 3 s for which a look-up waits, and far above the pauses of a busy machine."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from random import Random
 
 from storage.files.disk import DiskFile
-from tests.support.fake_inode import PAGE_BYTES, Inode
+from troupemq.testing.fake_inode import PAGE_BYTES, Inode
 
 
 @dataclass(slots=True)
@@ -153,7 +153,7 @@ class FakeDisk:
         self._claimed: set[str] = set()
 
     def crashed(self, seed: int) -> "FakeDisk":
-        """The disk as it is found after a power cut now; this one stays as it is."""
+        """Return the disk as a power cut now would leave it; this one stays as it is."""
         random = Random(seed)
         after = FakeDisk(capacity_bytes=self.capacity_bytes)
         after.now_ms, after.usage = self.now_ms, self.usage
@@ -175,7 +175,7 @@ class FakeDisk:
         return after
 
     def killed(self) -> "FakeDisk":
-        """The disk as it is found after the process, but not the machine, died now."""
+        """Return the disk as the death of the process, but not the machine, would leave it."""
         after = FakeDisk(without_sync=self.without_sync, capacity_bytes=self.capacity_bytes)
         after.now_ms, after.usage = self.now_ms, self.usage
         copies = {
@@ -196,7 +196,7 @@ class FakeDisk:
         return after
 
     def fail_next(self, operation: str, error: OSError, *, times: int = 1, below: str = "") -> None:
-        """Makes the next calls of an operation (`pwrite`, `sync`, `rename` …) raise `error`.
+        """Make the next calls of an operation (`pwrite`, `sync`, `rename` …) raise `error`.
 
         `below`: only those on paths that begin so.
         """
@@ -209,7 +209,7 @@ class FakeDisk:
         return self._inode(path).access
 
     def paths(self) -> list[str]:
-        """Every file there is."""
+        """Return the paths of all files."""
         return sorted(self._files)
 
     def flip_bit(self, path: str, position: int, bit: int) -> None:
@@ -219,13 +219,13 @@ class FakeDisk:
         inode.durable = bytes(inode.data)
 
     def forget_cache(self, path: str = "/") -> None:
-        """Nothing of the files below `path` is in memory any more."""
+        """Drop the files below `path` from memory."""
         for name, inode in self._files.items():
             if name.startswith(path):
                 inode.cached_pages = set()
 
     def maybe_fail(self, operation: str, path: str) -> None:
-        """Raises what `fail_next` has ordered for this operation."""
+        """Raise the error that `fail_next` has ordered for this operation, if any."""
         for number, (below, error) in enumerate(self._failures.get(operation, ())):
             if path.startswith(below):
                 del self._failures[operation][number]
@@ -236,12 +236,12 @@ class FakeDisk:
         return sum(inode.used_bytes() for inode in set(self._files.values()))
 
     def reserve(self, count: int) -> None:
-        """Raises OSError(ENOSPC) when `count` more bytes do not fit."""
+        """Raise OSError(ENOSPC) if `count` more bytes do not fit."""
         if self.capacity_bytes is not None and self.used_bytes() + count > self.capacity_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def take_pages(self, inode: Inode, start: int, end: int) -> None:
-        """Gives blocks to the pages of [start, end) that have none yet."""
+        """Give blocks to the pages of [start, end) that have none yet."""
         if end <= inode.allocated:
             return
         pages = set(range(start // PAGE_BYTES, -(-end // PAGE_BYTES))) - inode.written_pages

@@ -10,7 +10,7 @@ _VERSIONS_MAX = 4
 
 
 def _pages(position: int, count: int) -> range:
-    """The pages that hold any of these bytes."""
+    """Return the pages that hold any of these bytes."""
     return range(position // PAGE_BYTES, -(-(position + count) // PAGE_BYTES))
 
 
@@ -33,16 +33,16 @@ class Inode:
     """Pages in memory; None: all."""
 
     def touch(self, position: int, count: int) -> None:
-        """Pages that were read or written are in memory."""
+        """Note that these pages are in memory."""
         if self.cached_pages is not None:
             self.cached_pages |= set(_pages(position, count))
 
     def is_cached(self, position: int, count: int) -> bool:
-        """Whether all these pages are in memory."""
+        """Return whether all these pages are in memory."""
         return self.cached_pages is None or self.cached_pages >= set(_pages(position, count))
 
     def note_pages(self, position: int, count: int) -> None:
-        """Remembers the present contents of the pages that were just written."""
+        """Keep the present contents of the pages that were just written."""
         data, pages = self.data, self.pages
         for page in _pages(position, count):
             versions = pages.setdefault(page, [])
@@ -51,7 +51,7 @@ class Inode:
             versions.append(bytes(data[page * PAGE_BYTES : (page + 1) * PAGE_BYTES]))
 
     def resize(self, size: int) -> None:
-        """Changes the size; raises BufferError while the file is mapped."""
+        """Change the size. Raises BufferError while the file is mapped."""
         if size == len(self.data):
             return
         is_shorter = size < len(self.data)

@@ -25,7 +25,7 @@ from protocol.frame import encode
 from protocol.host import pack_host
 from protocol.send_wire import SEND_CODES, send_of
 from protocol.stream import CommandStream
-from tests.support.simulation import SimulatedSystem
+from troupemq.testing.simulation import SimulatedSystem
 
 _opaques = count(1)
 
@@ -56,11 +56,11 @@ class LocalClient:
         self.failures += 1
 
     def send(self, command: RemotingCommand) -> None:
-        """Takes one answer or request of the broker."""
+        """Take one answer or request of the broker."""
         self.write((encode(command),))
 
     def write(self, frames: Sequence[Buffer], released_bytes: int = 0) -> None:
-        """Takes frames as a connection would send them; a pull's body comes in pieces."""
+        """Take frames as a connection would send them; a pull's body comes in pieces."""
         for command in CommandStream().receive(b"".join(frames)):
             if command.is_response:
                 taken = self._waiting.pop(command.opaque, None)
@@ -74,10 +74,14 @@ class LocalClient:
     def start(
         self, command: RemotingCommand, taken: Callable[[RemotingCommand], None] | None = None
     ) -> None:
-        """Sends one request; `taken` is called with its answer."""
+        """Send one request; `taken` is called with its answer."""
         command.opaque = next(_opaques)
         if taken is not None:
             self._waiting[command.opaque] = taken
+        self.deliver(command)
+
+    def deliver(self, command: RemotingCommand) -> None:
+        """Pass a request with its opaque, or an answer, to the actors, as a connection does."""
         sends_to = self._service.sends_to
         if command.code not in SEND_CODES or sends_to is None:
             self._service.pass_on(command, self, gate=self._gate)
@@ -90,7 +94,7 @@ class LocalClient:
             Request(command, self).answer(error.code, remark=error.remark)
 
     def request(self, command: RemotingCommand, timeout_s: float = 5.0) -> RemotingCommand:
-        """Sends one request and waits for its answer. Raises TimeoutError."""
+        """Send one request and wait for its answer. Raises TimeoutError."""
         answers: list[RemotingCommand] = []
         arrived = Event()
 
@@ -112,11 +116,11 @@ class LocalClient:
         return answers[0]
 
     def reply(self, answer: RemotingCommand) -> None:
-        """Answers a request of the broker's (one of `received`)."""
+        """Answer a request of the broker, one of `received`."""
         self._service.pass_on(answer, self)
 
     def close(self) -> None:
-        """Tells the broker that this client is gone."""
+        """Close the connection at the broker."""
         self.is_open = False
         for address in self._service.tell_closed:
             address.tell(PeerClosed(self))

@@ -1,13 +1,13 @@
-"""The simulation: every actor on the caller's thread, a clock that it winds, an order from a seed.
+"""Simulation of an actor system: one thread, virtual time, and an order drawn from a seed.
 
-What one actor tells another arrives in order; beyond that any order is possible, as between
-threads, and how many messages make a batch is drawn too. Actors that would have a thread take part
-the same way. The same seed gives the same run: when a run fails, its system's `repr` has the seed.
+Messages from one actor to another arrive in order. Beyond that any order is possible, as between
+threads. The size of each batch is drawn, too. Actors with a thread of their own take part in the
+same way. The same seed gives the same run; the `repr` of a system shows the seed.
 
 A simulated system has the interface of a real one, and runs only while it is wound: by `advance`,
 `run_until`, `drain`, `result`, `start` and `stop`.
 
-Sockets are whatever the test watches; `make_ready` says that one of them is ready.
+Tests watch sockets of their own; `make_ready` marks one of them as ready.
 """
 
 from collections import Counter, deque
@@ -55,7 +55,7 @@ class SimulatedClock:
         self._elapsed_ms = monotonic_ms
 
     def set_wall(self, now_ms: int) -> None:
-        """Moves the wall clock alone, backwards too."""
+        """Move the wall clock alone, backwards too."""
         self._start_ms = now_ms - int(self._elapsed_ms)
 
 
@@ -66,7 +66,7 @@ class Draw:
         self._bits = Random(seed).getrandbits
 
     def below(self, end: int) -> int:
-        """Any of 0 to `end` - 1."""
+        """Return a number from 0 to `end` - 1."""
         width = end.bit_length()
         number = self._bits(width)
         while number >= end:
@@ -90,7 +90,7 @@ class Post:
         channels.setdefault(self.sender, deque()).append(message)
 
     def wake(self) -> None:
-        """After the end: what is told is refused, or lost if the end was a crash."""
+        """After the end: refuse messages, or lose them if the end was a crash."""
         channels, self.channels = self.channels, {}
         for address, channel in channels.items() if not self._crashed else ():
             for messages in channel.values():
@@ -106,7 +106,7 @@ class Post:
         return sum(map(len, self.channels.get(address, {}).values()))
 
     def pop(self, address: ActorAddress, draw: "Draw") -> object:
-        """The next message of one of the senders."""
+        """Return the next message of one of the senders."""
         channels = self.channels[address]
         sender = KEPT if KEPT in channels else [*channels][draw.below(len(channels))]
         channel = channels[sender]
@@ -118,12 +118,12 @@ class Post:
         return message
 
     def take(self, address: ActorAddress) -> list[object]:
-        """All that waits for one actor, sender by sender."""
+        """Return all messages that wait for one actor, sender by sender."""
         channels = self.channels.pop(address, {})
         return [message for channel in channels.values() for message in channel]
 
     def put_first(self, address: ActorAddress, messages: list[object]) -> None:
-        """Puts back mail that was kept: before whatever its senders have told since."""
+        """Put back kept messages, before those that their senders have sent since."""
         if messages:
             channels = self.channels.setdefault(address, {})
             channels.setdefault(KEPT, deque()).extendleft(reversed(messages))
@@ -148,14 +148,14 @@ class Simulation(Stepper):
     # --- time
 
     def run_until(self, predicate: Callable[[], bool], limit_ms: float = 60_000) -> None:
-        """Runs, winding the clock from timer to timer, until `predicate` holds.
+        """Run, winding the clock from timer to timer, until `predicate` holds.
 
         It is asked after every step. Raises TimeoutError, with the seed, after `limit_ms` of
         virtual time.
         """
         limit = self._clock.monotonic_ms() + limit_ms
         while not predicate():
-            if self._step():
+            if self.step():
                 continue
             due_ms = self.timers.next_due_ms()
             if due_ms is None or due_ms > limit:
@@ -164,7 +164,7 @@ class Simulation(Stepper):
             self._wind_to(due_ms)
 
     def advance(self, ms: float) -> None:
-        """Runs what is waiting, then lets `ms` pass, telling every timer at its time."""
+        """Run waiting work, then let `ms` pass and tell every timer at its time."""
         target_ms = self._clock.monotonic_ms() + ms
         self.drain()
         while (due_ms := self.timers.next_due_ms()) is not None and due_ms <= target_ms:
@@ -173,10 +173,12 @@ class Simulation(Stepper):
         self._clock.wind_to(target_ms)
 
     def drain(self) -> None:
-        """Runs until nothing is waiting; no time passes. Raises RuntimeError after STEPS_MAX
-        steps."""
+        """Run until nothing is waiting; no time passes.
+
+        Raises RuntimeError after STEPS_MAX steps.
+        """
         last = self.step_count + STEPS_MAX
-        while self._step():
+        while self.step():
             if self.step_count > last:
                 raise RuntimeError(f"{STEPS_MAX} steps and no end: {self.system!r}")
 
@@ -212,8 +214,8 @@ class Simulation(Stepper):
     def here(self) -> bool:
         return True
 
-    def _step(self) -> bool:
-        """Serves one socket, or one actor a batch; False if there is nothing to do."""
+    def step(self) -> bool:
+        """Serve one socket, or one actor a batch; return False if there is nothing to do."""
         choices: list[ActorAddress | int] = [*self._post.channels]
         if self._ready:
             choices += self._ready_fds()
@@ -265,7 +267,7 @@ class Simulation(Stepper):
     # --- sockets
 
     def make_ready(self, sock: HasFileno, events: int) -> None:
-        """Says that `sock` is ready; its handler is called once, if it is watched for that."""
+        """Mark `sock` as ready; its handler is called once, if it is watched for that."""
         fd = sock.fileno()
         self._ready[fd] = self._ready.get(fd, 0) | events
 
@@ -299,14 +301,14 @@ class Simulation(Stepper):
     # --- the end
 
     def end(self, timeout_s: float) -> bool:
-        """Ends the scheduler behind the last actor."""
+        """End the scheduler behind the last actor."""
         self._end_all()
         self.timers.clear()
         self._post.end(crashed=False)
         return True
 
     def crash(self) -> None:
-        """The power is cut: nothing more runs, no actor is asked, no message is answered."""
+        """Cut the power: no actor runs or is asked again, and no message is answered."""
         for actor in tuple(self.system.live):
             actor.actor_stopped.set()
         self.system.live.clear()
