@@ -71,18 +71,25 @@ def troupemq_broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
         yield broker
 
 
+@pytest.fixture(scope="session")
+def troupemq_session_broker() -> Iterator[LocalBroker]:
+    """Give one broker for all tests of a process: `new_topic` and `new_group` keep them apart."""
+    from troupemq.testing.local_broker import running_broker
+
+    with running_broker() as broker:
+        yield broker
+
+
 @pytest.fixture
 def troupemq_topic(troupemq_broker: LocalBroker) -> str:
     """Give the name of a new topic with four queues."""
-    topic = f"topic-{next(_numbers)}"
-    troupemq_broker.admin.create_topic(topic, 4)
-    return topic
+    return troupemq_broker.new_topic()
 
 
 @pytest.fixture
-def troupemq_group() -> str:
+def troupemq_group(troupemq_broker: LocalBroker) -> str:
     """Give a group name that no other test gets."""
-    return f"group-of-test-{next(_numbers)}"
+    return troupemq_broker.new_group()
 
 
 @pytest.fixture

@@ -19,10 +19,6 @@ from actors.engine.future import Reply
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.namesrv_server import RunningNamesrv, start_namesrv
-from protocol.bodies import ClusterInfo
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from remoting.sync_connection import SyncConnection
 from storage.clock import SystemClock
 from storage.files.disk import RealDisk
 from troupemq.client.consuming import consume, consume_orderly
@@ -51,7 +47,7 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 STOP_S = 20.0
 LOOK_S = 0.005
-"""Pause between two looks at a topic or a lag."""
+"""Longest pause between two looks at a topic or a lag; the first ones are shorter."""
 COMMIT_MS = 20
 """Interval at which consumers of `consume` commit their offsets."""
 SMALL_STORE = {
@@ -250,12 +246,8 @@ class LocalBroker(BrokerUnderTest):
             system.stop(STOP_S)
             raise
         self._port = self._running.ports.main
-        self._wait_until(self._is_registered, "the broker to register", 5)
-
-    def _is_registered(self) -> bool:
-        with SyncConnection(self.namesrv) as connection:
-            answer = connection.ask(RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO))
-        return bool(ClusterInfo.decode(answer.body).broker_addr_table)
+        registered = self._running.broker.attachment.registered
+        self._wait_until(lambda: registered.value > 0, "the broker to register", 5)
 
     def stop(self) -> None:
         """Stop consumers of `consume`, broker and name server, and remove the store.
@@ -410,11 +402,12 @@ class LocalBroker(BrokerUnderTest):
         within_s: float,
         instead: Callable[[], str] = str,
     ) -> None:
-        deadline_s, pause = monotonic() + within_s, Event()
+        deadline_s, pause, look_s = monotonic() + within_s, Event(), LOOK_S / 32
         while not is_done():
             if monotonic() > deadline_s:
                 raise not_within(what, within_s, instead())
-            pause.wait(LOOK_S)
+            pause.wait(look_s)
+            look_s = min(2 * look_s, LOOK_S)
 
 
 @contextmanager

@@ -48,6 +48,15 @@ _members: set[tuple[str, str, str]] = set()
 _members_lock = Lock()
 
 
+def _offsets_in_files(folder: "Path | None", group: str, ends: QueueEnds) -> "LocalOffsets":
+    """Return the offsets of a broadcast consumer. Files are loaded for it alone."""
+    from pathlib import Path
+
+    from troupemq.client.consuming.local_offsets import LocalOffsets, default_folder
+
+    return LocalOffsets(default_folder() if folder is None else Path(folder), group, ends)
+
+
 class GroupWork(ABC):
     """A member of a consumer group; subclasses create `_pulling` and `_rebalancing`."""
 
@@ -79,14 +88,9 @@ class GroupWork(ABC):
         self._subscriptions: dict[str, TopicSubscription] = {}
         self._statistics = ConsumerStatistics()
         self._ends = QueueEnds(self._core, begin, begin_ms)
-        self._local_offsets: LocalOffsets | None = None
-        if broadcast:  # no other consumer needs files
-            from pathlib import Path
-
-            from troupemq.client.consuming.local_offsets import LocalOffsets, default_folder
-
-            folder = default_folder() if offsets_folder is None else Path(offsets_folder)
-            self._local_offsets = LocalOffsets(folder, self.group, self._ends)
+        self._local_offsets = (
+            _offsets_in_files(offsets_folder, self.group, self._ends) if broadcast else None
+        )
         self._offsets: Offsets = self._local_offsets or GroupOffsets(
             self._core, self.group, self._ends
         )
