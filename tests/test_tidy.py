@@ -115,6 +115,7 @@ TESTED_ELSEWHERE = {
 
 SAME_NAMES = {
     "Admin": "the asyncio client has the names of the threaded one",
+    "PullConsumer": "the asyncio client has the names of the threaded one",
     "QueueReader": "the asyncio client has the names of the threaded one",
     "TransactionProducer": "the asyncio client has the names of the threaded one",
     "Delivery": "of the threaded client, of the asyncio client, and of the broker's receipts",
