@@ -368,7 +368,7 @@ class Producer(SendMaker, AioMember):
         *,
         compresses: bool,
     ) -> SendFuture:
-        result = SendFuture(loop=self._client.remoting.loop)
+        result = SendFuture(loop=asyncio.get_running_loop())  # `check_running` has seen it
         sending = self._sending(
             self._carrier, parcel, message, timeout_ms, queue, choose, result, compresses=compresses
         )
