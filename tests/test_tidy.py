@@ -116,6 +116,7 @@ TESTED_ELSEWHERE = {
 
 SAME_NAMES = {
     "Admin": "the asyncio client has the names of the threaded one",
+    "PullConsumer": "the asyncio client has the names of the threaded one",
     "QueueReader": "the asyncio client has the names of the threaded one",
     "TroupeMQBroker": "each task framework calls its own class a broker",
     "TransactionProducer": "the asyncio client has the names of the threaded one",
