@@ -26,6 +26,7 @@ CATCHES_EVERYTHING = {
     "troupemq/client/producing/sending.py": "what the choice of a queue raises: a send's failure",
     "troupemq/client/producing/transaction.py": "what the application raises: state unknown",
     "troupemq/client/consuming/listener.py": "whatever a listener raises, its messages come again",
+    "troupemq/client/aio/handler_tasks.py": "whatever a handler raises, its messages come again",
     "troupemq/client/aio/transaction.py": "what the application raises: state unknown",
     "troupemq/client/aio/client.py": "a flow that fails must not end the ones after it",
     "troupemq/client/connection/task_thread.py": "a task that fails must not end the ones after it",

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.troupemq.client.aio.test_push_consumer import Handled, in_order, numbered, send
+from tests.troupemq.client.aio.handled import Handled, in_order, numbered, send
 from troupemq import (
     ConsumeFrom,
     ConsumerSettings,
