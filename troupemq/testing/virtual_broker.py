@@ -141,7 +141,7 @@ class _Link:
         self._names.tell(request)
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: there is no socket."""
 
 
 class _InlineRemoting(Remoting):

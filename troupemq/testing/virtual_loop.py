@@ -23,7 +23,7 @@ STEPS_MAX = 8
 """Maximum steps of the servers between two rounds of the clients."""
 
 
-class Servers(Protocol):
+class VirtualServers(Protocol):
     """The simulated servers that a loop runs, and their clock."""
 
     def now_s(self) -> float:
@@ -98,7 +98,7 @@ class VirtualTransport(asyncio.Transport):
 class VirtualLoop(asyncio.BaseEventLoop):
     """Event loop of simulated clients. The order of their work and the servers' is drawn."""
 
-    def __init__(self, servers: Servers, random: Random) -> None:
+    def __init__(self, servers: VirtualServers, random: Random) -> None:
         super().__init__()
         self.servers = servers
         self._draw = random
@@ -153,7 +153,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 @contextmanager
-def virtual_clock(servers: Servers, package: str) -> Iterator[None]:
+def virtual_clock(servers: VirtualServers, package: str) -> Iterator[None]:
     """Give the modules of a package the servers' clock in the place of the machine's.
 
     Raises RuntimeError inside of another such block.
@@ -183,4 +183,4 @@ def virtual_clock(servers: Servers, package: str) -> Iterator[None]:
 
 
 _MACHINE = (monotonic, time, time_ns)
-_in_use: list[Servers] = []
+_in_use: list[VirtualServers] = []
