@@ -76,10 +76,11 @@ bench-jobs: $(ready_to_test)  ## measure clients beside a Spark job that is kill
 docs: $(ready_to_test)       ## build the manual in build/docs/site: reference from the code, links checked
 	@$(python) -m docs.site build/docs
 
-dist: $(ready_to_test)       ## build sdist and wheel in dist/
-	@rm -rf dist/troupemq-*.whl dist/troupemq-*.tar.gz
-	@$(python) -m build --no-isolation --outdir dist . > /dev/null
-	@$(python) -m twine check --strict dist/troupemq-*.whl dist/troupemq-*.tar.gz
+dist: $(ready_to_test)       ## build the sdist and the two wheels for an index in dist/
+	@rm -rf dist/troupemq-*.whl dist/troupemq_client-*.whl dist/troupemq-*.tar.gz
+	@$(python) -m build --sdist --no-isolation --outdir dist . > /dev/null
+	@$(python) hatch_build.py dist > /dev/null
+	@$(python) -m twine check --strict dist/troupemq-*.whl dist/troupemq_client-*.whl dist/troupemq-*.tar.gz
 
 image: $(ready_to_test)      ## build dist/troupemq.oci.tar without a daemon: needs Debian's apt-get
 	@$(python) conf/deploy/container/build.py --output dist/troupemq.oci.tar

@@ -1,4 +1,4 @@
-"""The wheel in a new environment of one Python, with no other program on the PATH.
+"""The two wheels in a new environment of one Python, with no other program on the PATH.
 
     .venv/bin/python .ci/wheel_alone.py PYTHON
 
@@ -37,12 +37,12 @@ class Alone:
     def __init__(self, python: str, folder: Path) -> None:
         self.folder = folder
         self.programs = folder / "venv/bin"
-        build = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder)
-        subprocess.run([*build, ROOT], check=True, capture_output=True)
-        (wheel,) = folder.glob("*.whl")
+        build = (sys.executable, ROOT / "hatch_build.py", folder)
+        subprocess.run(build, check=True, capture_output=True)
+        (wheel,) = folder.glob("troupemq-*.whl")
         subprocess.run([python, "-m", "venv", "--without-pip", folder / "venv"], check=True)
         uv = Path(sys.executable).with_name("uv")
-        into = ("--python", self.programs / "python")
+        into = ("--python", self.programs / "python", "--find-links", folder)
         subprocess.run([uv, "pip", "install", "--quiet", *into, wheel], check=True)
         self.variables = {"PATH": str(self.programs), "HOME": str(folder)}
 
@@ -99,10 +99,10 @@ def main() -> int:
                 client = alone.said("python", user, address)
     runtime = f"{Path(sys.argv[1]).name}, alone"
     bodies = [line.partition(" ")[2] for line in got]
-    if bodies != ["a book"] * 100 or client != "hello greeting ('key-1',)":
+    if bodies != ["a book"] * 100 or client != "hello greeting ('key-1',)\nhello again":
         print(f"{runtime}: consumed {got[:3]} … and {client!r}", file=sys.stderr)
         return 1
-    print(f"{runtime}: 101 messages sent and consumed through the wheel's servers")
+    print(f"{runtime}: 102 messages sent and consumed through the wheels' servers")
     return 0
 
 

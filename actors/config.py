@@ -18,9 +18,7 @@ from actors.settings.access_settings import (
 )
 from actors.settings.console_place import ConsolePlace
 from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS, OLD_SPELLINGS
-from actors.settings.local_address import address_of, local_address, local_host_name
 from actors.settings.metrics_settings import MetricsSettings, NamesrvMetricsSettings
-from actors.settings.properties_file import parse_properties
 from actors.settings.runtime_settings import RuntimeSettings
 from actors.settings.span_settings import SpanSettings, without_user
 from actors.settings.tls_settings import ENFORCING, BrokerTlsSettings, TlsSettings, with_tls_file
@@ -29,6 +27,8 @@ from protocol.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE
 from protocol.ha import TRANSFER_BYTES_MAX, TRANSFER_HEAD_BYTES
 from protocol.host import without_brackets
 from protocol.java_numbers import parse_double, parse_long, plain_number
+from protocol.properties_file import parse_properties
+from remoting.local_address import address_of, local_address, local_host_name
 from storage.config import StoreConfig, key, keys_of, secret_keys_of
 from storage.errors import NotPermitted, WrongSetting, kind_of, reason_of
 from storage.spelling import closest

@@ -9,6 +9,7 @@ headers/           typed command headers (extFields)
 bodies.py          typed JSON bodies              bodies_admin.py    those for administrators
 bodies_assignment.py   those of assignments       allocation.py      rules that divide queues
 json_body.py       how a dataclass becomes one    fastjson.py        the dialect they are in
+values.py          dataclasses that are quick to make
 message.py         the record of the commit log   properties.py      its property text
 message_id.py      ids of messages                host.py            addresses in records
 batch.py           many messages in one body      compression.py     compressed bodies
@@ -17,5 +18,6 @@ sql92/             property filters               bloom.py           bits of the
 send_wire.py       sends decoded at full speed    send_values.py    values of their fields
 send_reply.py      answers to sends by a template
 receipts.py        handles of messages that are settled one by one
+properties_file.py Java's properties format       delay_levels.py    the setting messageDelayLevel
 checksum.py        CRC-32 and CRC-32C                sink.py            batches that may be repeated
 """

@@ -334,13 +334,13 @@ def _found(root: object, path: str) -> object:
         return None
     target = root
     at = 1
-    while at < len(path):
+    while at < len(path) and isinstance(target, dict | list):
         match = _PATH_STEP.match(path, at)
         if not match:
             return None
         at = match.end()
         target = _step(target, match.group(1), match.group(2))
-    return target
+    return target if at >= len(path) else None
 
 
 def _step(target: object, name: str | None, index: str | None) -> object:

@@ -1,4 +1,4 @@
-"""Topics with a meaning for broker and clients, and prefixes of derived topics.
+"""Topics and groups with a meaning for broker and clients, and prefixes of derived topics.
 
 Source: common/topic/TopicValidator.java, common/MixAll.java.
 """
@@ -40,6 +40,20 @@ REFUSED_TOPICS = frozenset(
 
 SYSTEM_TOPICS = REFUSED_TOPICS | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
 """Topics that administrators may not change."""
+
+ALWAYS_PRESENT = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+)
+"""Groups that every broker has."""
+
+TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+"""Group of the broker's checks of transactions."""
 
 
 _SYSTEM_PREFIXES = ("RMQ_SYS_", SYSTEM_TOPIC_PREFIX, RETRY_TOPIC_PREFIX)

@@ -2,6 +2,8 @@
 
 file           what it does
 address.py     host:port, taken apart
+local_address.py
+                name and address of this machine
 sync_connection.py
                 a blocking connection: a request, then its answer
 tls.py         TLS contexts, made of PEM files

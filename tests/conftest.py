@@ -198,3 +198,4 @@ def pytest_runtest_call() -> Generator[None]:
                 each.stop()
         finally:
             running.clear()
+        assert "refusal failed" not in log_lines.events(), "a message cannot be refused"

@@ -16,7 +16,7 @@ from actors.config import (
     load_broker_config,
     load_namesrv_config,
 )
-from actors.settings.properties_file import parse_properties
+from protocol.properties_file import parse_properties
 from storage.config import StoreConfig, keys_of
 
 ROOT = Path(__file__).resolve().parents[1]

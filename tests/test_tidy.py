@@ -29,6 +29,7 @@ CATCHES_EVERYTHING = {
     "troupemq/client/aio/transaction.py": "what the application raises: state unknown",
     "troupemq/testing/simulation.py": "what a handler raises, as in the engine",
     "troupemq/testing/virtual_loop.py": "what a function raises is the result of its future",
+    "troupemq/client/aio/client.py": "a flow that fails must not end the ones after it",
     "troupemq/client/connection/task_thread.py": "a task that fails must not end the ones after it",
     "troupemq/client/connection/workers.py": "the same, of several threads",
     "troupemq/console/watch.py": "one round that fails must not end the alerts",
@@ -43,8 +44,14 @@ WAITS_BY_SLEEPING = {
 }
 
 TESTED_ELSEWHERE = {
+    "troupemq/aio.py": "tests/troupemq/test_imports.py: of each public name",
     "troupemq/client/aio/": "tests/troupemq/client/aio/test_producer.py: over the whole client",
     "troupemq/client/connection/calls.py": "tests/troupemq/client/connection/test_route.py",
+    "troupemq/client/consuming/group_work.py": "tests/troupemq/client/consuming/test_consumer.py",
+    "troupemq/client/consuming/push_work.py": "tests/troupemq/client/consuming/test_consumer.py",
+    "troupemq/client/consuming/running_info.py": (
+        "tests/troupemq/client/consuming/test_consumer_requests.py: who answers with it"
+    ),
     "troupemq/client/connection/pending.py": "tests/troupemq/client/connection/test_remoting.py",
     "actors/access/acl_store.py": "tests/actors/admin/test_access_control.py: who owns it",
     "actors/access/real_topic.py": "tests/security/test_holes_of_requests.py: H1, all its uses",
@@ -79,7 +86,7 @@ TESTED_ELSEWHERE = {
     "storage/child_python.py": "tests/system/test_child_python.py: all processes that it starts",
     "storage/checking/table_check.py": "tests/system/test_check_and_start.py: beside a start",
     "storage/clock.py": "tests/actors/engine/test_system.py: the clock of every test",
-    "storage/delay_levels.py": "tests/storage/dispatching/test_dispatch.py: when they are due",
+    "protocol/delay_levels.py": "tests/storage/dispatching/test_dispatch.py: when they are due",
     "storage/files/checked_json.py": "tests/storage/recovery/test_clean_stop.py: one of them",
     "storage/files/replace_file.py": "tests/storage/tables/test_settings_file.py: one of them",
     "storage/index/index_layout.py": "tests/storage/index/test_index_file.py: its layout",
@@ -110,9 +117,13 @@ TESTED_ELSEWHERE = {
 """Modules and folders whose tests stand somewhere else: where, and why there."""
 
 SAME_NAMES = {
+    "Admin": "the asyncio client has the names of the threaded one",
+    "QueueReader": "the asyncio client has the names of the threaded one",
+    "TroupeMQBroker": "each task framework calls its own class a broker",
     "TransactionProducer": "the asyncio client has the names of the threaded one",
     "Delivery": "of the threaded client, of the asyncio client, and of the broker's receipts",
     "SimpleConsumer": "the asyncio client has the names of the threaded one",
+    "PushConsumer": "the asyncio client has the names of the threaded one",
     "Producer": "the asyncio client has the names of the threaded one",
     "Arguments": "of each job: every module of spark/jobs/ has Arguments, check and main",
     "Message": "what an actor sends to another one, and what applications of the client send",

@@ -3,7 +3,10 @@
 import os
 import sys
 
-from troupemq.interrupts import INTERRUPTED, end_quietly, ignore_signals, interrupt_once
+try:
+    from troupemq.interrupts import INTERRUPTED, end_quietly, ignore_signals, interrupt_once
+except ModuleNotFoundError:  # this module is in the wheel of the client, too
+    sys.exit("troupemq: only troupemq-client is installed: install troupemq for its commands.")
 
 SERVERS = ("broker", "namesrv", "run")
 

@@ -29,7 +29,7 @@ from actors.retention.retention_holds import KeepingReport
 from actors.scrubbing.scrubber import Scrubber
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PUT_BOUNDS_MS, PutStats
-from actors.statistics.timer_figures import TIMERS_OF_LEVEL, TimerFigures
+from actors.statistics.timer_figures import TimerFigures
 from actors.tables.offset_guard import OffsetStats
 from actors.tables.persisted import PersistedTable
 from actors.tables.tables import Tables
@@ -39,6 +39,7 @@ from protocol.codes import VERSION, VERSION_5, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import GetSubscriptionGroupConfigHeader, TopicHeader
+from protocol.timers import TIMERS_OF_LEVEL
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.files.disk import Disk
 from storage.message_store import MessageStore

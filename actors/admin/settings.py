@@ -31,13 +31,13 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.rate_limited_log import shown_names
 from actors.network.request import Request, Responder, serves
 from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS
-from actors.settings.properties_file import format_properties, parse_properties, updated_properties
 from actors.tables.messages import PermissionChanged
 from protocol.bodies import DataVersion
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import LimitReached, RemoteError
 from protocol.headers.admin import GetBrokerConfigResponseHeader
+from protocol.properties_file import format_properties, parse_properties, updated_properties
 from storage.config import StoreConfig, keys_of, live_keys_of
 from storage.errors import StoreError
 from storage.tables.settings_file import read_settings, save_settings

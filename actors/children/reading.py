@@ -250,7 +250,8 @@ def _receipts(parts: Parts) -> Receipts:
     rules = ReceiveRules(
         config, store, tables.topics, parts.group_finder(), lambda: clock.monotonic_ms()
     )
-    ledgers = Ledgers(store, tables.live_offsets, parts.starts_in_memory)
+    offsets, ahead = tables.live_offsets, tables.settled_ahead
+    ledgers = Ledgers(store, offsets, ahead, parts.starts_in_memory)
     neighbours = Neighbours(tables.consumers, parts.held, parts.pull_stats)
     hand_out = HandOut(
         store,

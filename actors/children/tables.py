@@ -14,11 +14,13 @@ from actors.tables.consumer_offsets import ConsumerOffsets
 from actors.tables.groups import GroupTable
 from actors.tables.offset_bounds import OffsetBounds
 from actors.tables.offset_ceiling import OffsetCeiling
+from actors.tables.offset_journal import OffsetJournal
 from actors.tables.request_modes import RequestModes
 from actors.tables.table_encoder import TableEncoder
 from actors.tables.topics import TopicTable
 from protocol.host import host_port
 from storage.replica.replica_mark import retried_groups
+from storage.tables.offset_journal import journal_directory
 
 
 def table_children(parts: Parts) -> list[ChildSpec]:
@@ -148,4 +150,5 @@ def _offset_table(parts: Parts, writer: ActorAddress) -> ConsumerOffsets:
         bounds=None if config.is_slave else OffsetBounds(parts.store.consume_queues),
         old_places=parts.old_places,
         first_pulls=parts.first_pulls,
+        journal=OffsetJournal(journal_directory(parts.store.config), tables.settled_ahead),
     )

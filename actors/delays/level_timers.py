@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from actors.delays.timer_index import TimerIndex
 from actors.sending.records import InternalRecord
 from actors.sending.timer_rules import TimerRules
-from actors.statistics.timer_figures import LevelTimers
-from protocol.timers import DUE_BYTES, TIMER_OUT_MS, copy_mark, due_property
+from protocol.timers import DUE_BYTES, TIMER_OUT_MS, LevelTimers, copy_mark, due_property
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.reading.delayed import BATCH_BYTES, BATCH_COUNT, Due, DueMessage
 from storage.tables.ahead_set import AheadSet

@@ -112,10 +112,15 @@ class _ScanMore(Message):
     schedule: ActorAddress
     run: int
     cold_reads: int = 0
+    """Number of cold reads for this part; a failed one counts as two."""
 
     def on_undelivered(self, _remark: str) -> None:
-        """Go on without the cold read, which has failed and is logged."""
-        self.schedule.tell(_ScanMore(self.schedule, self.run, 1))
+        """Go on without the cold read, which has failed and is logged.
+
+        The second refusal is of a schedule that has stopped.
+        """
+        if self.cold_reads < 2:
+            self.schedule.tell(_ScanMore(self.schedule, self.run, 2))
 
 
 @dataclass(slots=True)
@@ -128,8 +133,9 @@ class _ColdReadForSchedule(Message):
     is_read: bool = True
 
     def on_undelivered(self, _remark: str) -> None:
-        """Report a failed read, which ColdRead has logged."""
-        self.schedule.tell(_ColdReadForSchedule(self.schedule, self.reads, False))
+        """Report a failed read, which ColdRead has logged, unless the schedule has stopped."""
+        if self.is_read:
+            self.schedule.tell(_ColdReadForSchedule(self.schedule, self.reads, False))
 
 
 class Schedule(Actor):

@@ -21,8 +21,8 @@ from actors.scrubbing.scrubber import Scrubber
 from actors.sending.group_commit import GroupCommit
 from actors.statistics.put_stats import PUT_BOUNDS_MS
 from actors.tables.persisted import PersistedTable
+from protocol.delay_levels import delay_levels_ms
 from protocol.topic_names import SCHEDULE_TOPIC
-from storage.delay_levels import delay_levels_ms
 
 HOUR_S = 3600
 _ENDED = {"finished", "failed", "cancelled"}

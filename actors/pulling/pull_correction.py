@@ -22,9 +22,9 @@ from actors.network.request import Peer
 from actors.pulling.pull_rules import BROADCASTING
 from actors.sending.messages import InternalAppend
 from actors.sending.records import InternalRecord
-from actors.tables.consumer_offsets import Offsets
 from actors.tables.consumer_views import ConsumerView
 from actors.tables.first_pulls import FirstPulls
+from actors.tables.offset_searches import Offsets
 from actors.tables.old_places import OldPlaces
 from protocol.bodies import MessageQueue, OffsetMovedEvent
 from protocol.headers.pull import PullMessageHeader

@@ -1,8 +1,9 @@
 """Messages for a receive: those of its queues, and retries first.
 
 Plain classes over the store. A receive takes from all its queues in turn, and begins with another
-one each time. Retries fill at most half of it while there are other messages. A retry of another
-topic is kept for a receive of that topic: a group has one retry topic for all its topics.
+one each time, or from the highest queue down if it says so. Retries fill at most half of it while
+there are other messages. A retry of another topic is kept for a receive of that topic: a group has
+one retry topic for all its topics.
 
 Nothing here waits. What is not in memory, or in doubt, is noted for the caller.
 """
@@ -140,6 +141,8 @@ class HandOut:
                 read.queue(retry, queue_id)
             taken.left += kept_back
         own = self._queues(topic, header.queue_id, turn)
+        if header.highest_queue_first:
+            own = sorted(own, reverse=True)
         for queue_id in () if topic == retry and self.is_closed(group) else own:
             if not taken.left:
                 break
@@ -225,7 +228,7 @@ class _Reading:
         elif ledger.is_ordered:
             return
         if ledger.next > queue.max_offset:  # the queue has lost its end
-            ledger.begin(owner.ledgers.stored(*_key(ledger)), queue.max_offset)
+            ledger.begin(owner.ledgers.stored(*ledger.place), queue.max_offset)
             owner.ledgers.note_changed(ledger)
         if ledger.is_crowded:
             taken.crowded.append(ledger)
@@ -243,6 +246,8 @@ class _Reading:
         ledger, taken = haul.ledger, self._taken
         is_others = ledger.is_retry and ledger.topic != self._topic
         for _ in range(READS_MAX):
+            if ledger.pass_settled(queue.max_offset):
+                self._owner.ledgers.note_changed(ledger)
             if not taken.left or ledger.next >= queue.max_offset:
                 return
             wanted = None if is_others else self._wanted
@@ -356,10 +361,6 @@ def count_given(taken: Taken, stats: PullStats, neighbours: Neighbours) -> int:
         counts.pulled[ledger.queue_id] = ledger.next  # tells in flight from ready in metrics
         neighbours.note_handed_out(*key, ledger.queue_id, ledger.next)
     return total
-
-
-def _key(ledger: Ledger) -> tuple[str, str, int]:
-    return ledger.group, ledger.topic, ledger.queue_id
 
 
 def _records(views: Sequence[memoryview]) -> list[memoryview]:

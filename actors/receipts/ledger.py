@@ -6,7 +6,8 @@
     next              first offset that has not been looked at
     lowest            lowest offset that is not settled: the group's consumer offset
 
-The ledger holds nothing that must survive: a new one begins at the consumer offset.
+The ledger holds nothing that must survive: a new one begins at the consumer offset, and with the
+settled messages above it, which ConsumerOffsets keeps.
 
 A `Delivery` is what one receive got from one queue. Its messages share nonce and deadline, and
 most are acknowledged before anything else happens to them: the ledger notes no more than the
@@ -15,7 +16,7 @@ with another deadline.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from enum import IntEnum
 from heapq import heappop, heappush
 from typing import ClassVar
@@ -27,7 +28,7 @@ ENTRIES_MAX = 4_096
 SPAN_MAX = 20_000
 """Offsets from the lowest to the next, past which the same is done."""
 AHEAD_MAX = 4_096
-"""Acknowledgements above `next`, which come from before a restart."""
+"""Acknowledgements above `next` of messages from before a restart."""
 
 _SPARSE = 4
 """Offsets for each message in flight of a retry topic before its messages are stored again."""
@@ -127,8 +128,8 @@ class Ledger:
         "_kept",
         "_told",
         "ahead",
+        "ahead_max",
         "attempt_id",
-        "batch",
         "doubt",
         "entries",
         "group",
@@ -139,6 +140,7 @@ class Ledger:
         "moved",
         "next",
         "queue_id",
+        "settled",
         "topic",
         "tries",
         "verified",
@@ -157,12 +159,13 @@ class Ledger:
         self.entries: dict[int, Entry] = {}
         self.ahead: set[int] = set()
         """Offsets at or above `next` that are settled or in flight: they are passed."""
+        self.ahead_max = AHEAD_MAX
+        self.settled: list[int] = []
+        """Offsets settled since the last commit."""
         self.moved: dict[int, Entry] = {}
         """Messages stored again in the retry topic, by the offset in their handles."""
         self.is_ordered = False
         """Whether the batch in flight was received in order."""
-        self.batch: list[int] = []
-        """Offsets of the batch received in order."""
         self.attempt_id = ""
         self.tries: dict[int, int] = {}
         """Deliveries of messages received in order."""
@@ -179,8 +182,11 @@ class Ledger:
 
     # --- the consumer offset
 
-    def begin(self, stored: int | None, start: int) -> None:
-        """Forget everything and begin at `start`; `stored` is the present consumer offset."""
+    def begin(self, stored: int | None, start: int, ahead: Collection[int] = ()) -> None:
+        """Forget everything and begin at `start`; `stored` is the present consumer offset.
+
+        Messages `ahead` of it are settled.
+        """
         for entry in self.entries.values():
             if entry.origin is not None:
                 entry.origin[0].moved.pop(entry.origin[1], None)
@@ -188,8 +194,9 @@ class Ledger:
         for entry in again:  # they are handed out again, where they came from
             entry.ledger.settle(entry)
         self.next = start
-        self.held, self.entries, self.ahead = {}, {}, set()
-        self.is_ordered, self.batch, self.attempt_id, self.tries = False, [], "", {}
+        self.held, self.entries, self.ahead, self.settled = {}, {}, {*ahead}, []
+        self.ahead_max = AHEAD_MAX + len(ahead)
+        self.is_ordered, self.attempt_id, self.tries = False, "", {}
         self._batches, self._heap, self._kept = deque(), [], {}
         self._told = deque((stored,))
         self._goes_back = stored is not None and start < stored
@@ -201,14 +208,21 @@ class Ledger:
         """
         return stored in self._told
 
-    def commit(self) -> tuple[int | None, int] | None:
-        """Return the last committed offset and the one to commit; None without progress."""
+    def commit(self) -> tuple[int | None, int, list[int]] | None:
+        """Return what to commit; None without progress.
+
+        That is the last committed offset, the new one, and the offsets above it that have been
+        settled since the last call.
+        """
         lowest, last = self.lowest, self._told[-1]
+        settled, self.settled = self.settled, []
+        if settled:
+            settled = [each for each in settled if each > lowest]
         if last is not None and lowest <= last and not self._goes_back:
-            return None
+            return (last, last, settled) if settled else None
         self._goes_back = False
         self._told.append(lowest)
-        return last, lowest
+        return last, lowest, settled
 
     def committed(self, offset: int) -> None:
         """Note the answer to a commit."""
@@ -239,6 +253,11 @@ class Ledger:
                 return offsets[cursor]
             batches.popleft()
         return self.next
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """Group, topic and queue id."""
+        return self.group, self.topic, self.queue_id
 
     @property
     def count(self) -> int:
@@ -324,6 +343,17 @@ class Ledger:
             if entry is not None and entry.state is EntryState.KEPT:
                 yield entry
 
+    def pass_settled(self, end: int) -> bool:
+        """Move `next` behind offsets that need not be looked at; return whether there were any.
+
+        `end` is that of the queue: a message stored again may not be in it yet.
+        """
+        ahead, before = self.ahead, self.next
+        while self.next in ahead and self.next < end:
+            ahead.discard(self.next)
+            self.next += 1
+        return self.next > before
+
     def advance(self, next_offset: int) -> None:
         """Note that everything below `next_offset` has been looked at."""
         self.next = next_offset
@@ -335,20 +365,20 @@ class Ledger:
         if self.entries.get(entry.offset) is not entry:
             return
         del self.entries[entry.offset]
+        self.settled.append(entry.offset)
         if entry.origin is not None:
             ledger, offset = entry.origin
             ledger.moved.pop(offset, None)
         if self.is_ordered and not self.entries:
-            self.is_ordered, self.batch, self.attempt_id, self.tries = False, [], "", {}
+            self.is_ordered, self.attempt_id, self.tries = False, "", {}
 
     def rewind(self) -> None:
         """Have the unsettled messages of a batch received in order handed out again."""
         lowest = self.lowest
-        self.ahead.update(
-            offset for offset in self.batch if offset > lowest and offset not in self.entries
-        )
+        between = range(lowest + 1, self.next)
+        self.ahead.update(offset for offset in between if offset not in self.entries)
         self.entries, self._heap = {}, []
-        self.is_ordered, self.batch, self.attempt_id = False, [], ""
+        self.is_ordered, self.attempt_id = False, ""
         self.next = lowest
 
     @property

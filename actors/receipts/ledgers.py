@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.receipts.ledger import Ledger
-from actors.tables.consumer_offsets import Offsets
 from actors.tables.messages import AdvanceOffset
+from actors.tables.offset_journal import Ahead
+from actors.tables.offset_searches import Offsets
 from protocol.headers.pop import FROM_MIN
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from storage.message_store import MessageStore
@@ -30,10 +31,15 @@ class Ledgers:
         self,
         store: MessageStore,
         offsets: SnapshotRef[Offsets],
+        ahead: SnapshotRef[Ahead],
         starts_in_memory: Callable[[str, int], bool],
     ) -> None:
-        """`offsets` are the present ones; `starts_in_memory` tells whether a queue is young."""
-        self._store, self._offsets, self._starts_in_memory = store, offsets, starts_in_memory
+        """`offsets` are the present ones, and `ahead` are settled messages above them.
+
+        `starts_in_memory` tells whether a queue is young.
+        """
+        self._store, self._offsets, self._ahead = store, offsets, ahead
+        self._starts_in_memory = starts_in_memory
         self._ledgers: dict[tuple[str, str, int], Ledger] = {}
         self._changed: dict[Ledger, None] = {}
         self._unused: set[Ledger] = set()
@@ -42,7 +48,7 @@ class Ledgers:
         return iter([*self._ledgers.values()])
 
     def has(self, ledger: Ledger) -> bool:
-        return self._ledgers.get((ledger.group, ledger.topic, ledger.queue_id)) is ledger
+        return self._ledgers.get(ledger.place) is ledger
 
     @property
     def in_flight(self) -> int:
@@ -61,8 +67,9 @@ class Ledgers:
             return None if stored is None else self._begin(group, topic, queue_id, stored, stored)
         stored = self._offsets.value.get(ledger.key, _NONE).get(queue_id)
         if not ledger.agrees(stored):
-            ledger.begin(stored, self._start(topic, queue_id, ledger) if stored is None else stored)
-            self._changed[ledger] = None
+            self._begin_again(
+                ledger, stored, self._start(topic, queue_id, ledger) if stored is None else stored
+            )
         return ledger
 
     def peek(self, group: str, topic: str, queue_id: int) -> Ledger | None:
@@ -82,10 +89,15 @@ class Ledgers:
         self, group: str, topic: str, queue_id: int, stored: int | None, start: int
     ) -> Ledger:
         ledger = Ledger(group, topic, queue_id, is_retry=topic == RETRY_TOPIC_PREFIX + group)
-        ledger.begin(stored, start)
         self._ledgers[group, topic, queue_id] = ledger
-        self._changed[ledger] = None
+        self._begin_again(ledger, stored, start)
         return ledger
+
+    def _begin_again(self, ledger: Ledger, stored: int | None, start: int) -> None:
+        ahead = self._ahead.value.get((ledger.key, ledger.queue_id))
+        settled = () if ahead is None else [each for each in ahead.offsets() if each >= start]
+        ledger.begin(stored, start, settled)
+        self._changed[ledger] = None
 
     def _start(self, topic: str, queue_id: int, ledger: Ledger, init_mode: int = FROM_MIN) -> int:
         """Return where a group without a consumer offset begins."""
@@ -109,8 +121,7 @@ class Ledgers:
         for ledger in changed:
             commit = ledger.commit()
             if commit is not None:
-                place = ledger.group, ledger.topic, ledger.queue_id
-                found.append(AdvanceOffset(*place, commit[1], commit[0]))
+                found.append(AdvanceOffset(*ledger.place, commit[1], commit[0], commit[2]))
         return found
 
     def committed(self, commits: Sequence[AdvanceOffset]) -> None:
@@ -123,9 +134,8 @@ class Ledgers:
     def forget_unused(self) -> None:
         """Forget ledgers that have been empty and unchanged since the last call."""
         for ledger in self._unused:
-            key = ledger.group, ledger.topic, ledger.queue_id
-            if self._is_empty(ledger) and self._ledgers.get(key) is ledger:
-                del self._ledgers[key]
+            if self._is_empty(ledger) and self.has(ledger):
+                del self._ledgers[ledger.place]
         self._unused = {each for each in self._ledgers.values() if self._is_empty(each)}
 
     def note_used(self, ledger: Ledger) -> None:

@@ -8,6 +8,21 @@ from actors.receipts.held_receives import HeldReceive
 
 
 @dataclass(frozen=True, slots=True)
+class ReceiptsTick:
+    """Timer tick: look for deadlines."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireMore:
+    """Return more of the messages past their deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class WakeMore:
+    """Process more of the woken receives."""
+
+
+@dataclass(frozen=True, slots=True)
 class MemberLeft:
     """Report that a client has signed off from a group: it processes nothing more."""
 

@@ -8,8 +8,9 @@ Sends: header and views of the log to the connection; AdvanceOffsets (ConsumerOf
 (SendBack); ReadCold (ColdRead); VerifyUnit (Scrubber); CompileFirst (FilterTable).
 Publishes: figures of what is in flight.
 
-Nothing of it survives a crash, and nothing has to: the consumer offset stays below every message
-that is neither settled nor safely copied, so that all of those are handed out again. POP of 5.x
+What is in flight does not survive a crash, and need not: the consumer offset stays below every
+message that is neither settled nor safely copied, so that all of those are handed out again.
+ConsumerOffsets keeps what is settled, and then sends the answers to acknowledgements. POP of 5.x
 stores checkpoints and acknowledgements as messages instead.
 
 Source: broker/processor/PopMessageProcessor.java, AckMessageProcessor.java,
@@ -18,7 +19,6 @@ ChangeInvisibleTimeProcessor.java, NotificationProcessor.java, PopLongPollingSer
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from actors.dispatching.messages import (
     Arrived,
@@ -42,13 +42,19 @@ from actors.receipts.hand_out import HandOut, Taken, count_given
 from actors.receipts.held_receives import HeldReceive, ReceiveHeader, WaitTable, interned
 from actors.receipts.ledger import NEVER_MS, UNKNOWN, Delivery, Holder, Ledger
 from actors.receipts.ledgers import IN_FLIGHT_MAX, Ledgers
-from actors.receipts.messages import MemberLeft, ReceiveAgain
+from actors.receipts.messages import (
+    ExpireMore,
+    MemberLeft,
+    ReceiptsTick,
+    ReceiveAgain,
+    WakeMore,
+)
 from actors.receipts.neighbours import Neighbours
 from actors.receipts.receive_rules import ReceiveRules, topic_meant
 from actors.receipts.settlement import Copy, Settlement, Terms
 from actors.sending.messages import HeldReturned, ReturnHeld
 from actors.statistics.pull_stats import PullStats
-from actors.tables.messages import AdvanceOffsets, CompileFirst, OffsetsAdvanced
+from actors.tables.messages import AdvanceOffsets, Answer, CompileFirst, OffsetsAdvanced
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import LimitReached, RemoteError
@@ -88,21 +94,6 @@ CHECK_TICKS = 50
 """Ticks between checks for receives that missed a message, and publications of figures."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Tick:
-    """Timer tick: look for deadlines."""
-
-
-@dataclass(frozen=True, slots=True)
-class _ExpireMore:
-    """Return more of the messages past their deadline."""
-
-
-@dataclass(frozen=True, slots=True)
-class _WakeMore:
-    """Process more of the woken receives."""
-
-
 class Receipts(Responder):
     """Actor on the event loop."""
 
@@ -133,6 +124,8 @@ class Receipts(Responder):
         """Deliveries past their deadline."""
         self._under_way = 0
         """Copies without a result."""
+        self._answers: list[Answer] = []
+        """Answers to settlements of this batch."""
         self._nonce = 0
         self._ticks = 0
         self._is_used = False
@@ -200,7 +193,7 @@ class Receipts(Responder):
     def _use(self) -> None:
         if not self._is_used:  # a broker without receives has no ticks
             self._is_used = True
-            self.every(TICK_MS, _Tick())
+            self.every(TICK_MS, ReceiptsTick())
 
     @handles(ReceiveAgain)
     def on_receive_again(self, message: ReceiveAgain) -> None:
@@ -322,8 +315,8 @@ class Receipts(Responder):
     # --- acknowledgements and changes
 
     @serves(RequestCode.ACK_MESSAGE)
-    def on_ack(self, request: Request) -> RemotingCommand:
-        """Settle one message."""
+    def on_ack(self, request: Request) -> RemotingCommand | None:
+        """Settle one message; the answer follows when that survives a kill."""
         header = AckMessageHeader.decode(request.command.fields)
         handle = self._rules.handle(header)
         group, topic = header.consumer_group, topic_meant(header, handle.topic_kind)
@@ -336,10 +329,11 @@ class Receipts(Responder):
         if not self._settlement.acknowledge(ledger, header.offset, handle.pop_time_ms):
             return request.command.answer(ResponseCode.NO_MESSAGE, remark=_VOID)
         self._settled += 1
-        return request.command.answer()
+        self._answers.append((request, request.command.answer()))
+        return None
 
     @serves(RequestCode.BATCH_ACK_MESSAGE)
-    def on_batch_ack(self, request: Request) -> RemotingCommand:
+    def on_batch_ack(self, request: Request) -> RemotingCommand | None:
         """Settle several messages; void handles among them are passed over, as in 5.x."""
         command = request.command
         acks = [] if command.body is None else BatchAckBody.decode(short_body(command)).acks
@@ -366,7 +360,8 @@ class Receipts(Responder):
             known = [offset for offset in offsets if low <= offset < high]
             nonce = ack.pop_time_ms
             self._settled += self._settlement.acknowledge_all(ledger, known, nonce)
-        return command.answer()
+        self._answers.append((request, command.answer()))
+        return None
 
     @serves(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
     def on_change(self, request: Request) -> RemotingCommand | None:
@@ -439,7 +434,8 @@ class Receipts(Responder):
             is_done = result.is_stored or result.is_gone
             code = ResponseCode.SUCCESS if is_done else ResponseCode.SYSTEM_ERROR
             remark = None if is_done else result.remark
-            result.request.answer(code, _NO_HANDLE.encode(), remark=remark)
+            answer = result.request.command.answer(code, _NO_HANDLE.encode(), remark=remark)
+            self._answers.append((result.request, answer))
 
     def _retries(self, group: str, queue_id: int) -> Ledger:
         return self._ledgers.open(group, RETRY_TOPIC_PREFIX + group, queue_id)
@@ -477,22 +473,22 @@ class Receipts(Responder):
         is_first = not waking
         waking.extend(receives)
         if is_first and waking:
-            self.system.loop.tell_in_next_round(self.address, _WakeMore())
+            self.system.loop.tell_in_next_round(self.address, WakeMore())
 
-    @handles(_WakeMore)
-    def on_wake_more(self, _: _WakeMore) -> None:
+    @handles(WakeMore)
+    def on_wake_more(self, _: WakeMore) -> None:
         waking = self._waking
         for _n in range(min(WOKEN_PER_ROUND, len(waking))):
             receive = waking.popleft()
             if self._may_go_on(receive):
                 self._process(receive)
         if waking:
-            self.system.loop.tell_in_next_round(self.address, _WakeMore())
+            self.system.loop.tell_in_next_round(self.address, WakeMore())
 
     # --- time
 
-    @handles(_Tick)
-    def on_tick(self, _: _Tick) -> None:
+    @handles(ReceiptsTick)
+    def on_tick(self, _: ReceiptsTick) -> None:
         """End what is past its deadline."""
         now_ms = self.system.clock.monotonic_ms()
         self._due += self._deadlines.due(now_ms)
@@ -509,13 +505,13 @@ class Receipts(Responder):
         now_ms, due = self.system.clock.monotonic_ms(), self._due
         for _n in range(min(EXPIRED_PER_ROUND, len(due))):
             delivery = due.popleft()
-            self._ledgers.find(*_place(delivery.ledger))  # drops what a reset has made void
+            self._ledgers.find(*delivery.ledger.place)  # drops what a reset has made void
             self._settlement.expire(delivery, now_ms)
         if due:
-            self.system.loop.tell_in_next_round(self.address, _ExpireMore())
+            self.system.loop.tell_in_next_round(self.address, ExpireMore())
 
-    @handles(_ExpireMore)
-    def on_expire_more(self, _: _ExpireMore) -> None:
+    @handles(ExpireMore)
+    def on_expire_more(self, _: ExpireMore) -> None:
         self._expire_some()
 
     def _check(self, now_ms: float) -> None:
@@ -550,8 +546,10 @@ class Receipts(Responder):
         freed, settlement.freed = settlement.freed, {}
         for group, topic, queue_id in freed:
             self._wake(self._waits.next_of((group, topic), queue_id))
-        if commits := self._ledgers.commits():
-            self._to["consumer_offsets"].tell(AdvanceOffsets(commits, self.address))
+        commits, answers = self._ledgers.commits(), self._answers
+        if commits or answers:
+            self._answers = []
+            self._to["consumer_offsets"].tell(AdvanceOffsets(commits, self.address, answers))
 
     @handles(OffsetsAdvanced)
     def on_offsets_advanced(self, message: OffsetsAdvanced) -> None:
@@ -587,13 +585,11 @@ class Receipts(Responder):
         """Refuse all waiting receives; clients still hold what they have, without a record here."""
         for receive in (*self._waking, *self._waits.all()):
             receive.request().refuse("receipts restarted")
+        for request, _response in self._answers:
+            request.refuse("receipts restarted")
         self._waits.clear()
 
 
 _NO_HANDLE = ChangeInvisibleTimeResponseHeader()
 _VOID = "the handle is no longer valid"
 """Remark about a message that is settled, handed out again, or on its way to a retry."""
-
-
-def _place(ledger: Ledger) -> tuple[str, str, int]:
-    return ledger.group, ledger.topic, ledger.queue_id

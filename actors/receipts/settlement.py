@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from actors.receipts.deadlines import TICK_MS, Deadlines
 from actors.receipts.hand_out import Haul
-from actors.receipts.ledger import AHEAD_MAX, Delivery, Entry, EntryState, Holder, Ledger
+from actors.receipts.ledger import Delivery, Entry, EntryState, Holder, Ledger
 from actors.receipts.ledgers import Ledgers
 from actors.sending.messages import HeldReturned
 from protocol.receipts import ReceivedQueue, kind_of
@@ -98,7 +98,7 @@ class Settlement:
                 ledger.take(entry)
         tries = 0
         if terms.in_order:
-            ledger.is_ordered, ledger.batch, ledger.attempt_id = True, offsets, terms.attempt_id
+            ledger.is_ordered, ledger.attempt_id = True, terms.attempt_id
             tries = max(each.tries for each in entries)
             for entry in entries:
                 ledger.tries[entry.offset] = entry.tries + 1
@@ -124,14 +124,16 @@ class Settlement:
             if delivery.nonce != nonce:
                 return False
             del ledger.held[offset]
+            ledger.settled.append(offset)
             self._note_settled(ledger, delivery, 1)
             return True
         entry = ledger.find(offset)
         if entry is None:
             if offset >= ledger.next:
-                if len(ledger.ahead) >= AHEAD_MAX:
+                if len(ledger.ahead) >= ledger.ahead_max:
                     return False
                 ledger.ahead.add(offset)
+                self._note_passed(ledger, offset)
             return True
         if not _is_valid(entry, nonce):
             return False
@@ -150,6 +152,7 @@ class Settlement:
                 count += self.acknowledge(ledger, offset, nonce)
             else:
                 del held[offset]
+                ledger.settled.append(offset)
                 left[delivery] = left.get(delivery, 0) + 1
         for delivery, number in left.items():
             self._note_settled(ledger, delivery, number)
@@ -302,17 +305,19 @@ class Settlement:
         if not is_there:  # acknowledged meanwhile
             if offset >= ledger.next:
                 ledger.ahead.add(offset)
+            self._note_passed(ledger, offset)
         elif entry.state is EntryState.KEPT or offset in ledger.entries:
             self._settle(entry)
         else:
-            del former.entries[entry.offset]
+            passed = entry.offset
+            del former.entries[passed]
             if entry.origin is None:
                 entry.origin = former, entry.offset
                 former.moved[entry.offset] = entry
             entry.ledger, entry.offset = ledger, offset
             entry.physical_offset = record.physical_offset
             ledger.take(entry)
-            self._ledgers.note_changed(former)
+            self._note_passed(former, passed)
         self._ledgers.note_changed(ledger)
 
     # --- parts
@@ -326,12 +331,16 @@ class Settlement:
         if was_ordered and not ledger.is_ordered:
             self._free(ledger)
 
+    def _note_passed(self, ledger: Ledger, offset: int) -> None:
+        ledger.settled.append(offset)
+        self._ledgers.note_changed(ledger)
+
     def _leave(self, entry: Entry) -> None:
         if entry.delivery is not None:
             self._deadlines.leave(entry.delivery)
 
     def _free(self, ledger: Ledger) -> None:
-        self.freed[ledger.group, ledger.topic, ledger.queue_id] = None
+        self.freed[ledger.place] = None
         self._ledgers.note_changed(ledger)
 
 

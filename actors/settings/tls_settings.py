@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from actors.settings.properties_file import parse_properties
+from protocol.properties_file import parse_properties
 from remoting.tls import CLIENT_AUTH, TlsFiles
 from storage.config import key
 from storage.errors import WrongSetting, reason_of

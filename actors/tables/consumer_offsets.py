@@ -1,26 +1,26 @@
 """The table of consumer offsets, by group and queue.
 
-Owns: the offsets and consumerOffset.json.
+Owns: the offsets, consumerOffset.json, and the journal of its changes.
 Receives: Request (connections); CommitOffset (PullMessage, Transactions); AdvanceOffsets
 (Receipts); ResetOffsets (OffsetReset); MergeOffsets (SlaveSync); TopicsGone (TopicTable,
 SlaveSync); GroupsGone, ForgetOffsets (GroupTable); ForgetTopic (TopicTable, CleanFiles);
 TellOffsets (OffsetReset, ConsumeStats, QueueOffsets).
 Sends: WriteFile (ConfigWriter); EncodeAnswer (TableEncoder); OffsetsTold,
-OffsetsAdvanced (the requesting actor).
+OffsetsAdvanced (the requesting actor); answers of Receipts to the clients.
 
 One-way commits and commits of pulls pass offset_guard.py, old_places.py and first_pulls.py, which
 recognize stale ones. Commits in request form are stored as sent. All pass offset_ceiling.py, the
 limit of offsets, and offset_bounds.py, the end of the queue. Offsets are deleted with their topic.
 The file is saved every few seconds, after a reset or deletion, and at the stop. A crash loses the
-latest commits, and their messages are consumed again.
+latest commits of pulls. Progress of receives is in the journal (offset_journal.py) before they are
+answered, so that only a power cut loses it. Messages of lost commits are consumed again.
 
 Source: broker/offset/ConsumerOffsetManager.java, ConsumerManageProcessor.java.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import partial
 
 from structlog import get_logger
 
@@ -34,6 +34,7 @@ from actors.tables.consumer_views import ConsumerView
 from actors.tables.first_pulls import FirstPulls
 from actors.tables.messages import (
     AdvanceOffsets,
+    Answer,
     CommitOffset,
     EncodeAnswer,
     ForgetOffsets,
@@ -41,15 +42,17 @@ from actors.tables.messages import (
     GroupsGone,
     MergeOffsets,
     OffsetsAdvanced,
-    OffsetsTold,
     ResetOffsets,
     TellOffsets,
     TopicsGone,
+    send_answers,
 )
 from actors.tables.names import check_group_name, check_topic_name
 from actors.tables.offset_bounds import OffsetBounds
 from actors.tables.offset_ceiling import OffsetCeiling
 from actors.tables.offset_guard import OffsetGuard, OffsetStats
+from actors.tables.offset_journal import OffsetJournal
+from actors.tables.offset_searches import Offsets, OffsetSearches, names_of
 from actors.tables.old_places import OldPlaces
 from actors.tables.persisted import Then, TickedTable
 from protocol.bodies import ConsumerOffsetTable, TopicConfig
@@ -70,7 +73,6 @@ from protocol.topic_names import (
     topic_name_fault,
 )
 from storage.tables.offsets import (
-    TOPIC_GROUP_SEPARATOR,
     format_offsets,
     group_of,
     offset_key,
@@ -79,9 +81,6 @@ from storage.tables.offsets import (
 )
 
 log = get_logger(__name__)
-
-Offsets = Mapping[str, Mapping[int, int]]
-"""Offsets by `topic@group`, then by queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +100,6 @@ class OffsetMoves:
 @dataclass(frozen=True, slots=True)
 class _SearchOn:
     """Message to itself: search the next part of the table."""
-
-
-KEYS_PER_ROUND = 5_000
-"""Entries searched in one round of the loop: up to 5 ms."""
 
 
 class ConsumerOffsets(TickedTable):
@@ -129,6 +124,7 @@ class ConsumerOffsets(TickedTable):
         bounds: OffsetBounds | None = None,
         old_places: OldPlaces | None = None,
         first_pulls: FirstPulls | None = None,
+        journal: OffsetJournal,
     ) -> None:
         """Create the table.
 
@@ -141,17 +137,16 @@ class ConsumerOffsets(TickedTable):
         which may have offsets beyond its messages.
         """
         super().__init__(path, config_writer)
-        self._interval_ms, self._encoder = interval_ms, encoder
+        self._interval_ms, self._encoder, self._journal = interval_ms, encoder, journal
+        self._unsent: list[Answer] = []
+        """Answers that wait for the first save with a journal."""
         self._starts_in_memory = starts_in_memory
         self._published, self._live, self._moves = offsets, live_offsets, moves
         self._offsets: dict[str, dict[int, int]] = {}
         self._copy: dict[str, dict[int, int]] = {}
         """Last published copy; nothing in it ever changes."""
         self._changed = False
-        self._searches: deque[TellOffsets] = deque()
-        """Requests that need a whole large table; only the first is worked on."""
-        self._rest: Iterator[tuple[str, dict[int, int]]] = iter(())
-        self._found: dict[tuple[str, str], Mapping[int, int]] = {}
+        self._searches = OffsetSearches(self._publish)
         self._unpublished: dict[str, None] = {}
         """Keys that have changed since the last copy."""
         self._consumers, self._topics = consumers, topics
@@ -171,10 +166,16 @@ class ConsumerOffsets(TickedTable):
         loaded = self.load(parse_offsets)
         self._offsets = loaded.value.offset_table if loaded.value is not None else {}
         self._changed = loaded.is_to_be_saved
+        generation = None if loaded.value is None else loaded.value.journal
+        if replayed := self._journal.begin(self.system.disk, generation, self._offsets):
+            log.info("offset journal replayed", entries=replayed, generation=generation)
+        moved: list[str] = []
         if self._bounds is not None:
             if self.incarnation == 1:
                 self._bounds.begin_empty(self._offsets)
-            self._changed |= bool(self._bounds.move_back(self._offsets))
+            moved = self._bounds.move_back(self._offsets)
+            self._changed |= bool(moved)
+        self._journal.limit(None if self._bounds is None else self._end_of)
         self._live.value = self._offsets
         self._moves.value = OffsetMoves(self.system.clock.now_ms())
         self._unpublished = dict.fromkeys(self._offsets)
@@ -182,6 +183,15 @@ class ConsumerOffsets(TickedTable):
         if self._ceiling is not None:
             self._ceiling.begin(self._offsets)
         self.save_every(self._interval_ms)
+        if self._journal.is_used:
+            self._changed = True
+            self.save_changes()
+            for key in moved:
+                self._journal.restate(key, self._offsets[key])
+            self._journal.write()
+
+    def _end_of(self, key: str, queue_id: int) -> int:
+        return 0 if self._bounds is None else self._bounds.end(topic_of(key), queue_id)
 
     @handles(CommitOffset)
     def on_commit(self, message: CommitOffset) -> None:
@@ -192,11 +202,26 @@ class ConsumerOffsets(TickedTable):
     @handles(AdvanceOffsets)
     def on_advance(self, message: AdvanceOffsets) -> None:
         """Store the offsets of messages that are settled one by one."""
+        journal = self._journal
         for each in message.commits:
-            stored = self._offsets.get(offset_key(each.topic, each.group), {}).get(each.queue_id)
-            if stored == each.expected:
-                self._store(each.group, each.topic, each.queue_id, each.offset)
+            key, queue_id = offset_key(each.topic, each.group), each.queue_id
+            if self._offsets.get(key, {}).get(queue_id) != each.expected:
+                continue
+            if each.offset == each.expected or self._set(
+                each.group, each.topic, queue_id, each.offset
+            ):
+                journal.advance(key, queue_id, each.offset, each.settled)
+        if message.commits:
+            journal.write()
+            was_used = journal.use()
+            self._changed |= journal.is_paused
+            if journal.is_long or not was_used:
+                self.save_changes()
         message.reply_to.tell(OffsetsAdvanced(message.commits))
+        if journal.is_waiting:
+            self._unsent += message.answers
+        else:
+            send_answers(message.answers)
 
     @handles(MergeOffsets)
     def on_take_offsets(self, message: MergeOffsets) -> None:
@@ -210,6 +235,7 @@ class ConsumerOffsets(TickedTable):
             before = self._offsets.get(key)
             if before != queues:
                 self._offsets[key] = dict(queues)
+                self._journal.replace(key, queues)
                 self._note_changed(key)
                 for queue_id, offset in queues.items():
                     if before is None or before.get(queue_id) != offset:
@@ -252,7 +278,7 @@ class ConsumerOffsets(TickedTable):
         Live members may have positions there that they have not committed or keep
         themselves. A mark is left for each.
         """
-        keys, now_ms = self._keys(topic=topic), self.system.clock.monotonic_ms()
+        keys, now_ms = names_of(self._offsets, topic=topic), self.system.clock.monotonic_ms()
         views = self._consumers.value
         in_queues = {} if self._bounds is None else dict.fromkeys(self._bounds.queue_ids(topic), 0)
         for group, view in views.items():
@@ -261,6 +287,7 @@ class ConsumerOffsets(TickedTable):
         for _, group in keys:
             queues = self._offsets.pop(offset_key(topic, group))
             self._moves.value.by_key.pop(offset_key(topic, group), None)
+            self._journal.replace(offset_key(topic, group), {})
             places = in_queues | queues if group in views else queues
             self._old_places.note(topic, group, places, now_ms, views.get(group))
             self._note_changed(offset_key(topic, group))
@@ -276,6 +303,7 @@ class ConsumerOffsets(TickedTable):
         for key in gone:
             del self._offsets[key]
             self._moves.value.by_key.pop(key, None)
+            self._journal.replace(key, {})
             self._note_changed(key)
         if gone:
             log.info("offsets deleted", group=message.group, topics=len(gone))
@@ -351,7 +379,7 @@ class ConsumerOffsets(TickedTable):
         check_group_name(header.dest_group)
         topics = [header.topic] if (header.topic or "").strip() else None
         if topics is None:
-            topics = [topic for topic, _ in self._keys(header.src_group)]
+            topics = [topic for topic, _ in names_of(self._offsets, header.src_group)]
         view = self._consumers.value.get(header.src_group)
         subscribed = {} if view is None else view.subscriptions
         cloned: list[str] = []
@@ -374,6 +402,7 @@ class ConsumerOffsets(TickedTable):
                 if self._ceiling is not None:
                     self._ceiling.note_kept(len(offsets) - len(self._offsets.get(key, ())))
                 self._offsets[key] = dict(offsets)
+                self._journal.replace(key, offsets)
                 self._note_changed(key)
                 for queue_id in offsets:
                     self._old_places.forget(topic, header.dest_group, queue_id)
@@ -389,43 +418,14 @@ class ConsumerOffsets(TickedTable):
     @handles(TellOffsets, reads_only=True)
     def on_tell_offsets(self, message: TellOffsets) -> None:
         """Answer with a copy of the offsets; search a large table in steps."""
-        group, topic = message.group, message.topic
-        if group is not None and topic is not None:
-            found = {(topic, group): dict(self._offsets.get(offset_key(topic, group), {}))}
-            message.reply_to.tell(OffsetsTold(message.request, found))
-        elif len(self._offsets) <= KEYS_PER_ROUND:
-            keys = self._keys(group, topic)
-            found = {key: dict(self._offsets.get(offset_key(*key), {})) for key in keys}
-            message.reply_to.tell(OffsetsTold(message.request, found))
-        else:
-            self._searches.append(message)
-            if len(self._searches) == 1:
-                self._begin_search()
-
-    def _begin_search(self) -> None:
-        self._rest, self._found = iter(self._publish().items()), {}
-        self.system.loop.tell_in_next_round(self.address, _SearchOn())
+        if self._searches.answer(message, self._offsets):
+            self.system.loop.tell_in_next_round(self.address, _SearchOn())
 
     @handles(_SearchOn, reads_only=True)
     def on_search_on(self, _: _SearchOn) -> None:
         """Search the next entries for the first waiting request."""
-        if not self._searches:
-            return
-        message = self._searches[0]
-        part = dict(islice(self._rest, KEYS_PER_ROUND))
-        for key in _names(part, message.group, message.topic):
-            self._found[key] = part[offset_key(*key)]
-        if len(part) == KEYS_PER_ROUND:
+        if self._searches.step():
             self.system.loop.tell_in_next_round(self.address, _SearchOn())
-            return
-        self._searches.popleft()
-        message.reply_to.tell(OffsetsTold(message.request, self._found))
-        if self._searches:
-            self._begin_search()
-
-    def _keys(self, group: str | None = None, topic: str | None = None) -> list[tuple[str, str]]:
-        """Return topic and group of the matching entries; malformed keys match nothing."""
-        return _names(self._offsets, group, topic)
 
     @serves(RequestCode.QUERY_CONSUMER_OFFSET)
     def query(self, request: Request) -> RemotingCommand:
@@ -505,6 +505,11 @@ class ConsumerOffsets(TickedTable):
         return self._offsets.get(offset_key(topic, group), {}).get(queue_id, -1)
 
     def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        if self._set(group, topic, queue_id, offset) and self._journal.is_used:
+            self._journal.move(offset_key(topic, group), queue_id, offset)
+
+    def _set(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """Set an offset; return whether it has changed."""
         key = offset_key(topic, group)
         queues = self._offsets.get(key)
         if queues is None or queue_id not in queues:  # most commits are of a known queue
@@ -517,15 +522,17 @@ class ConsumerOffsets(TickedTable):
             if fault:
                 place = {"topic": topic[:TOPIC_CHARS_MAX], "group": group[:GROUP_CHARS_MAX]}
                 self.log_dropped(event, **place, queue_id=queue_id, reason=fault)
-                return
+                return False
             if queues is None:
                 queues = self._offsets[key] = {}
             if self._ceiling is not None:
                 self._ceiling.note_kept(1)
-        if queues.get(queue_id, 0) != offset:
+        before = queues.get(queue_id)
+        if (before or 0) != offset:
             self._note_moved(key, queue_id)
         queues[queue_id] = offset
         self._note_changed(key)
+        return before != offset
 
     def _refusal(self, group: str, topic: str, queue_id: int) -> LimitReached | None:
         """Return why this new offset exceeds a limit, or None."""
@@ -567,13 +574,22 @@ class ConsumerOffsets(TickedTable):
         self._changed = False
         if self._ceiling is not None:
             self._ceiling.count_again(self._offsets)
-        table = ConsumerOffsetTable(self._publish())
+        generation = self._journal.next_generation(self.system.clock.now_ms())
+        table = ConsumerOffsetTable(self._publish(), generation)
+        if generation is not None:
+            thens = (partial(self._saved, generation), *thens)
         self.save(lambda: format_offsets(table), *thens)
 
+    def _saved(self, generation: int, refusal: str) -> None:
+        self._journal.saved(generation, refusal)
+        unsent, self._unsent = self._unsent, []
+        send_answers(unsent)
 
-def _names(keys: Iterable[str], group: str | None, topic: str | None) -> list[tuple[str, str]]:
-    start = "" if topic is None else offset_key(topic, "")
-    end = "" if group is None else offset_key("", group)
-    named = [key for key in keys if key.startswith(start) and key.endswith(end)]
-    parts = [key.split(TOPIC_GROUP_SEPARATOR) for key in named]
-    return [(each[0], each[1]) for each in parts if len(each) == 2]
+    def on_failure(self, *reason: object) -> None:
+        """Send all answers; what they confirm is in the journal."""
+        super().on_failure(*reason)
+        send_answers(self._unsent)
+        self._journal.close()
+
+    def on_stop(self) -> None:
+        self._journal.close()

@@ -1,8 +1,8 @@
 """Messages of the table actors, in the order of each conversation."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import Message
@@ -17,7 +17,11 @@ from protocol.bodies import (
     TopicConfigTable,
 )
 from protocol.bodies_assignment import RequestModeTable
+from protocol.command import RemotingCommand
 from storage.tables.skipped_entry import SkippedEntry
+
+Answer: TypeAlias = tuple[Request, RemotingCommand]
+"""Request and its response, which is sent later."""
 
 # --- every table
 
@@ -303,18 +307,31 @@ class AdvanceOffset:
     offset: int
     expected: int | None
     """The offset before; None if there was none."""
+    settled: Sequence[int] = ()
+    """Offsets above `offset` that have been settled since the last message."""
 
 
 @dataclass(slots=True)
 class AdvanceOffsets(Message):
-    """Store these offsets; OffsetsAdvanced answers."""
+    """Store these offsets and send the answers; OffsetsAdvanced reports it.
+
+    The answers leave when a kill of the process cannot undo the settlements any more.
+    """
 
     commits: Sequence[AdvanceOffset]
     reply_to: ActorAddress
+    answers: Sequence[Answer] = ()
 
-    def on_undelivered(self, _remark: str) -> None:
-        """Answer all the same: the table shows what is stored."""
+    def on_undelivered(self, remark: str) -> None:
+        """Report that all the same: the table shows what is stored. Refuse the settlements."""
         self.reply_to.tell(OffsetsAdvanced(self.commits))
+        for request, _ in self.answers:
+            request.refuse(remark)
+
+
+def send_answers(answers: Iterable[Answer]) -> None:
+    for request, response in answers:
+        request.respond(response)
 
 
 @dataclass(slots=True)

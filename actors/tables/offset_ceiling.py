@@ -10,7 +10,7 @@ from actors.engine.snapshot_ref import SnapshotRef
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import ResponseCode
 from protocol.errors import LimitReached
-from storage.tables.groups import TRANSACTION_GROUP
+from protocol.topic_names import TRANSACTION_GROUP
 from storage.tables.offsets import TOPIC_GROUP_SEPARATOR, offset_key
 
 KEYS_MAX = 500_000

@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from actors.engine.snapshot_ref import SnapshotRef
-from actors.tables.consumer_offsets import OffsetMoves, Offsets
+from actors.tables.consumer_offsets import OffsetMoves
 from actors.tables.consumer_views import ConsumerView, Producing
 from actors.tables.groups import GroupConfigs
+from actors.tables.offset_journal import Ahead
+from actors.tables.offset_searches import Offsets
 from actors.tables.request_modes import Modes
 from protocol.bloom import BloomFilter
 from protocol.bodies import TopicConfig, TopicConfigTable
@@ -25,6 +27,8 @@ class Tables:
         self.offsets: SnapshotRef[Offsets] = SnapshotRef({})
         self.live_offsets: SnapshotRef[Offsets] = SnapshotRef({})
         """The table itself, which changes: readers must copy an entry in one step."""
+        self.settled_ahead: SnapshotRef[Ahead] = SnapshotRef({})
+        """Settled messages above consumer offsets; the sets change, as in `live_offsets`."""
         self.offset_moves: SnapshotRef[OffsetMoves] = SnapshotRef(OffsetMoves())
         """The times themselves, which change, as in `live_offsets`."""
         self.filters = SnapshotRef(ConsumerFilters(bloom))

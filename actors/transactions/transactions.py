@@ -64,12 +64,16 @@ from protocol.headers.transaction import (
 from protocol.message import MessageRecord
 from protocol.message_id import parse_message_id
 from protocol.sysflag import TRANSACTION_NONE
-from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
+from protocol.topic_names import (
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANSACTION_GROUP,
+)
 from storage.dispatching.dispatch import delay_levels_ms
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import ConsumeQueue
 from storage.reading.page_probe import PageProbe
-from storage.tables.groups import TRANSACTION_GROUP
 from storage.transactions.table import TransactionTable
 from storage.transactions.units import COMMITTED, DISCARDED
 
@@ -103,8 +107,9 @@ class _ColdReadForStep(Message):
     is_read: bool = True
 
     def on_undelivered(self, _remark: str) -> None:
-        """Report a failed read, which ColdRead has logged."""
-        self.transactions.tell(_ColdReadForStep(self.transactions, False))
+        """Report a failed read, which ColdRead has logged, unless Transactions has stopped."""
+        if self.is_read:
+            self.transactions.tell(_ColdReadForStep(self.transactions, False))
 
 
 @dataclass(slots=True, eq=False)

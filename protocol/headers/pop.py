@@ -44,6 +44,8 @@ class PopMessageHeader(Header):
     hold_with_connection: bool = wire("holdWithConnection", default=False)
     """Whether messages stay invisible while this connection lives and for a second after it,
     instead of for `invisible_time_ms` (TroupeMQ extension)."""
+    highest_queue_first: bool = wire("highestQueueFirst", default=False)
+    """Whether queues are asked from the highest number down, not in turn (TroupeMQ extension)."""
     broker_name: str | None = wire("bname", default=None)
 
 

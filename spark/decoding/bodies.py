@@ -36,13 +36,17 @@ def plain_body(
 
 
 def _unfolded(stored: bytes, codec: str, max_bytes: int) -> bytes | None:
-    """Return the body, None for a longer one. A read takes the memory that it asks for at once."""
-    parts: list[bytes] = []
+    """Return the body, None for a longer one.
+
+    A read takes the memory that it asks for at once. `NativeFile.read` would not return it if the
+    body is damaged.
+    """
+    parts: list[pa.Buffer] = []
     left = max_bytes + 1
     with pa.CompressedInputStream(pa.BufferReader(stored), codec) as stream:
-        while left and (part := stream.read(min(_PIECE_BYTES, left))):
+        while left and (part := stream.read_buffer(min(_PIECE_BYTES, left))).size:
             parts.append(part)
-            left -= len(part)
+            left -= part.size
     return b"".join(parts) if left else None
 
 

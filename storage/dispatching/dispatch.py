@@ -13,6 +13,7 @@ from itertools import groupby
 from sys import maxsize
 from typing import Protocol
 
+from protocol.delay_levels import delay_levels_ms
 from protocol.java_numbers import NumberFormatError, int_in
 from protocol.message import RecordHead
 from protocol.properties import DELAY, KEYS, TAGS, UNIQ_KEY
@@ -24,7 +25,6 @@ from protocol.topic_names import (
     SCHEDULE_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
 )
-from storage.delay_levels import delay_levels_ms
 from storage.errors import StoreError
 from storage.index.key_hash import java_hash
 from storage.queues.consume_queues import ConsumeQueues

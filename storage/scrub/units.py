@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from protocol.delay_levels import is_due_time
 from protocol.message import RecordHead
 from protocol.sysflag import has_queue_unit
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.config import StoreConfig
-from storage.delay_levels import is_due_time
 from storage.dispatching.dispatch import delay_levels_ms, entry_of
 from storage.files.disk import Disk
 from storage.log.damage import Damage

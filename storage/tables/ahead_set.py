@@ -1,8 +1,9 @@
-"""Queue offsets of a delay level that are done before their turn, as a bit map.
+"""Queue offsets that are done before their turn, as a bit map.
 
 A timer is delivered when it is due, while messages before it in its level's queue still wait. The
-level's offset in delayOffset.json stays at the first message that waits; the offsets behind it that
-are done are kept beside it, as text:
+level's offset in delayOffset.json stays at the first message that waits. A message that is settled
+by itself may be behind a consumer offset in the same way (offset_journal.py). The offsets of timers
+are kept beside their level's, as text:
 
     <offset of the first bit>:<Base64 of the bits, compressed by zlib>
 
@@ -12,6 +13,7 @@ owner's snapshots only by copies: a set is mutable.
 
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
+from collections.abc import Iterator
 from zlib import compress, decompressobj
 from zlib import error as ZlibError
 
@@ -63,6 +65,30 @@ class AheadSet:
         elif gone > 0:
             del bits[:gone]
             self._base += gone << 3
+
+    def forget_from(self, offset: int) -> None:
+        """Remove offsets from `offset` on."""
+        bits, place = self._bits, max(0, offset - self._base)
+        del bits[(place + 7) >> 3 :]
+        if place & 7 and len(bits) == (place >> 3) + 1:
+            bits[-1] &= (1 << (place & 7)) - 1
+
+    @property
+    def last(self) -> int:
+        """The highest offset; -1 for an empty set."""
+        bits = self._bits.rstrip(b"\0")
+        return self._base + (len(bits) << 3) - 9 + bits[-1].bit_length() if bits else -1
+
+    def offsets(self) -> Iterator[int]:
+        """Yield all offsets in order."""
+        for at, byte in enumerate(self._bits):
+            if byte:
+                first = self._base + (at << 3)
+                yield from (first + bit for bit in range(8) if byte >> bit & 1)
+
+    def parts(self) -> tuple[int, bytes]:
+        """Return the offset of the first bit, and the bits."""
+        return self._base, bytes(self._bits)
 
     def first_gap(self, offset: int) -> int:
         """Return the first offset from `offset` on that is not in the set."""

@@ -14,22 +14,9 @@ from protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.fastjson import dumps
 from protocol.json_body import text_of
 from protocol.table_rules import group_fault
+from protocol.topic_names import ALWAYS_PRESENT
 from storage.tables.json_config import parsed_table
 from storage.tables.skipped_entry import LeftOuts, raise_fault, taken_entries, taken_version
-
-ALWAYS_PRESENT = (
-    "TOOLS_CONSUMER",
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-)
-"""Groups that every broker has."""
-
-TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
-"""Group of the broker's checks of transactions."""
 
 _TABLE = "subscriptionGroupTable"
 

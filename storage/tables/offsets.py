@@ -2,7 +2,10 @@
 
     {"offsetTable": {"topic@group": {queue id: next queue offset}}}
 
-Queue ids are keys without quotes, all on one line.
+Queue ids are keys without quotes, all on one line. A store in which groups have received messages
+has one more field, an extension that 4.9.7 ignores and drops when it saves:
+
+    "journal": generation of the journal that follows the file (offset_journal.py)
 
 Source: broker/offset/ConsumerOffsetManager.java.
 """
@@ -10,12 +13,12 @@ Source: broker/offset/ConsumerOffsetManager.java.
 from protocol.bodies import ConsumerOffsetTable
 from protocol.fastjson import dumps
 from protocol.json_body import integer_of, text_of
-from protocol.table_rules import offset_fault, queue_id_fault
+from protocol.table_rules import LONG_MAX, offset_fault, queue_id_fault
 from storage.tables.json_config import parsed_table
 from storage.tables.skipped_entry import LeftOuts, raise_fault, taken_entries
 
 TOPIC_GROUP_SEPARATOR = "@"
-_TABLE = "offsetTable"
+_TABLE, _JOURNAL = "offsetTable", "journal"
 
 
 def parse_offsets(text: str | bytes, left_out: LeftOuts | None = None) -> ConsumerOffsetTable:
@@ -32,11 +35,15 @@ def parse_offsets(text: str | bytes, left_out: LeftOuts | None = None) -> Consum
             raise ValueError("there is no table of queues")
         return name, taken_entries(value, _offset, left_out, (_TABLE, key))
 
-    _, keys = parsed_table(text, _TABLE)
+    whole, keys = parsed_table(text, _TABLE)
     table = taken_entries(keys, queues_of, left_out, (_TABLE,))
     for key in [key for key, queues in table.items() if keys.get(key) and not queues]:
         del table[key]  # all its queues are left out
-    return ConsumerOffsetTable(table)
+    found = ConsumerOffsetTable(table)
+    journal = whole.get(_JOURNAL)
+    if isinstance(journal, int) and 0 <= journal <= LONG_MAX:
+        found.journal = journal
+    return found
 
 
 def _offset(key: object, value: object) -> tuple[int, int]:

@@ -15,8 +15,8 @@ from actors.config import (
     settings_of,
 )
 from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS
-from actors.settings.local_address import local_address, local_host_name, preferred
-from actors.settings.properties_file import parse_properties
+from protocol.properties_file import parse_properties
+from remoting.local_address import local_address, local_host_name, preferred
 from storage.config import StoreConfig, keys_of
 from storage.errors import StoreError
 from tests.support.golden import frames

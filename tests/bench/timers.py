@@ -19,14 +19,13 @@ from time import perf_counter, time
 from zlib import crc32
 
 from actors.delays.timer_index import TimerIndex
-from actors.statistics.timer_figures import TIMERS_OF_LEVEL, LevelTimers
 from protocol.bodies import KVTable
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.frame import encode
 from protocol.properties import parse
 from protocol.stream import CommandStream
-from protocol.timers import due_property
+from protocol.timers import TIMERS_OF_LEVEL, LevelTimers, due_property
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.clock import SystemClock
 from storage.config import StoreConfig

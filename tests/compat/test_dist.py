@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from hatch_build import CLONE_EXTRAS
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = sorted(PROJECT["optional-dependencies"].keys() - {"dev"})
+EXTRAS = sorted(PROJECT["optional-dependencies"].keys() - CLONE_EXTRAS)
 LARGE = {"all", "spark", "java"}
 """Some hundreds of megabytes."""
 
@@ -36,17 +38,17 @@ def run(*command: str | Path, cwd: Path) -> str:
 def dist() -> Path:
     """`make dist` as people type it; it says what twine found."""
     said = run("make", "-s", "dist", cwd=ROOT)
-    assert said.count("PASSED") == 2, said
+    assert said.count("PASSED") == 3, said
     return ROOT / "dist"
 
 
 def installed(dist: Path, folder: Path, extra: str = "") -> Path:
-    """An environment with the wheel and what it asks for; gives its programs."""
-    (wheel,) = dist.glob("troupemq-*.whl")
+    """An environment with both wheels and what they ask for; gives its programs."""
     run(sys.executable, "-m", "venv", folder / "venv", cwd=folder)
     programs = folder / "venv" / "bin"
-    wanted = f"{wheel}[{extra}]" if extra else str(wheel)
-    run(programs / "python", "-m", "pip", "install", "--quiet", wanted, cwd=folder)
+    wanted = f"troupemq[{extra}]" if extra else "troupemq"
+    pip = (programs / "python", "-m", "pip", "install", "--quiet", "--find-links", dist)
+    run(*pip, f"{wanted}=={PROJECT['version']}", cwd=folder)
     return programs
 
 

@@ -1,15 +1,18 @@
-"""Program of a user of the installed package; run by test_wheel.py.
+"""Program of a user of the installed package, run by the tests of the wheels.
 
-It sends one message and waits until that arrives. Argument: the name server's address.
+It sends one message with threads and one with asyncio, and waits until both arrive. Argument: the
+name server's address.
 """
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from queue import SimpleQueue
 
-from troupemq import ConsumeFrom, Message, MessageView, Producer, PushConsumer
+from troupemq import ConsumeFrom, Message, MessageView, Producer, PushConsumer, aio
 
 TOPIC = "FromAWheel"
+AIO_TOPIC = "FromAWheelByAio"
 WAIT_S = 60.0
 
 
@@ -27,6 +30,22 @@ def main(namesrv: str) -> None:
         view = arrived.get(timeout=WAIT_S)
     assert view.message_id == result.message_id
     print(view.body.decode(), view.tags, view.keys)
+    print(asyncio.run(there_and_back(namesrv)).decode())
+
+
+async def there_and_back(namesrv: str) -> bytes:
+    first = ConsumeFrom.FIRST_OFFSET
+    async with (
+        aio.Producer("aio-writers", namesrv) as producer,
+        aio.SimpleConsumer("aio-readers", namesrv, begin=first) as consumer,
+    ):
+        await producer.send(Message(AIO_TOPIC, b"hello again"))
+        await consumer.subscribe(AIO_TOPIC)
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                for delivery in await consumer.receive():
+                    async with delivery:
+                        return delivery.message.body
 
 
 if __name__ == "__main__":

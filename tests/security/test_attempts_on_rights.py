@@ -14,12 +14,12 @@ from actors.access.refusals import TRIES_MAX
 from actors.admin.settings import REFUSED, NamesrvSettings
 from actors.config import NamesrvConfig
 from actors.engine.supervisor import ChildSpec
-from actors.settings.properties_file import parse_properties
 from protocol.bodies import LockBatchRequest, MessageQueue
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.headers.offset import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
+from protocol.properties_file import parse_properties
 from protocol.sysflag import PULL_COMMIT_OFFSET
 from tests.support.brokers import SimulatedBroker, pull_command, send_command
 from tests.support.guarded import (

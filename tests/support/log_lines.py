@@ -31,6 +31,11 @@ def text() -> str:
     return "\n".join(f"{level:8} {plain_line(None, level, dict(event))}" for level, event in _kept)
 
 
+def events() -> set[str]:
+    """The events of this test."""
+    return {event["event"] for _, event in _kept}
+
+
 def _keep(logger: object, level: str, event: MutableMapping[str, Any]) -> str:
     if event.get("exc_info"):
         event = format_exc_info(logger, level, event)

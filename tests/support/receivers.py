@@ -41,6 +41,8 @@ class Settling:
     in_order: bool = False
     settled: set[bytes] = field(default_factory=set)
     """Bodies with an acknowledgement under way, or answered."""
+    confirmed: set[bytes] = field(default_factory=set)
+    """Bodies whose settlement in their topic is confirmed: none is handed out from there again."""
     dead: set[bytes] = field(default_factory=set)
     """Bodies whose dead letter was asked for."""
     seen: list[tuple[int, int, bytes]] = field(default_factory=list)
@@ -126,7 +128,7 @@ class Receiver(Client):
     def _settle(self, message: Received) -> None:
         if self._link is not None:
             self.settling.settled.add(message.body)
-            self.ask(ack_command(message, self.settling.group), self._answered)
+            self.ask(ack_command(message, self.settling.group), partial(self._confirmed, message))
 
     def _settle_all(self, messages: list[Received]) -> None:
         if self._link is not None:
@@ -148,7 +150,13 @@ class Receiver(Client):
         if level < 0:
             self.settling.dead.add(message.body)
         command = change_command(message, 0, self.settling.group, level)
-        self.ask(command, self._answered)
+        self.ask(command, partial(self._confirmed, message))
+
+    def _confirmed(self, message: Received, answer: RemotingCommand | None) -> None:
+        self._answered(answer)
+        is_original = message.record.topic == self.settling.topic
+        if answer is not None and answer.code == 0 and is_original:
+            self.settling.confirmed.add(message.body)
 
     def _answered(self, answer: RemotingCommand | None) -> None:
         if answer is not None and answer.code not in (0, 1, 2, 17, ResponseCode.NO_MESSAGE):

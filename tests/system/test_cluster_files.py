@@ -7,7 +7,7 @@ import pytest
 from actors.broker_server import start_broker
 from actors.config import load_broker_config
 from actors.engine.system import ActorSystem
-from actors.settings.properties_file import parse_properties
+from protocol.properties_file import parse_properties
 from storage.files.disk import RealDisk
 from tests.compat.servers import SMALL_FILES
 

@@ -1,12 +1,14 @@
 """Groups that settle messages one by one, through everything that may happen to them.
 
 Each message that was acknowledged to its producer is settled, in flight, retried or dead at any
-time. A consumer offset is never above a message that is not. In order, no message is handed out
-while an earlier one of its queue is neither settled nor dead.
+time. A consumer offset is never above a message that is not. What was confirmed as settled is
+handed out again only after a power cut, a reset, a change of roles, or a full disk. In order, no
+message is handed out while an earlier one of its queue is neither settled nor dead.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
+from errno import ENOSPC
 
 import pytest
 
@@ -25,7 +27,17 @@ DELAYED = "SCHEDULE_TOPIC_XXXX"
 QUEUES = 2
 STEPS = 40
 CALM_MS = 60_000
-FAULTS = ROUGH | {"nothing": 24, "role": 1, "reset": 1, "cold": 2, "link": 4, "die": 3, "off": 2}
+FAULTS = ROUGH | {
+    "nothing": 24,
+    "kill": 3,
+    "role": 1,
+    "reset": 1,
+    "cold": 2,
+    "link": 4,
+    "die": 3,
+    "off": 2,
+    "full journal": 1,
+}
 
 
 class Receiving(World):
@@ -40,9 +52,15 @@ class Receiving(World):
         self.sender = self.producer()
         self.members: list[Receiver] = []
         self.resets = 0
+        self.is_exact = True
+        """Whether the journal has been written ever since the start."""
 
     def received(self, settling: Settling, message: Received) -> None:
-        """Check the order of a message against its queue."""
+        """Check that a message is not confirmed, and its order against its queue."""
+        if message.record.topic == TOPIC:
+            assert message.body not in settling.confirmed, (
+                f"seed {self.seed}: {message.body!r} is handed out again"
+            )
         if not settling.in_order:
             return
         queue_id, offset = message.parsed.queue_id, message.parsed.offset
@@ -88,6 +106,36 @@ class Receiving(World):
         offsets = self.made.broker.tables.live_offsets.value
         return offsets.get(offset_key(topic, GROUP), {}).get(queue_id, 0)
 
+    def cut_power(self) -> None:
+        """Offsets may be those of a former moment."""
+        super().cut_power()
+        self.settling.confirmed.clear()
+
+    def lose_journal(self) -> None:
+        """The disk is full for the journal, until the next save of the offsets."""
+        disk = self.made.disk
+        assert isinstance(disk, FakeDisk)
+        disk.fail_next("pwrite", OSError(ENOSPC, "full"), below="/store/troupemq/offsets")
+        self.is_exact = False
+
+    def kill(self) -> None:
+        self.forget_inexact()
+        super().kill()
+        self.is_exact = True
+
+    def restart(self) -> None:
+        super().restart()
+        self.forget_inexact()
+
+    def fail(self, name: str) -> None:
+        super().fail(name)
+        self.forget_inexact()
+
+    def forget_inexact(self) -> None:
+        """Nothing confirmed so far counts, if the journal may lack it."""
+        if not self.is_exact:
+            self.settling.confirmed.clear()
+
     def happen(self) -> None:
         """One of the things that may happen."""
         (kind,) = self.random.choices([*FAULTS], [*FAULTS.values()])
@@ -98,6 +146,8 @@ class Receiving(World):
             self.members.remove(member)
             member.do(member.sign_off if kind == "off" else member.die)
             self.members.append(self.receiver(self.settling))
+        elif kind == "full journal":
+            self.lose_journal()
         elif kind == "role":
             self.change_role()
         elif kind == "reset":
@@ -114,6 +164,7 @@ class Receiving(World):
         for role, broker_id in (("SLAVE", 1), ("ASYNC_MASTER", 0)):
             self.made.config = replace(self.made.config, broker_role=role, broker_id=broker_id)
             self.restart()
+            self.settling.confirmed.clear()
             self.pass_time(500)
 
     def reset(self) -> None:
@@ -127,6 +178,9 @@ class Receiving(World):
             "commitOffset": str(self.random.randrange(stored + 1)),
         }
         self.made.client.start(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, fields))
+        self.settling.confirmed.clear()
+        self.pass_time(1)
+        self.settling.confirmed.clear()
         self.resets += 1
 
     def send_some(self, numbers: Iterable[int]) -> None:

@@ -6,7 +6,7 @@ returns, so results are checked as well.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from inspect import (
@@ -49,6 +49,27 @@ def check_callback(value: object, what: str, *parameters: str) -> None:
         name = value.__name__
         raise ArgumentIllegal(f"{what} is the class {name}: pass an instance, such as {name}()")
     check_runs(value, what)
+    _check_parameters(value, what, parameters)
+
+
+def check_coroutine(value: object, what: str, *parameters: str) -> None:
+    """Raise ArgumentIllegal unless `value` is a coroutine function with such parameters.
+
+    It may be an object with a `__call__` that is a coroutine function.
+    """
+    function = value
+    while isinstance(function, partial):
+        function = function.func
+    if isclass(value) or not (
+        iscoroutinefunction(function)
+        or iscoroutinefunction(getattr_static(type(function), "__call__", None))
+    ):
+        raise ArgumentIllegal(f"{what} is a coroutine function, and not {short(value)}")
+    assert callable(value)
+    _check_parameters(value, what, parameters)
+
+
+def _check_parameters(value: Callable[..., object], what: str, parameters: Sequence[str]) -> None:
     try:
         wanted = signature(value)
     except (TypeError, ValueError):  # a builtin without a signature

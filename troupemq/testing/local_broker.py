@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from threading import Event
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actors.broker import Broker
 from actors.broker_server import RunningBroker, start_broker
@@ -21,7 +21,6 @@ from actors.engine.system import ActorSystem
 from actors.namesrv_server import RunningNamesrv, start_namesrv
 from storage.clock import SystemClock
 from storage.files.disk import RealDisk
-from troupemq.client.admin import Admin
 from troupemq.client.consuming import consume, consume_orderly
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
@@ -41,6 +40,9 @@ from troupemq.testing.faults import NAME as FAULTS
 from troupemq.testing.faults import Faults, interposed
 from troupemq.testing.messages import CutConnections, Effect, InjectedFault, MoveClock
 from troupemq.testing.quiet import quiet
+
+if TYPE_CHECKING:
+    from troupemq.client.admin import Admin
 
 HOST = "127.0.0.1"
 STOP_S = 20.0
@@ -190,9 +192,11 @@ class LocalBroker(BrokerUnderTest):
         return f"{HOST}:{self._namesrv.port}"
 
     @property
-    def admin(self) -> Admin:
+    def admin(self) -> "Admin":
         """Administration of this broker; closed with it."""
         if self._admin is None:
+            from troupemq.client.admin import Admin  # a tenth of the modules
+
             self._admin = Admin(self.namesrv)
         return self._admin
 

@@ -80,7 +80,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Build the image; return the exit code."""
     parser = argparse.ArgumentParser(description="An OCI archive of TroupeMQ, without a daemon.")
     parser.add_argument("--output", type=Path, required=True, help="where the archive goes")
-    parser.add_argument("--wheel", type=Path, help="our wheel; without it, it is built")
+    parser.add_argument(
+        "--wheel", type=Path, help="wheel of `pip wheel .`; without it, it is built"
+    )
     options = parser.parse_args(arguments)
     try:
         with TemporaryDirectory(prefix="troupemq-image-") as folder:

@@ -19,10 +19,10 @@ from actors.admin.settings import (
 )
 from actors.config import BrokerConfig, NamesrvConfig, parse_broker_config
 from actors.engine.supervisor import ChildSpec
-from actors.settings.properties_file import parse_properties
 from protocol.bodies import DataVersion
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
+from protocol.properties_file import parse_properties
 from storage.config import StoreConfig, live_keys_of
 from tests.support.brokers import BROKER, SimulatedBroker
 from tests.support.peers import ask, request, simulated

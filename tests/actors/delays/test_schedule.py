@@ -46,6 +46,14 @@ def broker(**store: Any) -> SimulatedBroker:
     return made
 
 
+def test_a_stop_before_the_search_for_timers_is_refused_once() -> None:
+    """Each refusal sent the request again, until the stack of the process ended."""
+    with capture_logs() as lines:
+        for seed in range(12):
+            SimulatedBroker(seed, store_config=FEW).stop()
+    assert [line for line in lines if line["event"] == "refusal failed"] == []
+
+
 # --- on time
 
 

@@ -6,6 +6,7 @@ import pytest
 from pykka import ActorDeadError, ThreadingFuture
 from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
+from structlog.testing import capture_logs
 
 from actors.engine.actor_address import ActorAddress
 from actors.engine.future import Future, MessageRefused, Reply
@@ -120,7 +121,9 @@ def test_a_failing_refusal_does_not_prevent_the_others() -> None:
     def broken(_: str) -> None:
         raise ValueError("the requester is broken")
 
-    refuse(Say("x", broken), "gone")
+    with capture_logs() as lines:
+        refuse(Say("x", broken), "gone")
+    assert [line["event"] for line in lines] == ["refusal failed"]
 
 
 def test_a_refused_ask_of_a_pykka_ref_says_that_the_actor_is_dead() -> None:

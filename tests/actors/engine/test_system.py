@@ -4,6 +4,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from actors.engine.actor import Actor
 from actors.engine.future import (
@@ -211,5 +212,7 @@ def test_a_message_whose_refusal_fails_does_not_stop_the_loop(
         actor.address.tell(Look(id, print))
         raise Boom("as asked")
 
-    real_system.address("a").tell(Do(fail))
-    diary.wait_for(real_system, "a started", "a started")
+    with capture_logs() as lines:
+        real_system.address("a").tell(Do(fail))
+        diary.wait_for(real_system, "a started", "a started")
+    assert "refusal failed" in {line["event"] for line in lines}

@@ -11,8 +11,8 @@ from actors.config import BrokerConfig, ConfigError, NamesrvConfig, parse_broker
 from actors.network import bind_address
 from actors.network.bind_address import listened_families, reached_at, require_listened
 from actors.network.connections import PortTaken, open_listener, plain_address
-from actors.settings import local_address as local_address_module
-from actors.settings.local_address import local_address
+from remoting import local_address as local_address_module
+from remoting.local_address import local_address
 from tests.support.brokers import BROKER
 
 needs_ipv6 = pytest.mark.skipif(not has_dualstack_ipv6(), reason="this machine has no IPv6")

@@ -49,9 +49,9 @@ def test_commits_only_go_forward_and_name_the_one_before() -> None:
     deliver(made, 0, 1)
     assert made.commit() is None
     settle(made, 0)
-    assert made.commit() == (0, 1)
+    assert made.commit() == (0, 1, [])
     settle(made, 1)
-    assert made.commit() == (1, 2)
+    assert made.commit() == (1, 2, [])
     assert made.commit() is None
 
 
@@ -71,24 +71,36 @@ def test_offset_of_a_pending_commit_agrees_and_a_former_one_does_not() -> None:
 def test_new_group_commits_its_start() -> None:
     made = Ledger("g", "T", 0, is_retry=False)
     made.begin(None, 5)
-    assert made.commit() == (None, 5)
+    assert made.commit() == (None, 5, [])
 
 
 def test_queue_that_has_lost_its_end_commits_a_lower_offset() -> None:
     made = Ledger("g", "T", 0, is_retry=False)
     made.begin(9, 5)
-    assert made.commit() == (9, 5)
+    assert made.commit() == (9, 5, [])
     assert made.commit() is None
 
 
 def test_batch_in_order_is_handed_out_again_without_what_is_settled() -> None:
     made = ledger()
     deliver(made, 0, 1, 2)
-    made.is_ordered, made.batch = True, [0, 1, 2]
+    made.is_ordered = True
     settle(made, 1)
     made.rewind()
     assert (made.next, made.lowest) == (0, 0)
     assert made.ahead == {1}
+
+
+def test_settled_messages_of_former_batches_in_order_are_not_handed_out_again() -> None:
+    made = ledger()
+    deliver(made, 0, 1, 2)
+    made.is_ordered = True
+    settle(made, 1, 2)
+    made.rewind()
+    deliver(made, 0, 3)
+    made.is_ordered = True
+    made.rewind()
+    assert made.ahead == {1, 2}
 
 
 def test_retry_is_kept_for_its_own_topic() -> None:

@@ -39,7 +39,10 @@ class Bench:
     def __init__(self) -> None:
         self.offsets: dict[str, dict[int, int]] = {}
         self.ledgers = Ledgers(
-            cast(Any, Store), SnapshotRef(self.offsets), lambda topic, queue_id: topic == "Young"
+            cast(Any, Store),
+            SnapshotRef(self.offsets),
+            SnapshotRef({}),
+            lambda topic, queue_id: topic == "Young",
         )
         self.deadlines = Deadlines(0)
         self.settlement = Settlement(

@@ -1,6 +1,7 @@
 """Figures of timers, and their text in an answer to code 28."""
 
-from actors.statistics.timer_figures import LevelTimers, TimerFigures
+from actors.statistics.timer_figures import TimerFigures
+from protocol.timers import LevelTimers
 
 
 def test_text_keeps_the_figures_and_other_versions_are_read() -> None:

@@ -13,13 +13,15 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request
-from actors.tables import consumer_offsets
+from actors.tables import offset_searches
 from actors.tables.config_writer import ConfigWriter
-from actors.tables.consumer_offsets import ConsumerOffsets, OffsetMoves, Offsets
+from actors.tables.consumer_offsets import ConsumerOffsets, OffsetMoves
 from actors.tables.consumer_views import ConsumerView, Member, Subscription
 from actors.tables.messages import CommitOffset, OffsetsTold, ResetOffsets, TellOffsets
 from actors.tables.offset_ceiling import OffsetCeiling
 from actors.tables.offset_guard import RESET_MS, OffsetStats
+from actors.tables.offset_journal import OffsetJournal
+from actors.tables.offset_searches import Offsets
 from actors.tables.table_encoder import TableEncoder
 from protocol.bodies import (
     ConsumerOffsetTable,
@@ -71,6 +73,7 @@ def offset_table(
                     guards=guards,
                     stats=stats,
                     ceiling=ceiling,
+                    journal=OffsetJournal("/store/troupemq/offsets", SnapshotRef({})),
                 ),
             ),
         )
@@ -426,7 +429,7 @@ def test_queries_of_a_large_table_run_in_steps_one_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One question about a group in a table of 20,000 entries held the loop up for 80 ms."""
-    monkeypatch.setattr(consumer_offsets, "KEYS_PER_ROUND", 4)
+    monkeypatch.setattr(offset_searches, "KEYS_PER_ROUND", 4)
     with offset_table() as (system, _):
         whole = {}
         for number in range(11):

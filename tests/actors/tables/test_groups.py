@@ -19,8 +19,9 @@ from actors.tables.table_encoder import TableEncoder
 from protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import decode_frame
+from protocol.topic_names import ALWAYS_PRESENT
 from storage.files.disk import Disk
-from storage.tables.groups import ALWAYS_PRESENT, parse_groups
+from storage.tables.groups import parse_groups
 from tests.support.golden import frames
 from tests.support.peers import RecordingPeer, Told, ask, request, simulated
 from troupemq.testing.fake_disk import FakeDisk

@@ -9,7 +9,7 @@ from actors.tables import offset_ceiling
 from actors.tables.offset_ceiling import OffsetCeiling
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import ResponseCode
-from storage.tables.groups import TRANSACTION_GROUP
+from protocol.topic_names import TRANSACTION_GROUP
 
 
 class Case:

@@ -39,6 +39,32 @@ def _table(name: str, module: str, text: bytes) -> Decoder:
     return Decoder(f"table.{module}", read, (ValueError, RemoteError), lambda: [text])
 
 
+def _journal(data: bytes) -> object:
+    from storage.tables.offset_journal import OffsetState, apply, entries, read_head
+
+    head = read_head(data)
+    found = [*entries(data, 0 if head is None else head[2])]
+    state = OffsetState()
+    apply(data, [], state)
+    return found, state.offsets, [[*each.offsets()] for each in state.ahead.values()]
+
+
+def _journal_payload() -> bytes:
+    from storage.tables.ahead_set import AheadSet
+    from storage.tables.offset_journal import JournalFile
+    from troupemq.testing.fake_disk import FakeDisk
+
+    disk = FakeDisk()
+    file = JournalFile(disk, "/offsets", 1, 0)
+    start = file.size + 8
+    file.settle("T@G", 1, 5, [7, 9])
+    file.settled({("T@G", 1): AheadSet(8, b"\x06")})
+    file.move("T@G", 0, 3)
+    file.remove("U@G")
+    file.write()
+    return disk.read_bytes("/offsets/1")[start:]
+
+
 def _filters(data: bytes) -> object:
     from protocol.bloom import BloomFilter
     from storage.tables.consumer_filters import parse_filters
@@ -181,6 +207,7 @@ ELSEWHERE: list[Decoder] = [
     _table("parse_topics", "topics", TOPICS),
     _table("parse_groups", "groups", GROUPS),
     _table("parse_offsets", "offsets", b'{"offsetTable":{"T@G":{0:5,1:6}}}'),
+    Decoder("offset journal", _journal, (ValueError,), lambda: [_journal_payload()]),
     _table("parse_delay_offsets", "delay_offsets", b'{"offsetTable":{1:5,2:6}}'),
     _table("parse_kv", "kv_config", b'{"configTable":{"N":{"k":"v"}}}'),
     Decoder(
@@ -252,11 +279,12 @@ ELSEWHERE: list[Decoder] = [
     ),
     Decoder(
         "settings",
-        lambda data: import_module("actors.settings.properties_file").parse_properties(
+        lambda data: import_module("protocol.properties_file").parse_properties(
             data.decode("utf-8", "replace")
         ),
         (ValueError,),
         lambda: [b"a=b\\\n c\n#d\ne\\:f : \\u0041\\ud83d\\ude80"],
+        ("properties_file.parse_properties",),
     ),
     Decoder(
         "console.settings",

@@ -4,6 +4,7 @@ import tracemalloc
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
+from resource import getpagesize
 from typing import Any
 from zlib import compress as zlib_compress
 
@@ -232,6 +233,19 @@ def test_a_small_invalid_body_takes_little_memory() -> None:
         assert tracemalloc.get_traced_memory()[1] < 8 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_damaged_zstd_bodies_leave_no_memory_behind() -> None:
+    """Each of them kept a MiB of addresses, and 8 KiB of memory, for the rest of the process."""
+
+    def address_space_bytes() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * getpagesize()
+
+    assert plain_body(b"no zstd frame", 0x201) is None
+    before = address_space_bytes()
+    for _ in range(200):
+        assert plain_body(b"no zstd frame", 0x201) is None
+    assert address_space_bytes() - before < 100 << 20
 
 
 @pytest.mark.heavy

@@ -67,3 +67,18 @@ def test_text_unfolds_to_a_bounded_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("storage.tables.ahead_set.AHEAD_BYTES_MAX", 100)
     text = f"8:{b64encode(compress(bytes([255]) * 10_000)).decode()}"
     assert AheadSet.decode(text).first_gap(8) == 808
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_offsets_are_listed_and_removed_from_both_ends(seed: int) -> None:
+    random, ours = Random(seed), AheadSet()
+    assert ours.last == -1 and [*ours.offsets()] == []
+    plain = {random.randrange(1_000, 1_300) for _ in range(60)}
+    for each in plain:
+        ours.add(each)
+    while plain:
+        assert [*ours.offsets()] == sorted(plain) and ours.last == max(plain)
+        end = max(plain) - random.randrange(12)
+        ours.forget_from(end)
+        plain = {each for each in plain if each < end}
+    assert not [*ours.offsets()]

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from protocol.bodies import SubscriptionGroupConfig
-from storage.tables.groups import ALWAYS_PRESENT, always_present, format_groups, parse_groups
+from protocol.topic_names import ALWAYS_PRESENT
+from storage.tables.groups import always_present, format_groups, parse_groups
 from tests.support.by_hand import BY_HAND
 from tests.support.golden import store
 

@@ -7,7 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from actors.settings.properties_file import parse_properties
+from protocol.properties_file import parse_properties
 from troupemq.cli import cli
 from troupemq.cli.admin import admin
 from troupemq.cli.admin.command import COMMANDS, SECTION_OF, SECTIONS

@@ -3,8 +3,21 @@
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
+from typing import Any
 
+from troupemq.client.connection.calls import Blocking, Flow, Value, drive
+from troupemq.client.connection.client import ThreadFlows
 from troupemq.client.connection.workers import Workers
+
+
+def run_here(flow: Flow[Value]) -> Value:
+    """Return the result of a flow that asks no server."""
+    return drive(flow, carry_out_here)
+
+
+def carry_out_here(wanted: Any) -> object:
+    assert isinstance(wanted, Blocking), wanted
+    return wanted.work()
 
 
 class HandTasks:
@@ -50,3 +63,8 @@ class HandWorkers(Workers):
 
     def run(self, task: Callable[[], None]) -> None:
         self._hand.post(task)
+
+
+def hand_flows(tasks: HandTasks) -> ThreadFlows:
+    """Return a runner of flows that ask no server."""
+    return ThreadFlows(tasks, run_here)

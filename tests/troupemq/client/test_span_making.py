@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 from opentelemetry import baggage, context, trace
@@ -17,10 +18,8 @@ from protocol.message import MessageRecord
 from protocol.properties import parse
 from protocol.span_names import OPT_IN
 from tests.troupemq.client.cluster import BATCH, SEND, Cluster, refuse
-from troupemq.client.consuming.consume import ConcurrentConsuming
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
-from troupemq.client.consuming.consumer_statistics import ConsumerStatistics
 from troupemq.client.consuming.listener import ConsumeResult, Listener, Outcome
+from troupemq.client.consuming.listener_threads import ListenerThreads
 from troupemq.client.errors import BrokerError, MessageIllegal
 from troupemq.client.message import Message, MessageQueue, MessageView, view_of
 from troupemq.client.producing.producer import Producer
@@ -190,18 +189,10 @@ def test_too_long_baggage_is_omitted(made: Made) -> None:
 
 
 def consume(found: ClientSpans | None, listener: Listener, *views: MessageView) -> Outcome:
-    settings, statistics = ConsumerSettings(), ConsumerStatistics()
-    consuming = ConcurrentConsuming(
-        "g",
-        listener,
-        settings,
-        statistics,
-        lambda _: None,
-        None,
-        None,  # type: ignore[arg-type]
-    )
-    consuming.make_spans(found, "clustering")
-    return consuming._call(views)[0]
+    nobody: Any = None
+    listening = ListenerThreads(nobody, "g", listener, 0)
+    listening.start(found, "clustering")
+    return listening._call(views)[0]
 
 
 def test_a_listener_runs_in_a_child_span_of_the_message(made: Made) -> None:

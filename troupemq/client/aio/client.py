@@ -1,14 +1,26 @@
 """Connections, routes and heartbeats of one producer or consumer on an event loop."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never
 
 from protocol.command import RemotingCommand
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
 from troupemq.client.aio.remoting import AioRemoting
-from troupemq.client.connection.calls import Call
+from troupemq.client.arguments import check_instance
+from troupemq.client.connection.calls import (
+    Blocking,
+    Call,
+    Calls,
+    Flow,
+    FlowTasks,
+    InTurn,
+    LookUpRoute,
+    WaitFor,
+    Wanted,
+)
 from troupemq.client.connection.client import (
     HEARTBEAT_INTERVAL_MS,
     HEARTBEAT_TIMEOUT_MS,
@@ -25,6 +37,16 @@ from troupemq.client.log import client_logger
 log = client_logger(__name__)
 
 Value = TypeVar("Value")
+
+
+async def happens(awaited: Coroutine[Any, Any, object], timeout_s: float) -> bool:
+    """Await something; return False on timeout."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await awaited
+    except TimeoutError:
+        return False
+    return True
 
 
 class AioRoutes(RouteCache):
@@ -108,21 +130,70 @@ class LoopTasks:
         self._remoting = remoting
 
     def post(self, task: Callable[[], object]) -> None:
-        self.later(0, task)
+        self._remoting.loop.call_soon(task)
 
     def later(self, delay_ms: float, task: Callable[[], object]) -> None:
         self._remoting.later(delay_ms, task)
 
     def every(self, interval_ms: float, task: Callable[[], object], *, first_ms: float = 0) -> None:
         def run() -> None:
-            task()
-            self.later(interval_ms, run)
+            try:
+                task()
+            finally:
+                self.later(interval_ms, run)
 
         self.later(first_ms, run)
 
 
+class LoopFlows(FlowTasks):
+    """Runs flows one by one on the event loop of a client."""
+
+    def __init__(self, client: "AioClient") -> None:
+        self._client = client
+        self._waiting: deque[Callable[[], Flow[None]]] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    def post(self, work: Callable[[], Flow[None]]) -> None:
+        if self._stopped:
+            return
+        self._waiting.append(work)
+        if self._task is None:
+            self._task = self._client.remoting.spawn(self._run())
+
+    def later(self, delay_ms: float, work: Callable[[], Flow[None]]) -> None:
+        if not self._stopped:
+            self._client.remoting.later(delay_ms, lambda: self.post(work))
+
+    async def stop(self, timeout_s: float) -> None:
+        """Drop waiting flows and wait for the running one; cancel it on timeout."""
+        self._stopped = True
+        self._waiting.clear()
+        if self._task is not None:
+            await asyncio.wait((self._task,), timeout=timeout_s)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                work = self._waiting.popleft()
+                try:
+                    await self._client.run(work())
+                except Exception:  # a failed flow must not silently end those behind it
+                    log.error("task failed", exc_info=True)
+        finally:
+            self._task = None
+
+
 class AioClient(ClientCore):
     """A client whose connections, routes and heartbeats live on one event loop."""
+
+    remoting: AioRemoting
+    routes: AioRoutes
+    housekeeping: LoopTasks
+    flows: LoopFlows
 
     def __init__(
         self,
@@ -130,20 +201,30 @@ class AioClient(ClientCore):
         instance_name: str | None = None,
         credentials: Credentials | None = None,
         tls: Tls | None = None,
+        ip: str | None = None,
     ) -> None:
         """Take the arguments of the threaded client, with the same errors; do no I/O."""
+        if ip is not None:
+            check_instance(ip, str, "client_ip is a string")
         super().__init__(namesrv, instance_name, credentials, tls)
+        self.find_ip: Callable[[], str] = lambda: ip or local_ip(self.addresses[0])
+        """Return this machine's address; may block."""
+
         self.remoting = AioRemoting(
             self.on_request, self.greeting, self.credentials, self.tls_context
         )
         self.routes = AioRoutes(self.remoting, self.addresses, self.named_by)
         self.housekeeping = LoopTasks(self.remoting)
+        self.flows = LoopFlows(self)
+        self._turn = asyncio.Lock()
         self._to_refresh: set[str] = set()
 
     async def start(self) -> None:
+        if self.ip:
+            return  # this start repeats one that failed later
         self.remoting.open()
         # A host name of a name server may take seconds to resolve.
-        self.ip = await asyncio.to_thread(local_ip, self.addresses[0])
+        self.ip = await asyncio.to_thread(self.find_ip)
         self._every(ROUTE_INTERVAL_MS, lambda: self.routes.refresh(self.topics()))
         self._every(HEARTBEAT_INTERVAL_MS, self.heartbeat)
 
@@ -176,18 +257,49 @@ class AioClient(ClientCore):
 
     async def heartbeat(self) -> None:
         """Send a heartbeat with groups and subscriptions to every broker."""
-        consumers = self.consumer_data()
-        addresses = self.routes.all_addresses(masters_only=not consumers)
-        await asyncio.gather(*map(self.heartbeat_to, addresses))
+        await self.run(self.heartbeating())
 
-    async def heartbeat_to(self, address: str) -> None:
-        """Send a heartbeat to one broker; a failure is logged."""
+    async def run(self, flow: Flow[Value]) -> Value:
+        """Return the result of `flow`. Raises ClientError."""
         try:
-            await self.remoting.ask(address, self.heartbeat_command(), HEARTBEAT_TIMEOUT_MS)
-        except ClientClosed:
-            return
-        except ClientError as error:
-            log.warning("heartbeat failed", address=address, error=str(error))
+            wanted = next(flow)
+            while True:
+                try:
+                    answer = await self.carry_out(wanted)
+                except ClientError as error:
+                    wanted = flow.throw(error)
+                else:
+                    wanted = flow.send(answer)
+        except StopIteration as done:
+            value: Value = done.value
+            return value
+        finally:
+            flow.close()
+
+    async def carry_out(self, wanted: Wanted) -> object:
+        """Return the answer to what a flow yields. Raises ClientError."""
+        match wanted:
+            case Call(address, command, timeout_ms):
+                return await self.remoting.ask(address, command, timeout_ms)
+            case Calls(calls):
+                asks = (
+                    self.remoting.ask(each.address, each.command, each.timeout_ms) for each in calls
+                )
+                return await asyncio.gather(*asks, return_exceptions=True)
+            case LookUpRoute(topic, again, publish):
+                if publish:
+                    return await self.routes.publish_route(topic)
+                return await (self.routes.look_up(topic) if again else self.routes.get(topic))
+            case Blocking(work):
+                return await asyncio.to_thread(work)
+            case WaitFor(register, timeout_s):
+                called = asyncio.Event()
+                register(called.set)
+                return await happens(called.wait(), timeout_s)
+            case InTurn(flow):
+                async with self._turn:
+                    return await self.run(flow)
+        assert_never(wanted)
 
     def refresh_soon(self, topic: str) -> None:
         """Refresh the route of `topic` after REFRESH_DELAY_MS, once for all calls until then."""

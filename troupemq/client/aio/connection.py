@@ -7,6 +7,7 @@ are written together.
 import asyncio
 from collections.abc import Callable
 from ssl import SSLError
+from typing import cast
 
 from protocol.command import RemotingCommand
 from protocol.errors import FrameError
@@ -99,8 +100,8 @@ class AioConnection(asyncio.Protocol):
         if self.broken_by is not None:  # the client was stopped meanwhile
             transport.close()
             return
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._transport, self.is_open = transport, True
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop has a class of its own
+        self.is_open = True
         self._write()
 
     def data_received(self, data: bytes) -> None:

@@ -117,6 +117,8 @@ class AioRemoting(Framing):
 
     def later(self, delay_ms: float, task: Callable[[], object]) -> None:
         """Run `task` after `delay_ms`, unless the client is closed before."""
+        if self._closed:
+            return
 
         def run() -> None:
             self._timers.discard(timer)
@@ -127,7 +129,12 @@ class AioRemoting(Framing):
 
     def spawn(self, work: Coroutine[Any, Any, Value]) -> asyncio.Task[Value]:
         """Run a coroutine until the client closes; a failure is logged."""
-        task = self.loop.create_task(work)
+        try:
+            loop = self.loop
+        except ClientClosed:
+            work.close()
+            raise
+        task = loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task

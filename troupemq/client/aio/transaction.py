@@ -11,7 +11,8 @@ from protocol.signature import Credentials
 from remoting.tls_options import Tls
 from troupemq.client.aio.producer import Producer
 from troupemq.client.arguments import check_integer, names_checked
-from troupemq.client.errors import ArgumentIllegal, ClientError
+from troupemq.client.callbacks import check_coroutine
+from troupemq.client.errors import ClientError
 from troupemq.client.log import client_logger
 from troupemq.client.message import Message, MessageQueue, MessageView, SendStatus
 from troupemq.client.producing.producer_settings import ProducerSettings
@@ -70,7 +71,7 @@ class TransactionProducer(Producer):
         checks_max: int = CHECKS_MAX,
     ) -> None:
         """Take the arguments of Producer; at most `checks_max` calls of `check` run at once."""
-        _check_coroutine(check, "check")
+        check_coroutine(check, "check", "message")
         check_integer(checks_max, 1, CHECKS_WAITING_MAX, "checks_max")
         super().__init__(
             group,
@@ -107,7 +108,7 @@ class TransactionProducer(Producer):
 
         Arguments, results and errors are those of `troupemq.TransactionProducer`.
         """
-        _check_coroutine(execute, "execute")
+        check_coroutine(execute, "execute", "message", "transaction_id")
         prepared = half_of(message, self.group, check_after_s)
         half = await self.send(prepared, timeout_ms, queue=queue)
         state, error = TransactionState.ROLLBACK, None
@@ -197,10 +198,3 @@ class TransactionProducer(Producer):
         self._client.remoting.oneway(address, command)
         if self._tracing is not None:
             self._tracing.transaction_ended(view, view.message_id, address, state.value, True)
-
-
-def _check_coroutine(value: object, what: str) -> None:
-    if not asyncio.iscoroutinefunction(value) and not asyncio.iscoroutinefunction(
-        getattr(value, "__call__", None)  # noqa: B004 (its method, not whether it has one)
-    ):
-        raise ArgumentIllegal(f"{what} is a coroutine function, and not {value!r}")

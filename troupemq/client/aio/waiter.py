@@ -6,7 +6,7 @@ from typing import assert_never
 from protocol.command import RemotingCommand
 from troupemq.client.aio.client import AioClient
 from troupemq.client.aio.remoting import Pending
-from troupemq.client.connection.calls import Value
+from troupemq.client.connection.calls import LookUpRoute, Value
 from troupemq.client.connection.route import Route
 from troupemq.client.errors import (
     ClientClosed,
@@ -15,7 +15,7 @@ from troupemq.client.errors import (
     RequestTimeout,
     RouteNotFound,
 )
-from troupemq.client.receiving.flows import Ask, Flow, LookUpRoute, Pause, Several, Wanted
+from troupemq.client.receiving.flows import Ask, Flow, Pause, Several, Wanted
 from troupemq.client.receiving.waiter import KEPT_MS, SLACK_MS
 
 

@@ -1,10 +1,11 @@
 """Logic that asks servers, as generators: one text for threads and for event loops.
 
-A flow yields a `Call` and receives its successful answer, or has a ClientError thrown into it.
-`drive` carries the calls out and blocks; aio/calls.py awaits them.
+A flow yields a request and receives its answer, or has a ClientError thrown into it. `Client.run`
+carries requests out and blocks; `AioClient.run` awaits them.
 """
 
-from collections.abc import Callable, Generator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -21,15 +22,58 @@ class Call:
     timeout_ms: float
 
 
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Send requests at once; receive a list with the answer or the ClientError of each."""
+
+    calls: Sequence[Call]
+
+
+@dataclass(frozen=True, slots=True)
+class LookUpRoute:
+    """Receive the Route of a topic: the cached one, or that of a name server with `again`.
+
+    With `publish`, it is the route for sends; for a missing topic, that of the default topic.
+    """
+
+    topic: str
+    again: bool = False
+    publish: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """Call a function that blocks, such as one that writes a file; receive its result."""
+
+    work: Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitFor:
+    """Pass a function to `register`, and wait until it is called; receive False on timeout."""
+
+    register: Callable[[Callable[[], object]], object]
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class InTurn:
+    """Run a flow while no other flow of the client runs in turn; receive its result."""
+
+    flow: "Flow[Any]"
+
+
+Wanted: TypeAlias = Call | Calls | LookUpRoute | Blocking | WaitFor | InTurn
 Asked = TypeVar("Asked")
 Value = TypeVar("Value")
-Flow: TypeAlias = Generator[Call, RemotingCommand, Value]
+RouteFlow: TypeAlias = Generator[Call, RemotingCommand, Value]
+Flow: TypeAlias = Generator[Wanted, Any, Value]
 
 
 def drive(flow: Generator[Asked, Any, Value], ask: Callable[[Asked], object]) -> Value:
-    """Return the result of a flow whose calls `ask` carries out. Raises what the flow raises.
+    """Return the result of a flow whose requests `ask` carries out. Raises what the flow raises.
 
-    Flows of receiving/ yield other requests than a Call as well.
+    Flows of receiving/ and of listeners yield other requests as well.
     """
     try:
         call = next(flow)
@@ -43,3 +87,30 @@ def drive(flow: Generator[Asked, Any, Value], ask: Callable[[Asked], object]) ->
     except StopIteration as done:
         value: Value = done.value
         return value
+    finally:
+        flow.close()
+
+
+class FlowTasks(ABC):
+    """Runner of flows, one after the other: at once, after a delay, or periodically."""
+
+    @abstractmethod
+    def post(self, work: Callable[[], Flow[None]]) -> None:
+        """Run the flow that `work` returns, after those posted before it."""
+
+    @abstractmethod
+    def later(self, delay_ms: float, work: Callable[[], Flow[None]]) -> None:
+        """Run the flow that `work` returns after `delay_ms`."""
+
+    def every(
+        self, interval_ms: float, work: Callable[[], Flow[None]], *, first_ms: float = 0
+    ) -> None:
+        """Run a flow after `first_ms`, then `interval_ms` after each of its ends."""
+
+        def again() -> Flow[None]:
+            try:
+                yield from work()
+            finally:
+                self.later(interval_ms, again)
+
+        self.later(first_ms, again)

@@ -6,9 +6,9 @@ from ipaddress import ip_address
 from itertools import count
 from random import getrandbits
 from socket import AF_INET, AF_INET6, SOCK_DGRAM, socket
-from ssl import SSLContext
-from threading import Lock
+from threading import Event, Lock, RLock
 from time import time_ns
+from typing import TYPE_CHECKING, Protocol, assert_never
 
 from protocol.bodies import ConsumerData, HeartbeatData, ProducerData
 from protocol.codes import RequestCode, ResponseCode
@@ -17,18 +17,33 @@ from protocol.errors import RemoteError
 from protocol.headers.client import UnregisterClientHeader
 from protocol.message_id import UniqueIds
 from protocol.signature import Credentials
-from remoting.tls import TlsUnusable
 from remoting.tls_options import Tls, tls_of_environment
 from storage.access.account import account_of_environment
 from storage.errors import StoreError
 from troupemq.client.arguments import check_instance
+from troupemq.client.connection.calls import (
+    Blocking,
+    Call,
+    Calls,
+    Flow,
+    FlowTasks,
+    InTurn,
+    LookUpRoute,
+    Value,
+    WaitFor,
+    Wanted,
+    drive,
+)
 from troupemq.client.connection.connection import split_address
-from troupemq.client.connection.pending import Answer
-from troupemq.client.connection.remoting import Remoting
-from troupemq.client.connection.route import Routes, named_by, namesrv_addresses
-from troupemq.client.connection.task_thread import TaskThread
+from troupemq.client.connection.pending import Answer, Waiting
+from troupemq.client.connection.remoting import Remoting, check_success
+from troupemq.client.connection.route import RouteCache, Routes, named_by, namesrv_addresses
+from troupemq.client.connection.task_thread import Tasks, TaskThread
 from troupemq.client.errors import ArgumentIllegal, ClientClosed, ClientError
 from troupemq.client.log import client_logger
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 log = client_logger(__name__)
 
@@ -74,6 +89,16 @@ def next_message_id(ip: str) -> str:
         return ids.next()
 
 
+def _forget_ids() -> None:
+    """In a forked child: begin ids of its own; another thread may have held the lock."""
+    global _ids_lock
+    _ids_lock = Lock()
+    _ids.clear()
+
+
+os.register_at_fork(after_in_child=_forget_ids)
+
+
 def unregister_command(header: UnregisterClientHeader) -> RemotingCommand:
     return RemotingCommand(RequestCode.UNREGISTER_CLIENT, header.encode())
 
@@ -103,15 +128,37 @@ def _check_account(credentials: Credentials | None) -> None:
         raise ArgumentIllegal("access_key and secret_key are strings")
 
 
-def _context_of(tls: Tls | None) -> SSLContext | None:
+def _context_of(tls: Tls | None) -> "SSLContext | None":
+    if tls is None:
+        return None
+    from remoting.tls import TlsUnusable  # loads OpenSSL
+
     try:
-        return None if tls is None else tls.context()
+        return tls.context()
     except TlsUnusable as error:
         raise ArgumentIllegal(f"TLS: {error}") from None
 
 
+class ClientSends(Protocol):
+    """The parts of a client's connections that do not wait for an answer."""
+
+    def call_for(
+        self, waiting: Waiting, address: str, command: RemotingCommand, timeout_ms: float
+    ) -> None: ...
+
+    def oneway(self, address: str, command: RemotingCommand) -> None: ...
+
+    def is_connected(self, address: str) -> bool: ...
+
+
 class ClientCore:
     """One client as brokers see it: its id, its groups and its requests, without connections."""
+
+    remoting: ClientSends
+    routes: RouteCache
+    housekeeping: Tasks
+    flows: FlowTasks
+    """Runner of flows one by one, such as rebalances and commits."""
 
     def __init__(
         self,
@@ -158,6 +205,20 @@ class ClientCore:
         )
         return RemotingCommand(RequestCode.HEART_BEAT, body=data.encode())
 
+    def heartbeating(self, addresses: Sequence[str] | None = None) -> Flow[None]:
+        """Send a heartbeat with groups and subscriptions to brokers; a failure is logged.
+
+        `addresses`: [default: every broker, also slaves if the client consumes]
+        """
+        if addresses is None:
+            addresses = self.routes.all_addresses(masters_only=not self.consumer_data())
+        answers = yield Calls(
+            [Call(each, self.heartbeat_command(), HEARTBEAT_TIMEOUT_MS) for each in addresses]
+        )
+        for address, answer in zip(addresses, answers, strict=True):
+            if isinstance(answer, ClientError) and not isinstance(answer, ClientClosed):
+                log.warning("heartbeat failed", address=address, error=str(answer))
+
     def goodbyes(self) -> list[UnregisterClientHeader]:
         """Return the requests that a stopping client sends to each broker."""
         return [
@@ -189,8 +250,25 @@ class ClientCore:
         return command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
 
 
+class ThreadFlows(FlowTasks):
+    """Runs flows on a thread, which blocks meanwhile. For any thread."""
+
+    def __init__(self, tasks: Tasks, run: Callable[[Flow[None]], None]) -> None:
+        self._tasks, self._run = tasks, run
+
+    def post(self, work: Callable[[], Flow[None]]) -> None:
+        self._tasks.post(lambda: self._run(work()))
+
+    def later(self, delay_ms: float, work: Callable[[], Flow[None]]) -> None:
+        self._tasks.later(delay_ms, lambda: self._run(work()))
+
+
 class Client(ClientCore):
     """A client whose connections, routes and heartbeats have threads."""
+
+    remoting: Remoting
+    routes: Routes
+    housekeeping: TaskThread
 
     def __init__(
         self,
@@ -213,6 +291,8 @@ class Client(ClientCore):
         self.remoting = Remoting(self.on_request, self.greeting, self.credentials, self.tls_context)
         self.routes = Routes(self.remoting, self.addresses, self.named_by)
         self.housekeeping = TaskThread("troupemq-housekeeping")
+        self.flows = ThreadFlows(self.housekeeping, self.run)
+        self._turn = RLock()
         self._to_refresh: set[str] = set()
         self._lock = Lock()
 
@@ -241,18 +321,46 @@ class Client(ClientCore):
 
     def heartbeat(self) -> None:
         """Send a heartbeat with groups and subscriptions to every broker. Blocks."""
-        consumers = self.consumer_data()
-        for address in self.routes.all_addresses(masters_only=not consumers):
-            self.heartbeat_to(address)
+        self.run(self.heartbeating())
 
-    def heartbeat_to(self, address: str) -> None:
-        """Send a heartbeat to one broker; a failure is logged. Blocks."""
-        try:
-            self.remoting.ask(address, self.heartbeat_command(), HEARTBEAT_TIMEOUT_MS)
-        except ClientClosed:
-            return
-        except ClientError as error:
-            log.warning("heartbeat failed", address=address, error=str(error))
+    def run(self, flow: Flow[Value]) -> Value:
+        """Return the result of `flow`. Blocks; raises ClientError, always on the I/O thread."""
+        return drive(flow, self.carry_out)
+
+    def carry_out(self, wanted: Wanted) -> object:
+        """Return the answer to what a flow yields. Blocks; raises ClientError."""
+        match wanted:
+            case Call(address, command, timeout_ms):
+                return self.remoting.ask(address, command, timeout_ms)
+            case Calls(calls):
+                return self._carry_out_all(calls)
+            case LookUpRoute(topic, again, publish):
+                if publish:
+                    return self.routes.publish_route(topic)
+                return self.routes.look_up(topic) if again else self.routes.get(topic)
+            case Blocking(work):
+                return work()
+            case WaitFor(register, timeout_s):
+                called = Event()
+                register(called.set)
+                return called.wait(timeout_s)
+            case InTurn(flow):
+                with self._turn:
+                    return self.run(flow)
+        assert_never(wanted)
+
+    def _carry_out_all(self, calls: Sequence[Call]) -> list[RemotingCommand | ClientError]:
+        self.remoting.check_may_wait()
+        sent = [
+            self.remoting.call_async(each.address, each.command, each.timeout_ms) for each in calls
+        ]
+        found: list[RemotingCommand | ClientError] = []
+        for call, answer in zip(calls, sent, strict=True):
+            try:
+                found.append(check_success(answer.result(), call.address))
+            except ClientError as error:
+                found.append(error)
+        return found
 
     def _refresh_routes(self) -> None:
         self.routes.refresh(self.topics())

@@ -4,6 +4,7 @@ A call sends on its own thread. The I/O thread reads the answers, runs the futur
 fails requests that time out.
 """
 
+import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -11,9 +12,10 @@ from heapq import heappop, heappush
 from itertools import count
 from selectors import EVENT_READ, DefaultSelector
 from socket import socket, socketpair
-from ssl import SSLContext
 from threading import Lock, Thread, current_thread
 from time import monotonic, time_ns
+from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from protocol.codes import ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
@@ -23,6 +25,9 @@ from troupemq.client.connection.connection import ServerConnection
 from troupemq.client.connection.pending import Answer, Waiting
 from troupemq.client.errors import BrokerError, ClientClosed, ClientError, ConnectionFailed
 from troupemq.client.log import client_logger
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 log = client_logger(__name__)
 
@@ -71,7 +76,7 @@ class Remoting(Framing):
         on_request: OnRequest,
         greeting: Greeting = lambda address: None,
         credentials: Credentials | None = None,
-        tls: SSLContext | None = None,
+        tls: "SSLContext | None" = None,
     ) -> None:
         """Open nothing yet. With `credentials` every request is signed."""
         super().__init__(credentials)
@@ -91,6 +96,7 @@ class Remoting(Framing):
         self._closed = False
         self._released = False
         self._thread = Thread(target=self._run, name="troupemq-io", daemon=True)
+        _all.add(self)
 
     # --- any thread
 
@@ -167,6 +173,22 @@ class Remoting(Framing):
         if current_thread() is not self._thread:
             self._thread.join(JOIN_TIMEOUT_S)
 
+    def abandon(self) -> None:
+        """In a forked child: close its copies of the parent's sockets; calls raise ClientClosed.
+
+        A copy would keep the connection open after the parent's end. The thread is the parent's.
+        """
+        self._lock = Lock()  # another thread of the parent may have held it
+        self._closed = self._released = True
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            connection.abandon()
+        if self._opened:
+            self._opened = False
+            self._selector.close()
+            self._wake_receiver.close()
+            self._wake_sender.close()
+
     def _connection(self, address: str) -> ServerConnection:
         connection = self._connections.get(address)
         if connection is not None and connection.broken_by is None:
@@ -180,9 +202,7 @@ class Remoting(Framing):
                 return connection
             if not self._opened:
                 self._open()
-            connection = ServerConnection(
-                address, self._command, self._look_again, self.later, self._tls
-            )
+            connection = self._new_connection(address)
             if greeting is not None:
                 self._greet(connection, greeting)
             self._connections[address] = connection
@@ -191,6 +211,13 @@ class Remoting(Framing):
         self._look_again(connection)
         self.later(CONNECT_TIMEOUT_MS, lambda: self._check_open(connection))
         return connection
+
+    def _new_connection(self, address: str) -> ServerConnection:
+        if self._tls is None:
+            return ServerConnection(address, self._command, self._look_again, self.later)
+        from troupemq.client.connection.tls_connection import TlsConnection  # loads OpenSSL
+
+        return TlsConnection(address, self._command, self._look_again, self.later, self._tls)
 
     def _open(self) -> None:
         self._selector = DefaultSelector()
@@ -323,3 +350,14 @@ class Remoting(Framing):
         self._selector.close()
         self._wake_receiver.close()
         self._wake_sender.close()
+
+
+_all: "WeakSet[Remoting]" = WeakSet()
+
+
+def _abandon_all() -> None:
+    for remoting in list(_all):
+        remoting.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)

@@ -15,8 +15,8 @@ from protocol.bodies import (
 )
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
-from protocol.headers.namesrv import GetRouteInfoHeader
-from troupemq.client.connection.calls import Call, Flow, Value, drive
+from protocol.headers.client import GetRouteInfoHeader
+from troupemq.client.connection.calls import Call, RouteFlow, Value, drive
 from troupemq.client.connection.connection import split_address
 from troupemq.client.connection.remoting import Remoting
 from troupemq.client.errors import (
@@ -162,7 +162,7 @@ class RouteCache:
 
     # --- flows
 
-    def asking_namesrv(self, command: RemotingCommand) -> Flow[RemotingCommand]:
+    def asking_namesrv(self, command: RemotingCommand) -> RouteFlow[RemotingCommand]:
         """Return a success from the last good name server, else the next. Raises ClientError."""
         error: ClientError | None = None
         failures: dict[str, str] = {}
@@ -188,7 +188,7 @@ class RouteCache:
             raise error
         raise type(error)(self.no_answer(failures)) from None
 
-    def looking_up(self, topic: str, *, or_default: bool = False) -> Flow[Route]:
+    def looking_up(self, topic: str, *, or_default: bool = False) -> RouteFlow[Route]:
         """Ask a name server. Raises RouteNotFound and other ClientErrors, keeping the old route."""
         try:
             route = route_of(topic, (yield from self._fetching(topic)))
@@ -203,14 +203,14 @@ class RouteCache:
         self._addresses = {**self._addresses, **route.addresses}
         return route
 
-    def _fetching_default(self, unknown: RouteNotFound) -> Flow[TopicRouteData]:
+    def _fetching_default(self, unknown: RouteNotFound) -> RouteFlow[TopicRouteData]:
         """Return the default topic's route; without one no broker would create the topic."""
         try:
             return (yield from self._fetching(DEFAULT_TOPIC))
         except RouteNotFound:
             raise RouteNotFound(f"{unknown}, and no broker would create it") from None
 
-    def _fetching(self, topic: str) -> Flow[TopicRouteData]:
+    def _fetching(self, topic: str) -> RouteFlow[TopicRouteData]:
         header = GetRouteInfoHeader(topic)
         command = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, header.encode())
         try:
@@ -223,7 +223,7 @@ class RouteCache:
             raise RouteNotFound(f"the name server sent an empty route of {topic}")
         return understood(TopicRouteData.decode, answer.body)
 
-    def listing_brokers(self) -> Flow[list[BrokerData]]:
+    def listing_brokers(self) -> RouteFlow[list[BrokerData]]:
         """Return all brokers that a name server lists. Raises ClientError."""
         command = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
         answer = yield from self.asking_namesrv(command)
@@ -301,7 +301,7 @@ class Routes(RouteCache):
         self._remoting = remoting
         self._lock = Lock()
 
-    def _driven(self, flow: Flow[Value]) -> Value:
+    def _driven(self, flow: RouteFlow[Value]) -> Value:
         ask = self._remoting.ask
         return drive(flow, lambda call: ask(call.address, call.command, call.timeout_ms))
 

@@ -1,35 +1,32 @@
-"""Concurrent listener calls on a pool of threads, with a few messages each.
+"""Concurrent listener calls, with a few messages each.
 
 A failed message returns to the broker, which delivers it later through the group's retry topic.
 If the broker does not accept it, the client keeps it and retries. A broadcasting consumer has no
 retries: it drops a failed message with a warning.
 
+The listener calls are flows (connection/calls.py). They yield a `Handle` for the call itself. A
+runner drives them: a pool of threads (listener_threads.py), or the tasks of an event loop.
+
 Source: client/impl/consumer/ConsumeMessageConcurrentlyService.java.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from time import monotonic
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
-from troupemq.client.connection.task_thread import Tasks
-from troupemq.client.connection.workers import Workers
+from troupemq.client.connection.calls import Flow, FlowTasks, Value, Wanted
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.consumer_statistics import ConsumerStatistics
-from troupemq.client.consuming.listener import Listener, Outcome, RetryLater, call_listener
+from troupemq.client.consuming.listener import Outcome, RetryLater
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.sending_back import SendingBack
 from troupemq.client.errors import ResultUnknown
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageView
 
-if TYPE_CHECKING:
-    from troupemq.client.span_making import ClientSpans
-
 log = client_logger(__name__)
-
-WORKER_NAME = "troupemq-consume"
-"""Start of the names of threads that call listeners; the group follows."""
 
 OVERDUE_LEVEL = 3
 """Delay level of a message with an overdue listener call."""
@@ -41,36 +38,47 @@ NAMED_MAX = 5
 """Limit of messages that the log line of a failed call names."""
 
 
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """Call the listener; receive its Outcome, and the ms that it took."""
+
+    views: Sequence[MessageView]
+
+
+ListenerFlow: TypeAlias = Generator[Wanted | Handle, Any, Value]
+
+
+class ListenerRunner(Protocol):
+    """Runner of flows with listener calls, a limited number of them at once."""
+
+    def run(self, flow: ListenerFlow[None]) -> None:
+        """Drive `flow` as soon as one of those before it ends, or at once."""
+
+
 class Consuming(ABC):
-    """Base of concurrent and orderly consuming: the listener and its threads."""
+    """Base of concurrent and orderly consuming: the flows of listener calls."""
 
     def __init__(
         self,
         group: str,
-        listener: Listener,
+        listening: ListenerRunner,
         settings: ConsumerSettings,
         statistics: ConsumerStatistics,
         on_room: Callable[[ProcessQueue], None],
+        sending_back: SendingBack | None,
+        tasks: FlowTasks,
     ) -> None:
-        """Create the threads; `on_room` gets a queue that was full and has room again."""
+        """`on_room` gets a queue that was full and has room again; `tasks` runs other flows.
+
+        `sending_back` is None for broadcasting.
+        """
         self._group = group
-        self._listener = listener
+        self.listening = listening
         self._settings = settings
         self._statistics = statistics
         self._on_room = on_room
-        self.workers = Workers(f"{WORKER_NAME}-{group}", settings.consume_threads)
-        self._spans: ClientSpans | None = None
-        self._model = ""
-
-    def make_spans(self, spans: "ClientSpans | None", model: str) -> None:
-        self._spans, self._model = spans, model
-
-    def start(self) -> None:
-        self.workers.start()
-
-    def stop(self, timeout_s: float) -> bool:
-        """End the threads after their tasks; return False on timeout."""
-        return self.workers.stop(timeout_s)
+        self._sending_back = sending_back
+        self._tasks = tasks
 
     @abstractmethod
     def submit(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> None:
@@ -79,24 +87,12 @@ class Consuming(ABC):
     def directly(self, view: MessageView, then: Callable[[Outcome, float], None]) -> None:
         """Consume one message for an administrator; `then` gets the outcome and the ms it took."""
 
-        def consume() -> None:
-            outcome, took_ms = self._call((view,))
+        def consume() -> ListenerFlow[None]:
+            outcome, took_ms = yield Handle((view,))
             self._log_failure((view,), outcome, "none, an administrator asked for this call")
             then(outcome, took_ms)
 
-        self.workers.run(consume)
-
-    def _call(self, views: Sequence[MessageView]) -> tuple[Outcome, float]:
-        begun_s = monotonic()
-        spans = self._spans
-        if spans is None or not spans.wants(views):
-            outcome = call_listener(self._listener, views)
-        else:
-            with spans.process(self._group, views, self._model) as span:
-                outcome = call_listener(self._listener, views)
-                if outcome.failed is not None:
-                    spans.to_be_retried(span, outcome.error)
-        return outcome, (monotonic() - begun_s) * 1000
+        self.listening.run(consume())
 
     def _log_failure(self, views: Sequence[MessageView], outcome: Outcome, next_try: str) -> None:
         if outcome.error is None:
@@ -135,41 +131,21 @@ class Consuming(ABC):
 class ConcurrentConsuming(Consuming):
     """Consumes messages of all queues concurrently, in no order."""
 
-    def __init__(
-        self,
-        group: str,
-        listener: Listener,
-        settings: ConsumerSettings,
-        statistics: ConsumerStatistics,
-        on_room: Callable[[ProcessQueue], None],
-        sending_back: SendingBack | None,
-        tasks: Tasks,
-    ) -> None:
-        """Create the threads. `sending_back`: None for broadcasting; `tasks` runs delayed tasks."""
-        super().__init__(group, listener, settings, statistics, on_room)
-        self._sending_back = sending_back
-        self._tasks = tasks
-
     def submit(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> None:
         size = self._settings.consume_batch_size
         for first in range(0, len(views), size):
-            self.workers.run(self._task(process_queue, views[first : first + size]))
+            self.listening.run(self._run(process_queue, views[first : first + size]))
 
-    def _task(
-        self, process_queue: ProcessQueue, views: Sequence[MessageView]
-    ) -> Callable[[], None]:
-        return lambda: self._run(process_queue, views)
-
-    def _run(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> None:
+    def _run(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> ListenerFlow[None]:
         if not process_queue.begin(views):
             return
         try:
-            outcome, took_ms = self._call(views)
+            outcome, took_ms = yield Handle(views)
             if outcome.failed is None:
                 self._count(process_queue, views, (), took_ms)
                 self._done(process_queue, views)
             else:
-                self._failed(process_queue, views, outcome, outcome.failed, took_ms)
+                yield from self._failed(process_queue, views, outcome, outcome.failed, took_ms)
         finally:
             process_queue.end()
 
@@ -180,7 +156,7 @@ class ConcurrentConsuming(Consuming):
         outcome: Outcome,
         failed: RetryLater,
         took_ms: float,
-    ) -> None:
+    ) -> Flow[None]:
         good, bad = outcome.split(views)
         self._count(process_queue, good, bad, took_ms)
         self._done(process_queue, good)
@@ -194,27 +170,32 @@ class ConcurrentConsuming(Consuming):
         for view in bad:
             if back is None:
                 log.warning("broadcast message dropped", group=self._group, id=view.message_id)
-            elif process_queue.holds(view) and not back.give_back(
-                view, level, outcome.reason, seconds
+            elif process_queue.holds(view) and not (
+                yield from back.give_back(view, level, outcome.reason, seconds)
             ):
                 view.reconsume_times += 1
                 kept.append(view)
         kept_ids = {id(view) for view in kept}
         self._done(process_queue, [view for view in bad if id(view) not in kept_ids])
         if kept:
-            self._tasks.later(
-                self._settings.again_after_ms, lambda: self.submit(process_queue, kept)
-            )
+            again = partial(self._again, process_queue, kept)
+            self._tasks.later(self._settings.again_after_ms, again)
 
-    def give_back_overdue(self, process_queues: Iterable[ProcessQueue]) -> None:
-        """Return messages with calls over `consume_timeout_ms` to the broker. Blocks."""
+    def _again(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> Flow[None]:
+        yield from ()  # a flow, though it waits for nothing
+        self.submit(process_queue, views)
+
+    def give_back_overdue(self, process_queues: Iterable[ProcessQueue]) -> Flow[None]:
+        """Return messages with calls over `consume_timeout_ms` to the broker."""
         if self._sending_back is None:
             return
         late = f"its listener took longer than {self._settings.consume_timeout_ms} ms"
         for process_queue in process_queues:
             for _ in range(OVERDUE_MAX):
                 view = process_queue.overdue(self._settings.consume_timeout_ms)
-                if view is None or not self._sending_back.give_back(view, OVERDUE_LEVEL, late):
+                if view is None:
+                    break
+                if not (yield from self._sending_back.give_back(view, OVERDUE_LEVEL, late)):
                     break
                 log.warning("overdue message returned to broker", id=view.message_id)
                 self._done(process_queue, (view,), in_call=True)

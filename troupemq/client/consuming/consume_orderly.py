@@ -10,11 +10,11 @@ Source: client/impl/consumer/ConsumeMessageOrderlyService.java.
 from collections.abc import Callable, Sequence
 from time import monotonic
 
-from troupemq.client.connection.task_thread import Tasks
-from troupemq.client.consuming.consume import Consuming
+from troupemq.client.connection.calls import Flow, FlowTasks
+from troupemq.client.consuming.consume import Consuming, Handle, ListenerFlow, ListenerRunner
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.consumer_statistics import ConsumerStatistics
-from troupemq.client.consuming.listener import Listener, Outcome, RetryLater
+from troupemq.client.consuming.listener import Outcome, RetryLater
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.queue_locks import MemberLocks
 from troupemq.client.consuming.sending_back import SendingBack
@@ -26,25 +26,23 @@ LOCK_AGAIN_MS = 3000
 
 
 class OrderlyConsuming(Consuming):
-    """Consumes one queue at a time on each thread, in the order of its messages."""
+    """Consumes each queue in the order of its messages, with one call at a time."""
 
     def __init__(
         self,
         group: str,
-        listener: Listener,
+        listening: ListenerRunner,
         settings: ConsumerSettings,
         statistics: ConsumerStatistics,
         on_room: Callable[[ProcessQueue], None],
         sending_back: SendingBack | None,
+        tasks: FlowTasks,
         locks: MemberLocks | None,
-        tasks: Tasks,
         now_s: Callable[[], float] = monotonic,
     ) -> None:
-        """Create the threads. `sending_back`, `locks`: None for broadcasting; `tasks` may block."""
-        super().__init__(group, listener, settings, statistics, on_room)
-        self._sending_back = sending_back
+        """`locks` is None for broadcasting."""
+        super().__init__(group, listening, settings, statistics, on_room, sending_back, tasks)
         self._locks = locks
-        self._tasks = tasks
         self._now_s = now_s
 
     def submit(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> None:
@@ -52,12 +50,16 @@ class OrderlyConsuming(Consuming):
             self._go_on(process_queue)
 
     def _go_on(self, process_queue: ProcessQueue) -> None:
-        self.workers.run(lambda: self._run(process_queue))
+        self.listening.run(self._run(process_queue))
 
     def _later(self, process_queue: ProcessQueue, delay_ms: float) -> None:
-        self._tasks.later(delay_ms, lambda: self._go_on(process_queue))
+        self._tasks.later(delay_ms, lambda: self._resumed(process_queue))
 
-    def _run(self, process_queue: ProcessQueue) -> None:
+    def _resumed(self, process_queue: ProcessQueue) -> Flow[None]:
+        yield from ()  # a flow, though it waits for nothing
+        self._go_on(process_queue)
+
+    def _run(self, process_queue: ProcessQueue) -> ListenerFlow[None]:
         """Consume the claimed queue until it is empty or fails, or other queues are due."""
         begun_s = self._now_s()
         settings = self._settings
@@ -71,24 +73,26 @@ class OrderlyConsuming(Consuming):
             views = process_queue.first(settings.consume_batch_size)
             if not views:
                 return
-            rest_ms = self._consume(process_queue, views)
+            rest_ms = yield from self._consume(process_queue, views)
             if rest_ms is not None:
                 self._later(process_queue, rest_ms)
                 return
         process_queue.release()
 
-    def _lock_again(self, process_queue: ProcessQueue) -> None:
+    def _lock_again(self, process_queue: ProcessQueue) -> Flow[None]:
         assert self._locks is not None
         if not process_queue.dropped:
-            ours = self._locks.renew([process_queue])
+            ours = yield from self._locks.renew([process_queue])
             self._later(process_queue, REST_MS_MIN if ours else LOCK_AGAIN_MS)
 
-    def _consume(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> float | None:
+    def _consume(
+        self, process_queue: ProcessQueue, views: Sequence[MessageView]
+    ) -> ListenerFlow[float | None]:
         """Call the listener; return the queue's pause in ms, or None if it continues."""
         if not process_queue.begin(views):
             return None  # the queue is dropped: the loop ends
         try:
-            outcome, took_ms = self._call(views)
+            outcome, took_ms = yield Handle(views)
             good, bad = outcome.split(views)
             self._count(process_queue, good, bad, took_ms)
             if outcome.failed is None:
@@ -98,7 +102,8 @@ class OrderlyConsuming(Consuming):
                 (n for n, view in enumerate(views) if bad and view is bad[0]), len(views)
             )
             self._done(process_queue, views[:first_bad])
-            return self._failed(process_queue, views[first_bad:], outcome, outcome.failed)
+            rest = views[first_bad:]
+            return (yield from self._failed(process_queue, rest, outcome, outcome.failed))
         finally:
             process_queue.end()
 
@@ -108,7 +113,7 @@ class OrderlyConsuming(Consuming):
         views: Sequence[MessageView],
         outcome: Outcome,
         failed: RetryLater,
-    ) -> float | None:
+    ) -> Flow[float | None]:
         rest_ms = (
             self._settings.suspend_queue_ms if failed.suspend_ms is None else failed.suspend_ms
         )
@@ -118,7 +123,10 @@ class OrderlyConsuming(Consuming):
             if self._is_at_its_limit(views[0]):
                 next_try = "none, it becomes a dead letter"
             self._log_failure(views, outcome, next_try)
-        given_up = [view for view in views if self._gives_up(view, outcome.reason)]
+        given_up: list[MessageView] = []
+        for view in views:
+            if (yield from self._gives_up(view, outcome.reason)):
+                given_up.append(view)
         self._done(process_queue, given_up)
         return None if len(given_up) == len(views) else rest_ms
 
@@ -126,13 +134,13 @@ class OrderlyConsuming(Consuming):
         back = self._sending_back
         return back is not None and view.reconsume_times >= back.retries_max
 
-    def _gives_up(self, view: MessageView, reason: str) -> bool:
+    def _gives_up(self, view: MessageView, reason: str) -> Flow[bool]:
         """Return whether the broker took the message as a dead letter; else count the try."""
         back = self._sending_back
         if (
             back is not None
             and self._is_at_its_limit(view)
-            and back.send_again(view, view.reconsume_times, reason)
+            and (yield from back.send_again(view, view.reconsume_times, reason))
         ):
             return True
         view.reconsume_times += 1

@@ -2,52 +2,33 @@
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from protocol.bodies_client import ConsumerRunningInfo
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
-from protocol.topic_names import RETRY_TOPIC_PREFIX
 from remoting.tls_options import Tls
 from troupemq.client.arguments import check_flag, method_names_checked, names_checked
-from troupemq.client.connection.client import now_ms
+from troupemq.client.connection.client import ThreadFlows
 from troupemq.client.connection.lifecycle import seconds_to
 from troupemq.client.connection.task_thread import TaskThread
 from troupemq.client.consuming.assignment import Assignment, averagely, check_assignment
-from troupemq.client.consuming.consume import ConcurrentConsuming, Consuming
-from troupemq.client.consuming.consume_orderly import OrderlyConsuming
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_requests import ConsumerRequests
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
-from troupemq.client.consuming.group_member import CLUSTERING, GroupMember
+from troupemq.client.consuming.group_member import GroupMember
 from troupemq.client.consuming.listener import Listener, TopicListeners
-from troupemq.client.consuming.process_queue import ProcessQueue
-from troupemq.client.consuming.pull import Pulling
-from troupemq.client.consuming.queue_locks import MemberLocks
-from troupemq.client.consuming.rebalance import Rebalancing
-from troupemq.client.consuming.running_info import running_info
-from troupemq.client.consuming.sending_back import SendingBack
-from troupemq.client.consuming.subscription import TopicSubscription
-from troupemq.client.errors import ClientError
+from troupemq.client.consuming.listener_threads import ListenerThreads
+from troupemq.client.consuming.push_work import PushWork
 from troupemq.client.log import client_logger
-from troupemq.client.message import MessageQueue
 from troupemq.client.spans import spans_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 log = client_logger(__name__)
 
-OVERDUE_ROUNDS = 10
-"""Checks for overdue messages within `consume_timeout_ms`; at least one a minute."""
-OVERDUE_INTERVAL_MS_MAX = 60_000
-FIRST_RENEWAL_MS = 1000
-UNSUBSCRIBED_AFTER_MS = 5000
-"""Time without a subscription after which a warning is logged."""
-
-RESET_AGAIN_MS = 1000
-RESET_TRIES = 30
-
 
 @partial(names_checked, settings=ConsumerSettings)
-class PushConsumer(GroupMember):
+class PushConsumer(GroupMember, PushWork):
     """A member of a consumer group; each message goes to one member, or to all with `broadcast`.
 
         def listen(messages):
@@ -71,7 +52,6 @@ class PushConsumer(GroupMember):
     """
 
     stop_timeout_s = 30.0
-    consume_type = "CONSUME_PASSIVELY"
 
     def __init__(
         self,
@@ -87,7 +67,7 @@ class PushConsumer(GroupMember):
         assign: Assignment = averagely,
         instance_name: str | None = None,
         client_ip: str | None = None,
-        offsets_folder: Path | None = None,
+        offsets_folder: "Path | None" = None,
         credentials: Credentials | None = None,
         tls: Tls | None = None,
     ) -> None:
@@ -115,65 +95,16 @@ class PushConsumer(GroupMember):
             credentials,
             tls,
         )
-        self.orderly, self.started_at_ms = orderly, 0
-        self._order_tasks = TaskThread(f"troupemq-order-{group}")
-        self._pulling, shares = self._new_pulling(), not broadcast
-        locks = MemberLocks(self._client, group, self._lost) if orderly and shares else None
-        self._consuming = self._consuming_with(self._listeners, locks)
-        self._rebalancing = Rebalancing(
-            self._client,
-            group,
-            self._offsets,
-            assign if shares else None,
-            self.settings,
-            self._pulling.go_on,
-            locks=locks,
-        )
-        requests = ConsumerRequests(self, self._rebalancing, self._consuming, self._reset)
-        self._client.serves.update(requests.handlers())
-        if shares:
-            self._subscribe_to_retries()
+        self.orderly = orderly
+        threads = self.settings.consume_threads
+        self._listening = ListenerThreads(self._client, group, self._listeners, threads)
+        self._order_thread = TaskThread(f"troupemq-order-{group}")
+        flows = ThreadFlows(self._order_thread, self._client.run)
+        self._build(assign, self._listening, self._pull_tasks, flows)
 
-    def _subscribe_to_retries(self) -> None:
-        topic = RETRY_TOPIC_PREFIX + self.group
-        self._subscriptions[topic] = TopicSubscription.of(topic, ALL_TAGS, None, now_ms())
-
-    def _new_pulling(self) -> Pulling:
-        return Pulling(
-            self._client,
-            self.group,
-            self.settings,
-            self._subscriptions,
-            self._statistics,
-            lambda process_queue, views: self._consuming.submit(process_queue, views),
-            orderly=self.orderly,
-        )
-
-    def _consuming_with(self, listener: Listener, locks: MemberLocks | None) -> Consuming:
-        group, settings, client = self.group, self.settings, self._client
-        back = None
-        if self.message_model == CLUSTERING:
-            back = SendingBack(client, group, settings.max_reconsume_times, self.orderly)
-        if self.orderly:
-            return OrderlyConsuming(
-                group,
-                listener,
-                settings,
-                self._statistics,
-                self._pulling.go_on,
-                back,
-                locks,
-                self._order_tasks,
-            )
-        return ConcurrentConsuming(
-            group,
-            listener,
-            settings,
-            self._statistics,
-            self._pulling.go_on,
-            back,
-            client.housekeeping,
-        )
+    @property
+    def concurrency(self) -> int:
+        return self.settings.consume_threads
 
     @method_names_checked
     def subscribe(
@@ -198,83 +129,14 @@ class PushConsumer(GroupMember):
         self._listeners.set(topic, listener)
         super().subscribe(topic, expression, sql=sql)
 
-    def suspend(self) -> None:
-        """Stop pulling until `resume`; messages that were already pulled are consumed."""
-        self._pulling.rest(True)
-
-    def resume(self) -> None:
-        """Continue to pull after `suspend`."""
-        self._pulling.rest(False)
-
-    def finish(self) -> None:
-        """Start no more listener calls; call `stop` afterwards.
-
-        Does not block, so that the listener itself may call it.
-        """
-        self._rebalancing.close()
-
-    def info(self, *, stacks: bool = False) -> ConsumerRunningInfo:
-        """Return the state that administrators see; `stacks`: with stack traces of all threads."""
-        return running_info(
-            self,
-            self._client,
-            self._subscriptions.values(),
-            self._rebalancing.own,
-            self._statistics,
-            self._ends,
-            stacks=stacks,
-        )
-
     # --- within
 
-    def _rebalance_topics(self) -> Sequence[str]:
-        return tuple(self._subscriptions)
-
     def _begin(self) -> None:
-        self.started_at_ms = now_ms()
-        self._consuming.make_spans(spans_of(self.client_id), self.message_model.lower())
-        self._consuming.start()
-        self._order_tasks.start()
+        self._listening.start(spans_of(self.client_id), self.message_model.lower())
+        self._order_thread.start()
         super()._begin()
-        self._client.housekeeping.later(UNSUBSCRIBED_AFTER_MS, self._warn_of_no_subscription)
-        settings = self.settings
-        if self.orderly:
-            every, renew = self._order_tasks.every, self._rebalancing.renew_locks
-            every(settings.lock_interval_ms, renew, first_ms=FIRST_RENEWAL_MS)
-        elif isinstance(self._consuming, ConcurrentConsuming):
-            interval_ms = min(settings.consume_timeout_ms / OVERDUE_ROUNDS, OVERDUE_INTERVAL_MS_MAX)
-            every = self._client.housekeeping.every
-            every(interval_ms, self._give_back_overdue, first_ms=interval_ms)
-
-    def _warn_of_no_subscription(self) -> None:
-        if self._subscriptions.keys() <= {RETRY_TOPIC_PREFIX + self.group}:
-            hint = "it consumes nothing: call subscribe(topic)"
-            log.warning("subscription missing", group=self.group, hint=hint)
 
     def _finish_consuming(self, deadline_s: float) -> None:
-        self._order_tasks.stop(seconds_to(deadline_s))
-        if not self._consuming.stop(seconds_to(deadline_s)):
+        self._order_thread.stop(seconds_to(deadline_s))
+        if not self._listening.stop(seconds_to(deadline_s)):
             log.warning("listener still running at stop", group=self.group)
-
-    def _give_back_overdue(self) -> None:
-        if isinstance(self._consuming, ConcurrentConsuming):
-            self._consuming.give_back_overdue(self._rebalancing.own.values())
-
-    def _lost(self, held: ProcessQueue) -> None:
-        """Drop a queue after the loss of its lock, and rebalance: the group has changed."""
-        self._rebalancing.lost(held)
-        self._client.housekeeping.post(self._rebalance)
-
-    def _reset(self, queue: MessageQueue, offset: int, tries: int = RESET_TRIES) -> None:
-        """Reset the offset of an own queue, on the housekeeping thread."""
-        try:
-            if self._rebalancing.restart_at(queue, offset):
-                return
-            reason = "a listener call is still running"
-        except ClientError as error:
-            reason = str(error)
-        log.warning("offset reset postponed", queue=str(queue), offset=offset, reason=reason)
-        if tries > 1:
-            self._client.housekeeping.later(
-                RESET_AGAIN_MS, lambda: self._reset(queue, offset, tries - 1)
-            )

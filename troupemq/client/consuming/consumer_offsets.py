@@ -17,9 +17,8 @@ from protocol.headers.offset import (
     UpdateConsumerOffsetHeader,
 )
 from protocol.topic_names import RETRY_TOPIC_PREFIX
-from troupemq.client.connection.client import Client, now_ms
-from troupemq.client.connection.pending import Answer
-from troupemq.client.connection.remoting import check_success
+from troupemq.client.connection.calls import Call, Calls, Flow, LookUpRoute
+from troupemq.client.connection.client import ClientCore, now_ms
 from troupemq.client.errors import ArgumentIllegal, BrokerError, ClientError, understood
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue
@@ -58,11 +57,11 @@ def timestamp_text(time_ms: int) -> str:
 
 
 class QueueEnds:
-    """Min and max offsets of queues, and offsets by time; for any thread. All methods block."""
+    """Flows for min and max offsets of queues, and offsets by time; for any thread."""
 
     def __init__(
         self,
-        client: Client,
+        client: ClientCore,
         begin: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
         begin_ms: int | None = None,
     ) -> None:
@@ -71,23 +70,23 @@ class QueueEnds:
         self.begin = begin
         self.begin_ms = begin_ms if begin_ms is not None else now_ms() - HALF_HOUR_MS
 
-    def first_position(self, queue: MessageQueue) -> int:
+    def first_position(self, queue: MessageQueue) -> Flow[int]:
         """Return the start of a group that has never consumed the queue. Raises ClientError."""
         if queue.topic.startswith(RETRY_TOPIC_PREFIX) or self.begin is ConsumeFrom.FIRST_OFFSET:
-            return self.first(queue)
+            return (yield from self.first(queue))
         if self.begin is ConsumeFrom.TIMESTAMP:
-            return self.at_time(queue, self.begin_ms)
-        return self.end(queue)
+            return (yield from self.at_time(queue, self.begin_ms))
+        return (yield from self.end(queue))
 
-    def first(self, queue: MessageQueue) -> int:
+    def first(self, queue: MessageQueue) -> Flow[int]:
         """Return the min offset. Raises ClientError."""
         return self.ask(queue, RequestCode.GET_MIN_OFFSET, _fields(queue))
 
-    def end(self, queue: MessageQueue) -> int:
+    def end(self, queue: MessageQueue) -> Flow[int]:
         """Return the max offset, which is behind the last message. Raises ClientError."""
         return self.ask(queue, RequestCode.GET_MAX_OFFSET, _fields(queue))
 
-    def at_time(self, queue: MessageQueue, time_ms: int) -> int:
+    def at_time(self, queue: MessageQueue, time_ms: int) -> Flow[int]:
         """Return the offset of the first message stored at or after `time_ms`.
 
         Return that of the last message if all are older. Raises ClientError.
@@ -95,12 +94,11 @@ class QueueEnds:
         header = SearchOffsetHeader(queue.topic, queue.queue_id, time_ms, queue.broker_name)
         return self.ask(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header.encode())
 
-    def ask(self, queue: MessageQueue, code: RequestCode, fields: dict[str, str]) -> int:
+    def ask(self, queue: MessageQueue, code: RequestCode, fields: dict[str, str]) -> Flow[int]:
         """Return the offset that the queue's broker answers. Raises ClientError."""
-        self._client.routes.get(queue.topic)  # the client may not know the topic's route yet
+        yield LookUpRoute(queue.topic)  # the client may not know the topic's route yet
         address = self._client.routes.address(queue.broker_name)
-        command = RemotingCommand(code, fields)
-        answer = self._client.remoting.ask(address, command, OFFSET_TIMEOUT_MS)
+        answer = yield Call(address, RemotingCommand(code, fields), OFFSET_TIMEOUT_MS)
         return understood(OffsetResponseHeader.decode, answer.fields).offset
 
 
@@ -109,109 +107,113 @@ def _fields(queue: MessageQueue) -> dict[str, str]:
 
 
 class Offsets(ABC):
-    """Store of a group's offsets."""
+    """Store of a group's offsets; its methods are flows."""
 
     def __init__(self, ends: QueueEnds) -> None:
         self._ends = ends
 
-    def start_of(self, queue: MessageQueue) -> int:
+    def start_of(self, queue: MessageQueue) -> Flow[int]:
         """Return the offset at which the group continues, or begins, in `queue`.
 
         Commit a first position at once. If a rebalance computed LAST_OFFSET again, it would skip
         the messages that arrived in between. Raises ClientError.
         """
-        stored = self.stored(queue)
+        stored = yield from self.stored(queue)
         if stored is not None:
             return stored
-        offset = self._ends.first_position(queue)
-        self.commit(queue, offset)
+        offset = yield from self._ends.first_position(queue)
+        yield from self.commit(queue, offset)
         return offset
 
     @abstractmethod
-    def stored(self, queue: MessageQueue) -> int | None:
+    def stored(self, queue: MessageQueue) -> Flow[int | None]:
         """Return the stored offset of `queue`, or None. Raises ClientError."""
 
     @abstractmethod
-    def commit(self, queue: MessageQueue, offset: int) -> None:
+    def commit(self, queue: MessageQueue, offset: int) -> Flow[None]:
         """Store `offset` and wait for the confirmation. Raises ClientError."""
 
     @abstractmethod
-    def commit_all(self, offsets: Mapping[MessageQueue, int]) -> None:
+    def commit_all(self, offsets: Mapping[MessageQueue, int]) -> Flow[None]:
         """Store offsets; a failure is logged, and the next call makes up for it."""
 
-    def commit_last(self, offsets: Mapping[MessageQueue, int], timeout_s: float) -> None:
+    def commit_last(self, offsets: Mapping[MessageQueue, int], timeout_s: float) -> Flow[None]:
         """Store offsets at the stop and wait for the confirmations; a failure is logged."""
-        self.commit_all(offsets)
+        yield from self.commit_all(offsets)
 
 
 class GroupOffsets(Offsets):
-    """One group's offsets at the brokers; for any thread. All but `commit_all` block."""
+    """One group's offsets at the brokers; for any thread."""
 
-    def __init__(self, client: Client, group: str, ends: QueueEnds) -> None:
+    def __init__(self, client: ClientCore, group: str, ends: QueueEnds) -> None:
         super().__init__(ends)
         self._client = client
         self._group = group
 
-    def stored(self, queue: MessageQueue) -> int | None:
+    def stored(self, queue: MessageQueue) -> Flow[int | None]:
         header = QueryConsumerOffsetHeader(
             self._group, queue.topic, queue.queue_id, queue.broker_name
         )
+        code = RequestCode.QUERY_CONSUMER_OFFSET
         try:
-            return self._ends.ask(queue, RequestCode.QUERY_CONSUMER_OFFSET, header.encode())
+            return (yield from self._ends.ask(queue, code, header.encode()))
         except BrokerError as error:
             if error.code != ResponseCode.QUERY_NOT_FOUND:
                 raise
             return None
 
-    def commit(self, queue: MessageQueue, offset: int) -> None:
-        self._client.routes.get(queue.topic)
-        address = self._client.routes.address(queue.broker_name)
-        self._client.remoting.ask(address, self._update(queue, offset), OFFSET_TIMEOUT_MS)
+    def commit(self, queue: MessageQueue, offset: int) -> Flow[None]:
+        yield LookUpRoute(queue.topic)
+        yield self._update_call(queue, offset, OFFSET_TIMEOUT_MS)
 
-    def commit_all(self, offsets: Mapping[MessageQueue, int]) -> None:
+    def commit_all(self, offsets: Mapping[MessageQueue, int]) -> Flow[None]:
         """Send all offsets one way each time, so that the next call makes up for a loss.
 
         A connection may break, and a broker may be killed before it saves them. 4.9.7 loses one of
         a group's first commits if two arrive at once.
         """
+        yield from ()  # a flow, though it waits for nothing
         for queue, offset in offsets.items():
             try:
                 address = self._client.routes.address(queue.broker_name)
                 self._client.remoting.oneway(address, self._update(queue, offset))
             except ClientError as error:
-                log.warning("offset commit failed", queue=str(queue), error=str(error))
+                _log_failed_commit(queue, error)
 
-    def commit_last(self, offsets: Mapping[MessageQueue, int], timeout_s: float) -> None:
+    def commit_last(self, offsets: Mapping[MessageQueue, int], timeout_s: float) -> Flow[None]:
         """Commit one queue of each topic first, then all others at once.
 
         4.9.7 loses first commits that arrive at once, and no later commit would make up for it.
         """
         first = {*{(queue.topic, queue.broker_name): queue for queue in offsets}.values()}
         deadline_s = monotonic() + min(OFFSET_TIMEOUT_MS / 1000, timeout_s)
-        self._commit_at_once({queue: offsets[queue] for queue in first}, deadline_s)
+        yield from self._commit_at_once({queue: offsets[queue] for queue in first}, deadline_s)
         others = {queue: offset for queue, offset in offsets.items() if queue not in first}
-        self._commit_at_once(others, deadline_s)
+        yield from self._commit_at_once(others, deadline_s)
 
-    def _commit_at_once(self, offsets: Mapping[MessageQueue, int], deadline_s: float) -> None:
-        routes, remoting = self._client.routes, self._client.remoting
+    def _commit_at_once(self, offsets: Mapping[MessageQueue, int], deadline_s: float) -> Flow[None]:
         timeout_ms = max(1.0, (deadline_s - monotonic()) * 1000)
-        answers: list[tuple[MessageQueue, str, Answer]] = []
+        calls: dict[MessageQueue, Call] = {}
         for queue, offset in offsets.items():
             try:
-                address = routes.address(queue.broker_name)
+                calls[queue] = self._update_call(queue, offset, timeout_ms)
             except ClientError as error:
-                log.warning("offset commit failed", queue=str(queue), error=str(error))
-            else:
-                update = self._update(queue, offset)
-                answers.append((queue, address, remoting.call_async(address, update, timeout_ms)))
-        for queue, address, answer in answers:
-            try:
-                check_success(answer.result(), address)
-            except ClientError as error:
-                log.warning("offset commit failed", queue=str(queue), error=str(error))
+                _log_failed_commit(queue, error)
+        answers = yield Calls(list(calls.values()))
+        for queue, answer in zip(calls, answers, strict=True):
+            if isinstance(answer, ClientError):
+                _log_failed_commit(queue, answer)
+
+    def _update_call(self, queue: MessageQueue, offset: int, timeout_ms: float) -> Call:
+        address = self._client.routes.address(queue.broker_name)
+        return Call(address, self._update(queue, offset), timeout_ms)
 
     def _update(self, queue: MessageQueue, offset: int) -> RemotingCommand:
         header = UpdateConsumerOffsetHeader(
             self._group, queue.topic, queue.queue_id, offset, queue.broker_name
         )
         return RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, header.encode())
+
+
+def _log_failed_commit(queue: MessageQueue, error: ClientError) -> None:
+    log.warning("offset commit failed", queue=str(queue), error=str(error))

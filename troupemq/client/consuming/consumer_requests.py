@@ -10,16 +10,17 @@ Source: client/impl/ClientRemotingProcessor.java, client/impl/factory/MQClientIn
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from functools import partial
 from typing import Protocol
 
 from protocol.bodies import MessageQueue as QueueKey
-from protocol.bodies_admin import (
+from protocol.bodies_client import (
     ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
     ConsumerStatusBody,
     ResetOffsetBody,
     ResetOffsetList,
 )
-from protocol.bodies_client import ConsumerRunningInfo
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
@@ -30,7 +31,8 @@ from protocol.headers.client import (
     ResetOffsetHeader,
 )
 from protocol.message import RecordError, decode_records
-from troupemq.client.connection.client import Client, RequestHandler
+from troupemq.client.connection.calls import Flow
+from troupemq.client.connection.client import ClientCore, RequestHandler
 from troupemq.client.connection.pending import Answer
 from troupemq.client.consuming.consume import Consuming
 from troupemq.client.consuming.listener import Outcome
@@ -40,24 +42,24 @@ from troupemq.client.message import MessageQueue, view_of
 
 log = client_logger(__name__)
 
-Reset = Callable[[MessageQueue, int], None]
+Reset = Callable[[MessageQueue, int], Flow[None]]
 
 
 class Asked(Protocol):
     group: str
     orderly: bool
-    _client: Client
+    _core: ClientCore
 
     def info(self, *, stacks: bool = False) -> ConsumerRunningInfo: ...
 
 
 class ConsumerRequests:
-    """Handlers of the requests, on the I/O thread; blocking work runs on other threads."""
+    """Handlers of the requests, on the I/O thread or event loop; what waits runs elsewhere."""
 
     def __init__(
         self, consumer: Asked, rebalancing: Rebalancing, consuming: Consuming, reset: Reset
     ) -> None:
-        """Keep the parts of the consumer; `reset` is called on the housekeeping thread."""
+        """Keep the parts of the consumer; `reset` is a flow."""
         self._consumer = consumer
         self._rebalancing = rebalancing
         self._consuming = consuming
@@ -84,10 +86,7 @@ class ConsumerRequests:
         own = self._rebalancing.own
         for queue, offset in offsets:
             if queue.topic == header.topic and queue in own:
-                self._consumer._client.housekeeping.post(self._resets(queue, offset))
-
-    def _resets(self, queue: MessageQueue, offset: int) -> Callable[[], None]:
-        return lambda: self._reset(queue, offset)
+                self._consumer._core.flows.post(partial(self._reset, queue, offset))
 
     def _status(self, command: RemotingCommand) -> RemotingCommand:
         try:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 from troupemq.client.arguments import MS_MAX, check_integer, check_range, delay_milliseconds
 from troupemq.client.callbacks import check_callback, unknown_result
@@ -99,53 +99,38 @@ threads call it concurrently. When orderly, calls for one queue are sequential a
 """
 
 
-class TopicListeners:
-    """Listener that hands the messages of each topic to the listener of that topic."""
+Called = TypeVar("Called")
 
-    def __init__(self, otherwise: Listener | None) -> None:
+
+class ListenersByTopic(Generic[Called]):
+    """The listeners of a consumer: one for all topics, and those of single topics."""
+
+    def __init__(self, otherwise: Called | None, check: Callable[[object, str], None]) -> None:
         """Take the listener of topics without one of their own, if there is one.
 
-        Raises ArgumentIllegal.
+        `check` raises ArgumentIllegal for one that cannot be called.
         """
+        self._check = check
         if otherwise is not None:
-            check_callback(otherwise, "the listener", "messages")
+            check(otherwise, "the listener")
         self._otherwise = otherwise
-        self._of_topic: dict[str, Listener] = {}
+        self._of_topic: dict[str, Called] = {}
 
-    def set(self, topic: str, listener: Listener | None) -> None:
+    def set(self, topic: str, listener: Called | None) -> None:
         """Set the listener of a topic.
 
         Raises ArgumentIllegal if the topic has no listener at all.
         """
         if listener is not None:
-            check_callback(listener, "the listener", "messages")
+            self._check(listener, "the listener")
             self._of_topic[topic] = listener
         elif self._otherwise is None and topic not in self._of_topic:
             raise ArgumentIllegal(
                 f"no listener for {topic}: pass one to PushConsumer or to subscribe"
             )
 
-    def __call__(self, views: Sequence[MessageView]) -> Result:
-        """Call the listeners of these messages; retries of a group may be of several topics."""
-        topics = dict.fromkeys(view.topic for view in views)
-        if len(topics) == 1:
-            return self._listener(views[0].topic)(views)
-        failed: list[MessageView] = []
-        retry: RetryLater | None = None
-        for topic in topics:
-            own = [view for view in views if view.topic == topic]
-            outcome = call_listener(self._listener(topic), own)
-            if outcome.failed is not None:
-                failed += outcome.split(own)[1]
-                retry = outcome.failed
-                reason = outcome.reason
-        if retry is None:
-            return None
-        return RetryLater(
-            failed, retry.delay_level, retry.suspend_ms, reason, seconds=retry.seconds
-        )
-
-    def _listener(self, topic: str) -> Listener:
+    def of(self, topic: str) -> Called:
+        """Return the listener of a topic. Raises ResultUnknown if there is none."""
         listener = self._of_topic.get(topic, self._otherwise)
         if listener is None:
             raise ResultUnknown(
@@ -154,10 +139,33 @@ class TopicListeners:
         return listener
 
 
-_FAILED = RetryLater()
+def by_topic(views: Sequence[MessageView]) -> list[tuple[str, Sequence[MessageView]]]:
+    """Return messages by topic: retries of a group may be of several topics."""
+    topics = dict.fromkeys(view.topic for view in views)
+    if len(topics) == 1:
+        return [(views[0].topic, views)]
+    return [(topic, [view for view in views if view.topic == topic]) for topic in topics]
 
 
-@dataclass(frozen=True)
+class TopicListeners(ListenersByTopic[Listener]):
+    """Listener that hands the messages of each topic to the listener of that topic."""
+
+    def __init__(self, otherwise: Listener | None) -> None:
+        """Take the listener of topics without one of their own. Raises ArgumentIllegal."""
+        super().__init__(otherwise, lambda value, what: check_callback(value, what, "messages"))
+
+    def __call__(self, views: Sequence[MessageView]) -> Result:
+        """Call the listeners of these messages."""
+        parts = by_topic(views)
+        if len(parts) == 1:
+            return self.of(views[0].topic)(views)
+        return retry_of([(call_listener(self.of(topic), own), own) for topic, own in parts])
+
+
+FAILED = RetryLater()
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """Outcome of one listener call; `failed` names the messages to retry, None for a success."""
 
@@ -185,7 +193,25 @@ class Outcome:
         )
 
 
-_FINE = Outcome(None, None, None)
+FINE = Outcome(None, None, None)
+
+
+def retry_of(
+    outcomes: Sequence[tuple[Outcome, Sequence[MessageView]]],
+) -> RetryLater | None:
+    """Return one retry for the failed messages of several calls, None without any."""
+    failed: list[MessageView] = []
+    last: Outcome | None = None
+    for outcome, views in outcomes:
+        if outcome.failed is not None:
+            failed += outcome.split(views)[1]
+            last = outcome
+    if last is None or last.failed is None:
+        return None
+    retry = last.failed
+    return RetryLater(
+        failed, retry.delay_level, retry.suspend_ms, last.reason, seconds=retry.seconds
+    )
 
 
 def reason_of(failure: BaseException | None) -> str:
@@ -211,7 +237,7 @@ def failure_of(result: object, views: Sequence[MessageView]) -> RetryLater | Non
     if result is None or result is ConsumeResult.SUCCESS:
         return None
     if result is ConsumeResult.RETRY_LATER:
-        return _FAILED
+        return FAILED
     if not isinstance(result, RetryLater):
         raise unknown_result(result, "the listener", RESULTS)
     given = {id(view) for view in views}
@@ -229,5 +255,5 @@ def call_listener(listener: Listener, views: Sequence[MessageView]) -> Outcome:
             result = raised
         failed = failure_of(result, views)
     except BaseException as error:  # retry after any exception, also sys.exit
-        return Outcome(None, error, _FAILED)
-    return _FINE if failed is None else Outcome(result, None, failed)
+        return Outcome(None, error, FAILED)
+    return FINE if failed is None else Outcome(result, None, failed)

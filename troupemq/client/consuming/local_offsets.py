@@ -21,6 +21,7 @@ from protocol.errors import RemoteError
 from protocol.fastjson import dumps
 from protocol.json_body import Body
 from storage.files.below import OutsideFolder, below
+from troupemq.client.connection.calls import Blocking, Flow
 from troupemq.client.consuming.consumer_offsets import Offsets, QueueEnds
 from troupemq.client.errors import ArgumentIllegal, ClientError
 from troupemq.client.log import client_logger
@@ -45,11 +46,18 @@ class _OffsetFile(Body):
 class LocalOffsets(Offsets):
     """A group's offsets of this client; for any thread. Only first positions need a broker."""
 
-    def __init__(self, folder: Path, client_id: str, group: str, ends: QueueEnds) -> None:
+    path: Path
+
+    def __init__(self, folder: Path, group: str, ends: QueueEnds) -> None:
         super().__init__(ends)
-        self.path = Path(_below(folder, client_id, group))
+        self._folder, self._group = folder, group
         self._lock = Lock()
         self._offsets: dict[MessageQueue, int] = {}
+        """Replaced by each change, so that any thread may read it."""
+
+    def locate(self, client_id: str) -> None:
+        """Set the path of the file; call it first. Raises ArgumentIllegal."""
+        self.path = Path(_below(self._folder, client_id, self._group))
 
     def load(self) -> None:
         """Read the file, or else its backup. Raises ClientError if both are damaged.
@@ -80,23 +88,26 @@ class LocalOffsets(Offsets):
     def _backup(self) -> Path:
         return self.path.with_name(f"{FILE_NAME}.bak")
 
-    def stored(self, queue: MessageQueue) -> int | None:
-        with self._lock:
-            return self._offsets.get(queue)
+    def stored(self, queue: MessageQueue) -> Flow[int | None]:
+        yield from ()  # a flow, though it waits for nothing
+        return self._offsets.get(queue)
 
-    def commit(self, queue: MessageQueue, offset: int) -> None:
-        try:
-            self._write({queue: offset})
-        except OSError as error:
-            raise ClientError(f"{self.path} cannot be written: {error}") from None
+    def commit(self, queue: MessageQueue, offset: int) -> Flow[None]:
+        yield Blocking(lambda: self._write({queue: offset}))
 
-    def commit_all(self, offsets: Mapping[MessageQueue, int]) -> None:
+    def commit_all(self, offsets: Mapping[MessageQueue, int]) -> Flow[None]:
         try:
-            self._write(offsets)
-        except OSError as error:
+            yield Blocking(lambda: self._write(offsets))
+        except ClientError as error:
             log.warning("offset file write failed", path=str(self.path), error=str(error))
 
     def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
+        try:
+            self._merge(offsets)
+        except OSError as error:
+            raise ClientError(f"{self.path} cannot be written: {error}") from None
+
+    def _merge(self, offsets: Mapping[MessageQueue, int]) -> None:
         with self._lock:
             merged = {**self._offsets, **offsets}
             if merged == self._offsets and self.path.exists():

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from threading import Condition
+from threading import Lock
 from time import monotonic
 
 from protocol.bodies_client import MessageInHand, ProcessQueueInfo
@@ -18,6 +18,7 @@ class ProcessQueue:
     """Pulled messages of one queue; the pulling thread adds, the consuming threads remove them.
 
     `committable` never passes an unconsumed message, in whichever order messages are consumed.
+    No method waits, so that threads and event loops may call them.
     """
 
     def __init__(
@@ -48,7 +49,8 @@ class ProcessQueue:
         self.last_consume_ms = now_ms()
         self.unlock_tries = 0
         self._now_s = now_s
-        self._changed = Condition()
+        self._lock = Lock()
+        self._when_idle: list[Callable[[], object]] = []
         self._waiting: OrderedDict[int, MessageView] = OrderedDict()
         self._begun: dict[int, tuple[MessageView, float]] = {}
         self._last_finished: MessageView | None = None
@@ -69,7 +71,7 @@ class ProcessQueue:
 
     def put(self, views: Sequence[MessageView], next_offset: int) -> None:
         """Add the messages of a pull, which covers all offsets before `next_offset`."""
-        with self._changed:
+        with self._lock:
             for view in views:
                 self._waiting[view.queue_offset] = view
                 self._waiting_bytes += view.stored_bytes
@@ -79,7 +81,7 @@ class ProcessQueue:
 
     def move_to(self, offset: int) -> None:
         """Drop all messages and continue at `offset`, as the queue lacks the pulled offset."""
-        with self._changed:
+        with self._lock:
             self._waiting.clear()
             self._begun.clear()
             self._waiting_bytes = 0
@@ -87,7 +89,7 @@ class ProcessQueue:
 
     def pause_if_full(self, settings: ConsumerSettings, *, spans: bool = True) -> bool:
         """Return whether a limit is reached (messages, bytes, offsets); `done` ends the pause."""
-        with self._changed:
+        with self._lock:
             self._paused = (
                 len(self._waiting) >= settings.queue_count_max
                 or self._waiting_bytes >= settings.queue_bytes_max
@@ -102,7 +104,7 @@ class ProcessQueue:
 
     def begin(self, views: Sequence[MessageView] = ()) -> bool:
         """Register a listener call; return False if the queue is dropped: do not call then."""
-        with self._changed:
+        with self._lock:
             if self._dropped:
                 return False
             self._running += 1
@@ -113,9 +115,13 @@ class ProcessQueue:
 
     def end(self) -> None:
         """Unregister a listener call after its result is handled."""
-        with self._changed:
+        with self._lock:
             self._running -= 1
-            self._changed.notify_all()
+            if self._running or not self._when_idle:
+                return
+            called, self._when_idle = self._when_idle, []
+        for each in called:
+            each()
 
     def done(
         self, views: Sequence[MessageView], settings: ConsumerSettings, *, in_call: bool = False
@@ -126,7 +132,7 @@ class ProcessQueue:
         """
         if not in_call:
             self.last_consume_ms = now_ms()
-        with self._changed:
+        with self._lock:
             if views and not in_call:
                 self._last_finished = views[-1]
             for view in views:
@@ -150,7 +156,7 @@ class ProcessQueue:
 
     def overdue(self, timeout_ms: float) -> MessageView | None:
         """Return the first message, which holds the offset, if its call exceeds `timeout_ms`."""
-        with self._changed:
+        with self._lock:
             for offset, view in self._waiting.items():
                 _, begun_s = self._begun.get(offset, (None, self._now_s()))
                 return view if (self._now_s() - begun_s) * 1000 > timeout_ms else None
@@ -160,7 +166,7 @@ class ProcessQueue:
 
     def claim(self) -> bool:
         """Claim a queue with messages for one orderly task; return whether that succeeded."""
-        with self._changed:
+        with self._lock:
             if self._claimed or not self._waiting:
                 return False
             self._claimed = True
@@ -168,13 +174,13 @@ class ProcessQueue:
 
     def first(self, count: int) -> Sequence[MessageView]:
         """Return up to `count` first messages; without any, end the claim."""
-        with self._changed:
+        with self._lock:
             views = [view for view, _ in zip(self._waiting.values(), range(count), strict=False)]
             self._claimed = bool(views)
             return views
 
     def release(self) -> None:
-        with self._changed:
+        with self._lock:
             self._claimed = False
 
     def lock_is_valid(self, valid_ms: float) -> bool:
@@ -191,20 +197,28 @@ class ProcessQueue:
 
     def committable(self) -> int:
         """Return the consumer offset: all messages before it are consumed."""
-        with self._changed:
+        with self._lock:
             return next(iter(self._waiting), self._come_to)
 
-    def drop(self, timeout_s: float) -> bool:
-        """Allow no more listener calls and wait for running ones; return False on timeout.
+    def drop(self) -> bool:
+        """Allow no more listener calls; return whether none is running.
 
-        After a timeout, the next owner of the queue consumes their messages again.
+        The next owner of the queue consumes the messages of running calls again.
         """
-        with self._changed:
+        with self._lock:
             self._dropped = True
-            return self._changed.wait_for(lambda: self._running == 0, timeout_s)
+            return self._running == 0
+
+    def when_idle(self, call: Callable[[], object]) -> None:
+        """Call `call` once, as soon as no listener call is running."""
+        with self._lock:
+            if self._running:
+                self._when_idle.append(call)
+                return
+        call()
 
     def info(self) -> ProcessQueueInfo:
-        with self._changed:
+        with self._lock:
             first, last = next(iter(self._waiting), 0), self._last_finished
             return ProcessQueueInfo(
                 commit_offset=first if self._waiting else self._come_to,

@@ -1,10 +1,10 @@
 """Long polling: one open pull for each assigned queue, which the broker holds until a message.
 
-All of it runs on one thread (`task_thread.py`), which never waits for an answer.
+All of it runs on one thread (`task_thread.py`) or event loop, and never waits for an answer.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from dataclasses import dataclass
 from time import monotonic
 
 from protocol.codes import RequestCode, ResponseCode
@@ -14,8 +14,8 @@ from protocol.message import RecordError, decode_records
 from protocol.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
 from protocol.tags import ALL_TAGS
 from protocol.topic_names import RETRY_TOPIC_PREFIX
-from troupemq.client.connection.client import Client, now_ms
-from troupemq.client.connection.task_thread import TaskThread
+from troupemq.client.connection.client import ClientCore, now_ms
+from troupemq.client.connection.task_thread import Tasks
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.consumer_statistics import ConsumerStatistics
 from troupemq.client.consuming.process_queue import ProcessQueue
@@ -63,7 +63,8 @@ class Pulling:
 
     def __init__(
         self,
-        client: Client,
+        client: ClientCore,
+        tasks: Tasks,
         group: str,
         settings: ConsumerSettings,
         subscriptions: Mapping[str, TopicSubscription],
@@ -73,7 +74,7 @@ class Pulling:
         orderly: bool = False,
         tells_subscription: bool = False,
     ) -> None:
-        """Create the thread. `tells_subscription`: pulls carry the expression themselves."""
+        """Take the runner of its tasks. `tells_subscription`: pulls carry the expression."""
         self._client = client
         self._group = group
         self._settings = settings
@@ -82,7 +83,7 @@ class Pulling:
         self._submit = submit
         self._spans = not orderly
         self._tells_subscription = tells_subscription
-        self._thread = TaskThread(f"troupemq-pull-{group}")
+        self._tasks = tasks
         self._rests = False
         self._resting: dict[int, ProcessQueue] = {}
         self._matched: set[str] = set()
@@ -91,15 +92,9 @@ class Pulling:
         self._passed_over: dict[str, int] = {}
         self._told_idle: set[str] = set()
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self, timeout_s: float) -> bool:
-        return self._thread.stop(timeout_s)
-
     def go_on(self, process_queue: ProcessQueue) -> None:
         """Pull a queue that is new or has room again. For any thread."""
-        self._thread.post(self._pulls(process_queue))
+        self._tasks.post(self._pulls(process_queue))
 
     def rest(self, rests: bool) -> None:
         """Suspend or resume all pulls. For any thread."""
@@ -111,7 +106,7 @@ class Pulling:
                 for process_queue in resting.values():
                     self._pull(process_queue)
 
-        self._thread.post(change)
+        self._tasks.post(change)
 
     def _pulls(self, process_queue: ProcessQueue) -> Callable[[], None]:
         return lambda: self._pull(process_queue)
@@ -152,31 +147,23 @@ class Pulling:
             self._failed(process_queue, error)
             return
         process_queue.pull_is_under_way = True
-        answer = self._client.remoting.call_async(address, command, settings.pull_timeout_ms)
-        asked_s = monotonic()
-        answer.add_done_callback(
-            lambda done: self._thread.post(
-                lambda: self._pulled(process_queue, address, asked_s, done)
-            )
-        )
+        pull = _Pull(self, process_queue, address, monotonic())
+        self._client.remoting.call_for(pull, address, command, settings.pull_timeout_ms)
 
-    def _pulled(
-        self,
-        process_queue: ProcessQueue,
-        address: str,
-        asked_s: float,
-        answer: Future[RemotingCommand],
-    ) -> None:
+    def answered(self, pull: "_Pull", answer: RemotingCommand | BaseException) -> None:
+        """Take the answer or the failure of a pull. For any thread."""
+        self._tasks.post(lambda: self._pulled(pull, answer))
+
+    def _pulled(self, pull: "_Pull", answer: RemotingCommand | BaseException) -> None:
+        process_queue = pull.process_queue
         process_queue.pull_is_under_way = False
         if process_queue.dropped:
             return
-        error = answer.exception()
-        if error is not None:
-            self._failed(process_queue, error)
+        if isinstance(answer, BaseException):
+            self._failed(process_queue, answer)
             return
-        response = answer.result()
         try:
-            self._take(process_queue, response, address, asked_s)
+            self._take(process_queue, answer, pull.address, pull.asked_s)
         except (ClientError, RecordError) as failure:
             self._failed(process_queue, failure)
 
@@ -189,7 +176,7 @@ class Pulling:
     ) -> None:
         if response.code not in _OFFSET_CODES or not response.fields:
             if response.code in _SUBSCRIPTION_CODES:
-                self._client.housekeeping.post(lambda: self._client.heartbeat_to(address))
+                self._client.flows.post(lambda: self._client.heartbeating([address]))
             raise BrokerError(response.code, response.remark, address)
         header = understood(PullMessageResponseHeader.decode, response.fields)
         if response.code == ResponseCode.SUCCESS:
@@ -200,7 +187,7 @@ class Pulling:
             self._go_to(process_queue, header, ())
             held = monotonic() - asked_s > HELD_S
             again = held or response.code == ResponseCode.PULL_RETRY_IMMEDIATELY
-            self._thread.later(0 if again else NOT_HELD_DELAY_MS, self._pulls(process_queue))
+            self._tasks.later(0 if again else NOT_HELD_DELAY_MS, self._pulls(process_queue))
 
     def _found(
         self,
@@ -282,7 +269,7 @@ class Pulling:
         process_queue.pull_offset = header.next_begin_offset
         process_queue.move_to(header.next_begin_offset)
         delay_ms = self._settings.pull_error_delay_ms if same else 0
-        self._thread.later(delay_ms, self._pulls(process_queue))
+        self._tasks.later(delay_ms, self._pulls(process_queue))
 
     def _failed(self, process_queue: ProcessQueue, error: BaseException) -> None:
         if isinstance(error, ClientClosed):
@@ -296,4 +283,20 @@ class Pulling:
             delay_ms = BROKER_BUSY_DELAY_MS
         if code not in _SUBSCRIPTION_CODES:  # these are normal while a group starts
             log.warning("pull failed", queue=str(process_queue.queue), error=str(error))
-        self._thread.later(delay_ms, self._pulls(process_queue))
+        self._tasks.later(delay_ms, self._pulls(process_queue))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pull:
+    """An open pull, which waits for its answer."""
+
+    pulling: Pulling
+    process_queue: ProcessQueue
+    address: str
+    asked_s: float
+
+    def set_result(self, answer: RemotingCommand, /) -> None:
+        self.pulling.answered(self, answer)
+
+    def set_exception(self, error: ClientError, /) -> None:
+        self.pulling.answered(self, error)

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from threading import Condition
 from time import monotonic, time_ns
+from typing import TYPE_CHECKING
 
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
@@ -37,6 +37,9 @@ from troupemq.client.consuming.rebalance import Rebalancing
 from troupemq.client.errors import ClientClosed, ClientError, MessageIllegal
 from troupemq.client.message import MessageQueue, MessageView, check_queues, check_topic
 from troupemq.client.spans import spans_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 POLL_TIMEOUT_MS = 5000
 POLL_COUNT_MAX = 32
@@ -86,7 +89,7 @@ class PullConsumer(GroupMember):
         assign: Assignment = averagely,
         instance_name: str | None = None,
         client_ip: str | None = None,
-        offsets_folder: Path | None = None,
+        offsets_folder: "Path | None" = None,
         credentials: Credentials | None = None,
         tls: Tls | None = None,
     ) -> None:
@@ -115,6 +118,7 @@ class PullConsumer(GroupMember):
         self._assigned: tuple[MessageQueue, ...] | None = None
         self._pulling = Pulling(
             self._client,
+            self._pull_tasks,
             group,
             settings,
             self._subscriptions,
@@ -277,18 +281,19 @@ class PullConsumer(GroupMember):
         check_integer(offset, 0, OFFSET_MAX, "offset")
         if queue not in self._rebalancing.own:
             raise ClientError(f"{queue} is not assigned to this consumer")
-        first, end = self._ends.first(queue), self._ends.end(queue)
+        run = self._client.run
+        first, end = run(self._ends.first(queue)), run(self._ends.end(queue))
         if not first <= offset <= end:
             raise MessageIllegal(f"{queue} has the offsets {first} to {end}, and not {offset}")
-        self._rebalancing.restart_at(queue, offset)
+        run(self._rebalancing.restart_at(queue, offset))
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
         """Continue `queue` at its first message. Raises as `seek`."""
-        self.seek(queue, self._ends.first(queue))
+        self.seek(queue, self._client.run(self._ends.first(queue)))
 
     def seek_to_end(self, queue: MessageQueue) -> None:
         """Continue `queue` behind its last message. Raises as `seek`."""
-        self.seek(queue, self._ends.end(queue))
+        self.seek(queue, self._client.run(self._ends.end(queue)))
 
     def offset_for_timestamp(self, queue: MessageQueue, time_ms: int) -> int:
         """Return the offset of the first message stored at or after `time_ms` (since 1970).
@@ -297,12 +302,12 @@ class PullConsumer(GroupMember):
         """
         check_instance(queue, MessageQueue, "the queue is a MessageQueue")
         check_time(time_ms, "time_ms")
-        return self._ends.at_time(queue, time_ms)
+        return self._client.run(self._ends.at_time(queue, time_ms))
 
     def committed(self, queue: MessageQueue) -> int | None:
         """Return the group's stored offset of `queue`, or None. Blocks; raises ClientError."""
         check_instance(queue, MessageQueue, "the queue is a MessageQueue")
-        return self._offsets.stored(queue)
+        return self._client.run(self._offsets.stored(queue))
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Store `offsets`, or those behind all polled messages, and wait for the confirmations.
@@ -322,7 +327,7 @@ class PullConsumer(GroupMember):
         for offset in offsets.values():
             check_integer(offset, 0, OFFSET_MAX, "an offset")
         for queue, offset in offsets.items():
-            self._offsets.commit(queue, offset)
+            self._client.run(self._offsets.commit(queue, offset))
 
     # --- within
 
@@ -341,7 +346,7 @@ class PullConsumer(GroupMember):
         queues = self._assigned or ()
         for topic in {queue.topic for queue in queues}:
             self._client.routes.get(topic)
-        self._rebalancing.assign(queues)
+        self._client.run(self._rebalancing.assign(queues))
 
     def _rebalance_topics(self) -> Sequence[str] | None:
         return tuple(self._subscriptions) if self._assigned is None else None

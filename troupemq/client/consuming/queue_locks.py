@@ -12,7 +12,8 @@ from protocol import bodies
 from protocol.bodies import LockBatchRequest, LockBatchResponse
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
-from troupemq.client.connection.client import Client
+from troupemq.client.connection.calls import Call, Flow
+from troupemq.client.connection.client import ClientCore
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.errors import ClientError, understood
 from troupemq.client.log import client_logger
@@ -26,19 +27,21 @@ LEASE_MS = 60_000
 
 
 class MemberLocks:
-    """Locks of one member of a group; for any thread. All methods block."""
+    """Flows for the locks of one member of a group; for any thread."""
 
-    def __init__(self, client: Client, group: str, on_lost: Callable[[ProcessQueue], None]) -> None:
+    def __init__(
+        self, client: ClientCore, group: str, on_lost: Callable[[ProcessQueue], None]
+    ) -> None:
         """Keep `on_lost`, which gets each queue that another member has or may have had."""
         self._client = client
         self._group = group
         self._on_lost = on_lost
 
-    def lock(self, queue: MessageQueue) -> bool:
+    def lock(self, queue: MessageQueue) -> Flow[bool]:
         """Lock a queue; return whether that succeeded. Raises ClientError without an answer."""
-        return queue in self._ask(queue.broker_name, [queue])
+        return queue in (yield from self._ask(queue.broker_name, [queue]))
 
-    def renew(self, process_queues: Iterable[ProcessQueue]) -> bool:
+    def renew(self, process_queues: Iterable[ProcessQueue]) -> Flow[bool]:
         """Renew the locks; return whether all are held. Without an answer, they expire here."""
         by_broker: defaultdict[str, list[ProcessQueue]] = defaultdict(list)
         for each in process_queues:
@@ -47,7 +50,7 @@ class MemberLocks:
         all_ours = True
         for broker_name, held in by_broker.items():
             try:
-                ours = self._ask(broker_name, [each.queue for each in held])
+                ours = yield from self._ask(broker_name, [each.queue for each in held])
             except ClientError as error:
                 log.warning("queue lock renewal failed", broker=broker_name, error=str(error))
                 all_ours = False
@@ -65,7 +68,7 @@ class MemberLocks:
             return False
         return True
 
-    def unlock(self, queues: Collection[MessageQueue], *, oneway: bool) -> None:
+    def unlock(self, queues: Collection[MessageQueue], *, oneway: bool) -> Flow[None]:
         """Release locks; if a request does not reach the broker, the lease expires."""
         for broker_name in sorted({queue.broker_name for queue in queues}):
             at_broker = [queue for queue in queues if queue.broker_name == broker_name]
@@ -75,14 +78,14 @@ class MemberLocks:
                 if oneway:
                     self._client.remoting.oneway(address, command)
                 else:
-                    self._client.remoting.ask(address, command, LOCK_TIMEOUT_MS)
+                    yield Call(address, command, LOCK_TIMEOUT_MS)
             except ClientError as error:
                 log.warning("queue unlock failed", broker=broker_name, error=str(error))
 
-    def _ask(self, broker_name: str, queues: Collection[MessageQueue]) -> set[MessageQueue]:
+    def _ask(self, broker_name: str, queues: Collection[MessageQueue]) -> Flow[set[MessageQueue]]:
         address = self._client.routes.master(broker_name)
         command = self._command(RequestCode.LOCK_BATCH_MQ, queues)
-        answer = self._client.remoting.ask(address, command, LOCK_TIMEOUT_MS)
+        answer = yield Call(address, command, LOCK_TIMEOUT_MS)
         found = understood(LockBatchResponse.decode, answer.body)
         return {
             MessageQueue(each.topic, each.broker_name, each.queue_id)

@@ -1,10 +1,9 @@
 """Rebalance: computes this consumer's queues periodically and when members change.
 
-Runs on the client's housekeeping thread, where it may block without delaying pulls or listeners.
+Its methods are flows. They run one by one, without delaying pulls or listeners.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from threading import RLock
 from time import monotonic
 
 from protocol.bodies import ConsumerList
@@ -12,7 +11,8 @@ from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import GetConsumerListHeader
 from protocol.topic_names import RETRY_TOPIC_PREFIX
-from troupemq.client.connection.client import Client
+from troupemq.client.connection.calls import Call, Flow, InTurn, LookUpRoute, WaitFor
+from troupemq.client.connection.client import ClientCore
 from troupemq.client.consuming.assignment import Assignment, share_of
 from troupemq.client.consuming.consumer_offsets import Offsets
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
@@ -42,7 +42,7 @@ class Rebalancing:
 
     def __init__(
         self,
-        client: Client,
+        client: ClientCore,
         group: str,
         offsets: Offsets,
         assign: Assignment | None,
@@ -67,7 +67,6 @@ class Rebalancing:
         self._locks = locks
         self._position = position
         self._closed = False
-        self._turn = RLock()
         self._wanted_since_s: dict[MessageQueue, float] = {}
         self._own: dict[MessageQueue, ProcessQueue] = {}
         self._missing: set[str] = set()
@@ -77,25 +76,28 @@ class Rebalancing:
         """The assigned queues; each change replaces the mapping, so any thread may read it."""
         return self._own
 
-    def run(self, topics: Sequence[str]) -> float | None:
+    def run(self, topics: Sequence[str]) -> Flow[float | None]:
         """Take and release queues; return None if all is done, else the ms until the next try."""
+        again_ms: float | None = yield InTurn(self._run(topics))
+        return again_ms
+
+    def _run(self, topics: Sequence[str]) -> Flow[float | None]:
         again_ms: list[float] = []
-        with self._turn:
-            for topic in () if self._closed else topics:
-                try:
-                    again_ms += self._run_topic(topic)
-                except RouteNotFound as error:
-                    if self.missing(topic, error):
-                        again_ms.append(INCOMPLETE_AGAIN_MS)
-                except ClientError as error:
-                    own_fault = isinstance(error, ResultUnknown)
-                    say = log.error if own_fault else log.warning
-                    say("rebalance failed", topic=topic, error=str(error))
+        for topic in () if self._closed else topics:
+            try:
+                again_ms += yield from self._run_topic(topic)
+            except RouteNotFound as error:
+                if self.missing(topic, error):
                     again_ms.append(INCOMPLETE_AGAIN_MS)
-            if not self._closed:
-                again_ms += self._give_away(
-                    [queue for queue in self._own if queue.topic not in topics]
-                )
+            except ClientError as error:
+                own_fault = isinstance(error, ResultUnknown)
+                say = log.error if own_fault else log.warning
+                say("rebalance failed", topic=topic, error=str(error))
+                again_ms.append(INCOMPLETE_AGAIN_MS)
+        if not self._closed:
+            again_ms += yield from self._give_away(
+                [queue for queue in self._own if queue.topic not in topics]
+            )
         return min(again_ms, default=None)
 
     def missing(self, topic: str, error: RouteNotFound) -> bool:
@@ -114,8 +116,9 @@ class Rebalancing:
             )
         return True
 
-    def _run_topic(self, topic: str) -> list[float]:
-        queues = sorted(self._client.routes.get(topic).subscribe_queues)
+    def _run_topic(self, topic: str) -> Flow[list[float]]:
+        route = yield LookUpRoute(topic)
+        queues = sorted(route.subscribe_queues)
         if not queues:
             raise RouteNotFound(f"no broker has readable queues of {topic}")
         if topic in self._missing:
@@ -125,11 +128,11 @@ class Rebalancing:
         if self._assign is None:
             members, mine = [self._client.id], frozenset(queues)
         else:
-            members = self._members(queues)
+            members = yield from self._members(queues)
             mine = share_of(self._assign, self._client.id, members, queues)
             if self._client.id not in members:
                 again_ms.append(INCOMPLETE_AGAIN_MS)
-        again_ms += self._give_away(
+        again_ms += yield from self._give_away(
             [
                 queue
                 for queue, held in self._own.items()
@@ -144,7 +147,7 @@ class Rebalancing:
                 wait_ms = 0.0 if alone else self._settle_ms(queue)
                 if wait_ms > 0:
                     again_ms.append(wait_ms)
-                elif (take_again_ms := self._take(queue)) is not None:
+                elif (take_again_ms := (yield from self._take(queue))) is not None:
                     again_ms.append(take_again_ms)
         return again_ms
 
@@ -154,7 +157,7 @@ class Rebalancing:
         since_s = self._wanted_since_s.setdefault(queue, now_s)
         return self._settings.settle_ms - (now_s - since_s) * 1000
 
-    def _members(self, queues: Sequence[MessageQueue]) -> list[str]:
+    def _members(self, queues: Sequence[MessageQueue]) -> Flow[list[str]]:
         """Return the group's sorted client ids from the first broker with an answer, or raise."""
         header = GetConsumerListHeader(self._group)
         failure: ClientError | None = None
@@ -162,7 +165,7 @@ class Rebalancing:
             command = RemotingCommand(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header.encode())
             try:
                 address = self._client.routes.address(broker_name)
-                answer = self._client.remoting.ask(address, command, CONSUMER_LIST_TIMEOUT_MS)
+                answer = yield Call(address, command, CONSUMER_LIST_TIMEOUT_MS)
                 found = understood(ConsumerList.decode, answer.body)
             except ClientError as error:
                 failure = error
@@ -171,13 +174,13 @@ class Rebalancing:
         assert failure is not None
         raise failure
 
-    def _take(self, queue: MessageQueue) -> float | None:
+    def _take(self, queue: MessageQueue) -> Flow[float | None]:
         """Take a queue; return None, or the ms until the next try."""
         try:
-            if self._locks is not None and not self._locks.lock(queue):
+            if self._locks is not None and not (yield from self._locks.lock(queue)):
                 log.info("queue locked by another member", group=self._group, queue=str(queue))
                 return LOCKED_AGAIN_MS
-            offset = self._offsets.start_of(queue)
+            offset = yield from self._offsets.start_of(queue)
         except ClientError as error:
             log.warning("queue assignment postponed", queue=str(queue), error=str(error))
             return INCOMPLETE_AGAIN_MS
@@ -194,35 +197,35 @@ class Rebalancing:
             process_queue.set_locked(True)
         self._own = {**self._own, queue: process_queue}
         if self._closed:  # by another thread in the meantime
-            process_queue.drop(0)
+            process_queue.drop()
         self._on_new(process_queue)
 
-    def _give_away(self, queues: Sequence[MessageQueue]) -> list[float]:
+    def _give_away(self, queues: Sequence[MessageQueue]) -> Flow[list[float]]:
         """Release queues; return the ms until the next try for those with running orderly calls."""
         again_ms: list[float] = []
         for queue in queues:
-            self._own[queue].drop(0)
+            self._own[queue].drop()
         for queue in queues:
             held = self._own[queue]
-            drained = held.drop(self._settings.drop_wait_ms / 1000)
+            drained = yield WaitFor(held.when_idle, self._settings.drop_wait_ms / 1000)
             if self._locks is not None and not drained:
                 held.unlock_tries += 1
                 log.warning("queue release postponed", queue=str(queue), tries=held.unlock_tries)
                 again_ms.append(LOCKED_AGAIN_MS)
                 continue
             self._own = {key: value for key, value in self._own.items() if key != queue}
-            self._commit_last_of(held)
+            yield from self._commit_last_of(held)
             if self._locks is not None and held.locked_at_s is not None:
-                self._locks.unlock([queue], oneway=True)
+                yield from self._locks.unlock([queue], oneway=True)
             log.info("queue released", group=self._group, queue=str(queue))
         return again_ms
 
-    def _commit_last_of(self, held: ProcessQueue) -> None:
+    def _commit_last_of(self, held: ProcessQueue) -> Flow[None]:
         queue = held.queue
         offset = self._last_position(held)
         if offset is not None:
             try:
-                self._offsets.commit(queue, offset)
+                yield from self._offsets.commit(queue, offset)
             except ClientError as error:
                 log.warning("offset commit failed", queue=str(queue), error=str(error))
 
@@ -234,40 +237,46 @@ class Rebalancing:
 
     def lost(self, held: ProcessQueue) -> None:
         """Drop a queue without its lock; the next round takes it again at the stored offset."""
-        held.drop(0)
+        held.drop()
 
-    def restart_at(self, queue: MessageQueue, offset: int) -> bool:
+    def restart_at(self, queue: MessageQueue, offset: int) -> Flow[bool]:
         """Continue an assigned queue at `offset` and store that. Raises ClientError.
 
         Return False if the caller must try again, because an orderly listener call still runs.
         """
-        with self._turn:
-            held = self._own.get(queue)
-            if held is None or self._closed:
-                return True
-            drained = held.drop(self._settings.drop_wait_ms / 1000)
-            if self._locks is not None and not drained:
-                return False
-            self._offsets.commit(queue, offset)
-            log.info("queue offset reset", group=self._group, queue=str(queue), offset=offset)
-            if self._locks is None or held.locked_at_s is not None:
-                self._add(queue, offset, held)
-            return True  # without a lock it stays dropped, until the next round takes it again
+        done: bool = yield InTurn(self._restart_at(queue, offset))
+        return done
 
-    def assign(self, queues: Sequence[MessageQueue]) -> None:
+    def _restart_at(self, queue: MessageQueue, offset: int) -> Flow[bool]:
+        held = self._own.get(queue)
+        if held is None or self._closed:
+            return True
+        held.drop()
+        drained = yield WaitFor(held.when_idle, self._settings.drop_wait_ms / 1000)
+        if self._locks is not None and not drained:
+            return False
+        yield from self._offsets.commit(queue, offset)
+        log.info("queue offset reset", group=self._group, queue=str(queue), offset=offset)
+        if self._locks is None or held.locked_at_s is not None:
+            self._add(queue, offset, held)
+        return True  # without a lock it stays dropped, until the next round takes it again
+
+    def assign(self, queues: Sequence[MessageQueue]) -> Flow[None]:
         """Take exactly these queues, without a rebalance.
 
         Raises ClientError at the first failure, and keeps the queues taken before it.
         """
-        with self._turn:
-            self._give_away([queue for queue in self._own if queue not in queues])
-            for queue in queues:
-                if queue not in self._own:
-                    self._add(queue, self._offsets.start_of(queue))
+        yield InTurn(self._assign_all(queues))
 
-    def commit(self) -> None:
+    def _assign_all(self, queues: Sequence[MessageQueue]) -> Flow[None]:
+        yield from self._give_away([queue for queue in self._own if queue not in queues])
+        for queue in queues:
+            if queue not in self._own:
+                self._add(queue, (yield from self._offsets.start_of(queue)))
+
+    def commit(self) -> Flow[None]:
         """Commit the offsets of all queues without waiting for confirmations."""
-        self._offsets.commit_all(
+        yield from self._offsets.commit_all(
             {
                 queue: offset
                 for queue, held in self._own.items()
@@ -275,24 +284,26 @@ class Rebalancing:
             }
         )
 
-    def renew_locks(self) -> None:
-        """Renew all locks; called every `lock_interval_ms`. Blocks."""
+    def renew_locks(self) -> Flow[None]:
+        """Renew all locks; called every `lock_interval_ms`."""
         if self._locks is not None:
-            self._locks.renew(self._own.values())
+            yield from self._locks.renew(self._own.values())
 
     def close(self) -> None:
         """Take no more queues and allow no new listener calls; running calls continue."""
         self._closed = True
         for held in self._own.values():
-            held.drop(0)
+            held.drop()
 
-    def give_all_away(self, timeout_s: float) -> None:
+    def give_all_away(self, timeout_s: float) -> Flow[None]:
         """Release all queues; commit their offsets and wait for the confirmations."""
-        with self._turn:
-            own, self._own = self._own, {}
-            last = {queue: self._last_position(held) for queue, held in own.items()}
-            known = {queue: offset for queue, offset in last.items() if offset is not None}
-            self._offsets.commit_last(known, timeout_s)
-            idle = [queue for queue, held in own.items() if held.drop(0)]
-            if self._locks is not None and idle:  # the leases of the others expire
-                self._locks.unlock(idle, oneway=False)
+        yield InTurn(self._give_all_away(timeout_s))
+
+    def _give_all_away(self, timeout_s: float) -> Flow[None]:
+        own, self._own = self._own, {}
+        last = {queue: self._last_position(held) for queue, held in own.items()}
+        known = {queue: offset for queue, offset in last.items() if offset is not None}
+        yield from self._offsets.commit_last(known, timeout_s)
+        idle = [queue for queue, held in own.items() if held.drop()]
+        if self._locks is not None and idle:  # the leases of the others expire
+            yield from self._locks.unlock(idle, oneway=False)

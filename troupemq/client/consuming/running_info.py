@@ -7,12 +7,12 @@ Source: DefaultMQPushConsumerImpl.java (consumerRunningInfo), MQClientInstance.j
 import sys
 from collections.abc import Iterable, Mapping
 from threading import enumerate as all_threads
-from traceback import extract_stack
+from traceback import StackSummary, walk_stack
 from typing import ClassVar, Protocol
 
 from protocol.bodies import MessageQueue as QueueKey
 from protocol.bodies_client import ConsumerRunningInfo
-from troupemq.client.connection.client import Client
+from troupemq.client.connection.client import ClientCore
 from troupemq.client.consuming.consumer_offsets import QueueEnds, timestamp_text
 from troupemq.client.consuming.consumer_settings import MIB, ConsumerSettings
 from troupemq.client.consuming.consumer_statistics import ConsumerStatistics
@@ -32,10 +32,13 @@ class Describable(Protocol):
     started_at_ms: int
     consume_type: ClassVar[str]
 
+    @property
+    def concurrency(self) -> int: ...
+
 
 def running_info(
     consumer: Describable,
-    client: Client,
+    client: ClientCore,
     subscriptions: Iterable[TopicSubscription],
     own: Mapping[MessageQueue, ProcessQueue],
     statistics: ConsumerStatistics,
@@ -57,15 +60,15 @@ def running_info(
     )
 
 
-def _properties(consumer: Describable, client: Client, ends: QueueEnds) -> dict[str, str]:
+def _properties(consumer: Describable, client: ClientCore, ends: QueueEnds) -> dict[str, str]:
     settings = consumer.settings
     values: dict[str, object] = {
         "consumerGroup": consumer.group,
         "messageModel": consumer.message_model,
         "consumeFromWhere": ends.begin.value,
         "consumeTimestamp": timestamp_text(ends.begin_ms),
-        "consumeThreadMin": settings.consume_threads,
-        "consumeThreadMax": settings.consume_threads,
+        "consumeThreadMin": consumer.concurrency,
+        "consumeThreadMax": consumer.concurrency,
         "consumeMessageBatchMaxSize": settings.consume_batch_size,
         "consumeConcurrentlyMaxSpan": settings.queue_span_max,
         "consumeTimeout": settings.consume_timeout_ms // MINUTE_MS,
@@ -82,7 +85,7 @@ def _properties(consumer: Describable, client: Client, ends: QueueEnds) -> dict[
         "PROP_CONSUMEORDERLY": str(consumer.orderly).lower(),
         "PROP_CONSUME_TYPE": consumer.consume_type,
         "PROP_CLIENT_VERSION": VERSION_TEXT,
-        "PROP_THREADPOOL_CORE_SIZE": settings.consume_threads,
+        "PROP_THREADPOOL_CORE_SIZE": consumer.concurrency,
         "PROP_CONSUMER_START_TIMESTAMP": consumer.started_at_ms,
     }
     return {name: str(value) for name, value in values.items()}
@@ -99,7 +102,7 @@ def stacks_text() -> str:
         lines.append(f"{thread.name:<40} TID: {thread.ident} STATE: RUNNABLE")
         lines += [
             f"{thread.name:<40} {call.name}({call.filename}:{call.lineno})"
-            for call in reversed(extract_stack(frame))
+            for call in StackSummary.extract(walk_stack(frame), lookup_lines=False)
         ]
         lines.append("")
     return "\n".join(lines)

@@ -17,7 +17,8 @@ from protocol.headers.client import ConsumerSendMsgBackHeader
 from protocol.headers.send import SendMessageHeader
 from protocol.sysflag import COMPRESSED, COMPRESSION_TYPE_MASK
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
-from troupemq.client.connection.client import Client, now_ms
+from troupemq.client.connection.calls import Call, Flow, LookUpRoute
+from troupemq.client.connection.client import ClientCore, now_ms
 from troupemq.client.connection.route import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUE_COUNT
 from troupemq.client.consuming.consumer_settings import UNLIMITED
 from troupemq.client.consuming.listener import RISING_DELAY
@@ -52,9 +53,11 @@ def level_of(seconds: float) -> int:
 
 
 class SendingBack:
-    """Returns messages of one group; for any thread. `give_back` and `send_again` block."""
+    """Returns messages of one group; for any thread. `give_back` and `send_again` are flows."""
 
-    def __init__(self, client: Client, group: str, max_reconsume_times: int, orderly: bool) -> None:
+    def __init__(
+        self, client: ClientCore, group: str, max_reconsume_times: int, orderly: bool
+    ) -> None:
         self._client = client
         self._group = group
         self._retry_topic = RETRY_TOPIC_PREFIX + group
@@ -67,7 +70,7 @@ class SendingBack:
         delay_level: int = RISING_DELAY,
         reason: str = "",
         seconds: float | None = None,
-    ) -> bool:
+    ) -> Flow[bool]:
         """Return a message to its broker, with a `reason`; return False if no broker took it.
 
         Brokers without timers take a delay level for `seconds`.
@@ -86,10 +89,10 @@ class SendingBack:
         command = RemotingCommand(RequestCode.CONSUMER_SEND_MSG_BACK, header.encode())
         try:
             address = self._client.routes.master(view.queue.broker_name)
-            self._client.remoting.ask(address, command, SEND_BACK_TIMEOUT_MS)
+            yield Call(address, command, SEND_BACK_TIMEOUT_MS)
         except ClientError as error:
             log.warning("message return failed", id=view.message_id, error=str(error))
-            return self.send_again(view, view.reconsume_times + 1, reason)
+            return (yield from self.send_again(view, view.reconsume_times + 1, reason))
         return True
 
     def next_try(self, view: MessageView, delay_level: int, seconds: float | None = None) -> str:
@@ -102,19 +105,19 @@ class SendingBack:
         level = min(level, len(DELAYS))
         return f"in {DELAYS[level - 1]} (delay level {level})"
 
-    def send_again(self, view: MessageView, reconsume_times: int, reason: str = "") -> bool:
+    def send_again(self, view: MessageView, reconsume_times: int, reason: str = "") -> Flow[bool]:
         """Send a message to the retry topic; return False if no broker took it.
 
         At the retry limit the broker makes it a dead letter.
         """
         tried: set[str] = set()
         try:
-            queues = self._client.routes.publish_route(self._retry_topic).publish_queues
+            route = yield LookUpRoute(self._retry_topic, publish=True)
         except ClientError as error:
             log.warning("message retry postponed", id=view.message_id, error=str(error))
             return False
         for _ in range(TRIES):
-            queue = choice(away_from(tried, queues))
+            queue = choice(away_from(tried, route.publish_queues))
             tried.add(queue.broker_name)
             header = self._header(view, reconsume_times, queue, reason)
             command = RemotingCommand(
@@ -122,10 +125,10 @@ class SendingBack:
             )
             try:
                 address = self._client.routes.master(queue.broker_name)
-                answer = self._client.remoting.call(address, command, SEND_BACK_TIMEOUT_MS)
-                if answer.code not in STATUS_OF_CODE:
-                    raise BrokerError(answer.code, answer.remark, address)
+                yield Call(address, command, SEND_BACK_TIMEOUT_MS)
             except ClientError as error:
+                if isinstance(error, BrokerError) and error.code in STATUS_OF_CODE:
+                    return True  # stored, with a reservation
                 log.warning("retry send failed", id=view.message_id, error=str(error))
             else:
                 return True

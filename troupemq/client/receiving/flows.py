@@ -19,8 +19,13 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.client import ConsumerSendMsgBackHeader
-from protocol.headers.pop import ALL_QUEUES, NotificationHeader, PopMessageHeader
-from troupemq.client.connection.calls import Value
+from protocol.headers.pop import (
+    ALL_QUEUES,
+    NotificationHeader,
+    NotificationResponseHeader,
+    PopMessageHeader,
+)
+from troupemq.client.connection.calls import LookUpRoute, Value
 from troupemq.client.connection.route import Route
 from troupemq.client.consuming.listener import DEAD_LETTER, RISING_DELAY
 from troupemq.client.consuming.sending_back import DELAYS_S, FIRST_RETRY_LEVEL
@@ -101,13 +106,6 @@ class Several:
 
 
 @dataclass(frozen=True, slots=True)
-class LookUpRoute:
-    """Receive the Route of a topic."""
-
-    topic: str
-
-
-@dataclass(frozen=True, slots=True)
 class Pause:
     """Receive None after some time."""
 
@@ -159,6 +157,7 @@ class ReceiveTerms:
     order: bool
     init_mode: int
     retries_max: int
+    highest_queue_first: bool = False
 
 
 class Flows:
@@ -274,6 +273,7 @@ class Flows:
             expression=subscription.expression,
             order=terms.order,
             hold_with_connection=terms.with_connection,
+            highest_queue_first=terms.highest_queue_first,
             broker_name=source.broker_name,
         )
         command = RemotingCommand(RequestCode.POP_MESSAGE, header.encode())
@@ -344,6 +344,26 @@ class Flows:
         if not awake or len(sources) == 1:
             yield Pause(min(wait_ms, NOT_HELD_MS if awake else REST_S * 1000))
             return False
+        answers = yield from self._notifications(awake, wait_ms)
+        return any(isinstance(each, RemotingCommand) for each in answers)
+
+    def wait(self, subscriptions: Mapping[str, TopicSubscription], wait_ms: float) -> Flow[bool]:
+        """Return whether a broker has messages, waiting for `wait_ms`, a second at most."""
+        sources = yield from self._sources(subscriptions)
+        awake = [each for each in sources if self._is_awake(each)]
+        if not awake:
+            yield Pause(min(wait_ms, REST_S * 1000))
+            return False
+        answers = yield from self._notifications(awake, min(wait_ms, NOTIFIED_MS_MAX))
+        found = [_notification(each) for each in answers if isinstance(each, RemotingCommand)]
+        if any(each.polling_full for each in found):
+            yield Pause(min(wait_ms, REST_S * 1000))
+            return True  # only a receive tells
+        return any(each.has_msg for each in found)
+
+    def _notifications(
+        self, awake: Sequence[PopSource], wait_ms: float
+    ) -> Flow[list[RemotingCommand | ClientError | None]]:
         asks = []
         for source in awake:
             header = NotificationHeader(
@@ -356,13 +376,14 @@ class Flows:
             )
             command = RemotingCommand(RequestCode.NOTIFICATION, header.encode())
             asks.append(Ask(source.topic, source.broker_name, command, wait_ms))
+        answers: list[RemotingCommand | ClientError | None]
         answers = yield Several(asks, wait_ms, wait_all=False)
         for source, answer in zip(awake, answers, strict=True):
             if isinstance(answer, ClientClosed):
                 raise answer
             if isinstance(answer, ClientError):
                 self._failed(source, answer)
-        return any(isinstance(each, RemotingCommand) for each in answers)
+        return answers
 
     # --- settling
 
@@ -491,6 +512,13 @@ class Flows:
                 if not is_passing(error) or left_ms <= SETTLE_AGAIN_MS:
                     raise
             yield Pause(SETTLE_AGAIN_MS)
+
+
+def _notification(answer: RemotingCommand) -> NotificationResponseHeader:
+    try:
+        return NotificationResponseHeader.decode(answer.fields)
+    except RemoteError:
+        return NotificationResponseHeader(polling_full=True)
 
 
 def expired(receipts: Iterable[Receipt]) -> DeliveryExpired:

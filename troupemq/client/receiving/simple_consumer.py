@@ -45,6 +45,7 @@ from troupemq.client.log import client_logger
 from troupemq.client.message import check_topic
 from troupemq.client.receiving.delivery import AckGathering, Delivery, DeliveryState
 from troupemq.client.receiving.flows import (
+    NOTIFIED_MS_MAX,
     SETTLE_TIMEOUT_MS,
     Flow,
     Flows,
@@ -78,6 +79,7 @@ def terms_of(
     orderly: bool,
     begin: ConsumeFrom,
     max_reconsume_times: int,
+    highest_queue_first: bool = False,
 ) -> ReceiveTerms:
     """Return the terms of a consumer's receives. Raises ArgumentIllegal."""
     if hold not in ("connection", "time"):
@@ -85,6 +87,7 @@ def terms_of(
     check_range(invisible_s, 1, DELAY_S_MAX, "invisible_s")
     check_flag(auto_extend, "auto_extend")
     check_flag(orderly, "orderly")
+    check_flag(highest_queue_first, "highest_queue_first")
     check_instance(begin, ConsumeFrom, "begin is a ConsumeFrom, such as FIRST_OFFSET")
     if begin is ConsumeFrom.TIMESTAMP:
         raise ArgumentIllegal("a SimpleConsumer begins at FIRST_OFFSET or LAST_OFFSET")
@@ -94,7 +97,9 @@ def terms_of(
         retries_max = ORDERLY_RETRIES_MAX if orderly else RETRIES_MAX
     init_mode = FROM_MIN if begin is ConsumeFrom.FIRST_OFFSET else FROM_MAX
     with_connection, hold_ms = hold == "connection", round(invisible_s * 1000)
-    return ReceiveTerms(group, hold_ms, with_connection, orderly, init_mode, retries_max)
+    return ReceiveTerms(
+        group, hold_ms, with_connection, orderly, init_mode, retries_max, highest_queue_first
+    )
 
 
 @names_checked
@@ -137,6 +142,7 @@ class SimpleConsumer(ClientMember):
         orderly: bool = False,
         begin: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
         max_reconsume_times: int = UNLIMITED,
+        highest_queue_first: bool = False,
         instance_name: str | None = None,
         client_ip: str | None = None,
         credentials: Credentials | None = None,
@@ -150,6 +156,7 @@ class SimpleConsumer(ClientMember):
         * `orderly`: each queue in order; it gives nothing more until its messages are settled.
         * `begin`: start in queues that the group has never consumed; not TIMESTAMP.
         * `max_reconsume_times`: retries before a dead letter. [default: 16, or none if orderly]
+        * `highest_queue_first`: a queue's number is the priority of its messages; TroupeMQ only.
         """
         terms = terms_of(
             group,
@@ -159,6 +166,7 @@ class SimpleConsumer(ClientMember):
             orderly=orderly,
             begin=begin,
             max_reconsume_times=max_reconsume_times,
+            highest_queue_first=highest_queue_first,
         )
         super().__init__(group, namesrv, instance_name, client_ip, credentials, tls)
         self.invisible_s, self.auto_extend = invisible_s, auto_extend
@@ -240,6 +248,18 @@ class SimpleConsumer(ClientMember):
         with self._changed:
             self._spare += deliveries[count_max:]
         return deliveries[:count_max]
+
+    def wait(self, wait_ms: float = NOTIFIED_MS_MAX) -> bool:
+        """Wait for messages, a second at most, without receiving any; return whether there are any.
+
+        Another consumer may receive them first. Raises as `receive`.
+        """
+        self.check_running()
+        check_range(wait_ms, 0, MS_MAX, "wait_ms")
+        try:
+            return bool(self._spare) or self._run(self._flows.wait(self._subscriptions, wait_ms))
+        except ClientClosed:
+            return False
 
     def __iter__(self) -> Iterator[Delivery]:
         """Yield messages until the consumer stops. Raises as `receive`."""

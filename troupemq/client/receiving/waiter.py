@@ -5,7 +5,7 @@ from threading import Event, Lock
 from typing import assert_never
 
 from protocol.command import RemotingCommand
-from troupemq.client.connection.calls import Value, drive
+from troupemq.client.connection.calls import LookUpRoute, Value, drive
 from troupemq.client.connection.client import Client
 from troupemq.client.connection.pending import Answer
 from troupemq.client.connection.route import Route
@@ -16,7 +16,7 @@ from troupemq.client.errors import (
     RequestTimeout,
     RouteNotFound,
 )
-from troupemq.client.receiving.flows import Ask, Flow, LookUpRoute, Pause, Several, Wanted
+from troupemq.client.receiving.flows import Ask, Flow, Pause, Several, Wanted
 
 SLACK_MS = 3000
 """Time for an answer beyond that for which the broker may hold the request."""

@@ -22,6 +22,9 @@ from troupemq.testing import LocalBroker, running_broker
 Use = Callable[[SimpleConsumer], Awaitable[Any]]
 
 
+pytestmark = pytest.mark.usefixtures("either_loop")
+
+
 @pytest.fixture
 def broker() -> Iterator[LocalBroker]:
     with running_broker(topics={"Tasks": 2}) as made:

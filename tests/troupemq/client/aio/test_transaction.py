@@ -20,6 +20,9 @@ async def check(_: MessageView) -> TransactionState:
     return COMMIT
 
 
+pytestmark = pytest.mark.usefixtures("either_loop")
+
+
 @pytest.fixture
 def broker() -> Iterator[LocalBroker]:
     with running_broker(topics={"Orders": 1}) as made:

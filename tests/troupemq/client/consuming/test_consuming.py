@@ -2,12 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from protocol.message import MessageRecord
-from tests.troupemq.client.hand_tasks import HandTasks, HandWorkers
+from tests.troupemq.client.hand_tasks import (
+    HandTasks,
+    HandWorkers,
+    carry_out_here,
+    hand_flows,
+    run_here,
+)
+from troupemq.client.connection.calls import Flow
 from troupemq.client.connection.client import Client
 from troupemq.client.consuming.consume import ConcurrentConsuming
 from troupemq.client.consuming.consume_orderly import OrderlyConsuming
@@ -20,6 +28,7 @@ from troupemq.client.consuming.listener import (
     Result,
     RetryLater,
 )
+from troupemq.client.consuming.listener_threads import ListenerThreads
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.queue_locks import MemberLocks
 from troupemq.client.consuming.sending_back import ORDERLY_RETRIES_MAX, SendingBack
@@ -47,12 +56,14 @@ class Back:
         delay_level: int = 0,
         reason: str = "",
         seconds: float | None = None,
-    ) -> bool:
+    ) -> Flow[bool]:
+        yield from ()
         self.reasons.append(reason)
         self.given.append((view.queue_offset, delay_level))
         return self.takes
 
-    def send_again(self, view: MessageView, reconsume_times: int, reason: str = "") -> bool:
+    def send_again(self, view: MessageView, reconsume_times: int, reason: str = "") -> Flow[bool]:
+        yield from ()
         self.reasons.append(reason)
         self.given.append((view.queue_offset, reconsume_times))
         return self.takes
@@ -65,7 +76,8 @@ class Locks:
     ours: bool = True
     renewals: int = 0
 
-    def renew(self, held: Sequence[ProcessQueue]) -> bool:
+    def renew(self, held: Sequence[ProcessQueue]) -> Flow[bool]:
+        yield from ()
         self.renewals += 1
         for each in held:
             each.set_locked(self.ours)
@@ -105,23 +117,26 @@ class Bench:
         self.queue = ProcessQueue(QUEUE, 0, self.tasks.now_s)
         given = cast(SendingBack | None, back)
         self.statistics = ConsumerStatistics()
+        client = cast(Client, SimpleNamespace(carry_out=carry_out_here))
+        listening = ListenerThreads(client, "g", listener, 0)
+        listening.workers = HandWorkers(self.tasks)
+        flows, room = hand_flows(self.tasks), self.room.append
         if orderly:
             self.consuming: OrderlyConsuming | ConcurrentConsuming = OrderlyConsuming(
                 "g",
-                listener,
+                listening,
                 settings,
                 self.statistics,
-                self.room.append,
+                room,
                 given,
+                flows,
                 cast(MemberLocks | None, locks),
-                self.tasks,
                 self.tasks.now_s,
             )
         else:
             self.consuming = ConcurrentConsuming(
-                "g", listener, settings, self.statistics, self.room.append, given, self.tasks
+                "g", listening, settings, self.statistics, room, given, flows
             )
-        self.consuming.workers = HandWorkers(self.tasks)
 
     def put(self, *offsets: int) -> list[MessageView]:
         views = [
@@ -240,7 +255,7 @@ def test_a_dropped_queue_is_not_consumed_further() -> None:
     bench = Bench(calls, orderly=True)
     bench.put(0)
     bench.tasks.advance(0)
-    bench.queue.drop(0)
+    bench.queue.drop()
     bench.tasks.advance(60_000)
     assert len(calls.offsets) == 1 and bench.queue.committable() == 0
 
@@ -284,7 +299,7 @@ def test_a_message_in_flight_for_15_minutes_is_sent_back() -> None:
         assert isinstance(bench.consuming, ConcurrentConsuming)
         for minute_ms in (14 * 60_000, 60_001):
             bench.tasks._now_s += minute_ms / 1000
-            bench.consuming.give_back_overdue([bench.queue])
+            run_here(bench.consuming.give_back_overdue([bench.queue]))
             committed.append(bench.queue.committable())
         return ConsumeResult.RETRY_LATER
 

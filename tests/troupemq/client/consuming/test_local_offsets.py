@@ -5,6 +5,8 @@ from typing import cast
 
 import pytest
 
+from tests.troupemq.client.hand_tasks import run_here
+from troupemq.client.connection.calls import Flow
 from troupemq.client.consuming.consumer_offsets import QueueEnds
 from troupemq.client.consuming.local_offsets import LocalOffsets
 from troupemq.client.errors import ClientError
@@ -29,13 +31,15 @@ JAVA = """{
 class Ends:
     asked = 0
 
-    def first_position(self, queue: MessageQueue) -> int:
+    def first_position(self, queue: MessageQueue) -> Flow[int]:
+        yield from ()
         self.asked += 1
         return 100 + queue.queue_id
 
 
 def offsets(folder: Path, ends: Ends | None = None) -> LocalOffsets:
-    made = LocalOffsets(folder, "10.0.0.1@DEFAULT", "g", cast(QueueEnds, ends or Ends()))
+    made = LocalOffsets(folder, "g", cast(QueueEnds, ends or Ends()))
+    made.locate("10.0.0.1@DEFAULT")
     made.load()
     return made
 
@@ -51,7 +55,7 @@ def test_offsets_of_a_java_client_are_continued(tmp_path: Path, path: Path) -> N
     path.write_text(JAVA)
     ends = Ends()
     found = offsets(tmp_path, ends)
-    assert [found.start_of(queue) for queue in QUEUES] == [4, 17, 102]
+    assert [run_here(found.start_of(queue)) for queue in QUEUES] == [4, 17, 102]
     assert ends.asked == 1
 
 
@@ -62,7 +66,7 @@ def test_an_invalid_file_falls_back_to_the_previous_one(
     path.with_name("offsets.json.bak").write_text(JAVA)
     if text is not None:
         path.write_text(text)
-    assert offsets(tmp_path).stored(QUEUES[1]) == 17
+    assert run_here(offsets(tmp_path).stored(QUEUES[1])) == 17
 
 
 def test_two_broken_files_stop_the_start(tmp_path: Path, path: Path) -> None:
@@ -74,11 +78,11 @@ def test_two_broken_files_stop_the_start(tmp_path: Path, path: Path) -> None:
 
 def test_offsets_and_the_previous_file_survive_a_restart(tmp_path: Path) -> None:
     first = offsets(tmp_path)
-    first.commit(QUEUES[0], 5)
-    first.commit_all({QUEUES[1]: 6})
-    first.commit_all({QUEUES[1]: 7})
+    run_here(first.commit(QUEUES[0], 5))
+    run_here(first.commit_all({QUEUES[1]: 6}))
+    run_here(first.commit_all({QUEUES[1]: 7}))
     again = offsets(tmp_path)
-    assert [again.stored(queue) for queue in QUEUES] == [5, 7, None]
+    assert [run_here(again.stored(queue)) for queue in QUEUES] == [5, 7, None]
     backup = first.path.with_name("offsets.json.bak").read_text()
     assert '"queueId":1' in backup and ":6" in backup
     assert sorted(each.name for each in first.path.parent.iterdir()) == [
@@ -89,6 +93,6 @@ def test_offsets_and_the_previous_file_survive_a_restart(tmp_path: Path) -> None
 
 def test_the_file_has_the_java_clients_form(tmp_path: Path, path: Path) -> None:
     written = offsets(tmp_path)
-    written.commit_all({QUEUES[1]: 17})
+    run_here(written.commit_all({QUEUES[1]: 17}))
     text = path.read_text()
     assert text.startswith('{\n\t"offsetTable":{{') and text.endswith("}:17\n\t}\n}")

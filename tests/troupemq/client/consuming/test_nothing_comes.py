@@ -179,7 +179,7 @@ def test_a_consumer_that_never_subscribes_is_warned_of(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Formerly it ran silently and consumed nothing."""
-    monkeypatch.setattr("troupemq.client.consuming.consumer.UNSUBSCRIBED_AFTER_MS", 1)
+    monkeypatch.setattr("troupemq.client.consuming.push_work.UNSUBSCRIBED_AFTER_MS", 1)
     with logged() as lines, PushConsumer("g", Seen(), broker.namesrv.address):
         said = lines.wait_for("WARNING subscription missing ")
         assert "group=g" in said and "call subscribe(topic)" in said

@@ -1,7 +1,5 @@
 """The consumer offset never passes an unconsumed message."""
 
-from threading import Event, Thread
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,22 +77,19 @@ def test_a_moved_queue_drops_its_buffered_messages() -> None:
     assert queue.committable() == 3
 
 
-def test_a_dropped_queue_starts_nothing_and_waits_for_running_calls() -> None:
+def test_a_dropped_queue_starts_nothing_and_tells_when_it_is_idle() -> None:
     queue = queue_with(10)
-    assert queue.begin()
-    assert not queue.drop(0)
+    told: list[str] = []
+    queue.when_idle(lambda: told.append("before"))
+    assert queue.begin() and queue.begin()
+    assert not queue.drop()
     assert not queue.begin()
-    dropped = Event()
-
-    def drop() -> None:
-        if queue.drop(10):
-            dropped.set()
-
-    waiter = Thread(target=drop)
-    waiter.start()
+    queue.when_idle(lambda: told.append("after"))
     queue.end()
-    waiter.join(10)
-    assert dropped.is_set()
+    assert told == ["before"]
+    queue.end()
+    assert told == ["before", "after"]
+    assert queue.drop()
 
 
 def test_a_queue_with_a_slow_first_message_is_full_by_its_span() -> None:

@@ -52,7 +52,7 @@ def bench() -> Iterator[Bench]:
 
 def test_a_lock_is_granted_or_not(bench: Bench) -> None:
     bench.granted = {1}
-    assert [bench.locks.lock(each.queue) for each in bench.held] == [False, True]
+    assert [bench.client.run(bench.locks.lock(each.queue)) for each in bench.held] == [False, True]
 
 
 def test_a_renewal_keeps_locks_fresh(bench: Bench) -> None:
@@ -60,7 +60,7 @@ def test_a_renewal_keeps_locks_fresh(bench: Bench) -> None:
         each.set_locked(True)
     for _ in range(5):
         bench.tasks.advance(20_000)
-        assert bench.locks.renew(bench.held)
+        assert bench.client.run(bench.locks.renew(bench.held))
     assert bench.valid() == [True, True]
     bench.tasks.advance(30_001)
     assert bench.valid() == [False, False]
@@ -70,7 +70,7 @@ def test_a_lock_taken_by_another_member_is_lost(bench: Bench) -> None:
     for each in bench.held:
         each.set_locked(True)
     bench.granted = {0}
-    assert not bench.locks.renew(bench.held)
+    assert not bench.client.run(bench.locks.renew(bench.held))
     assert (bench.valid(), bench.lost) == ([True, False], [bench.held[1]])
 
 
@@ -81,9 +81,9 @@ def test_an_expired_lock_counts_as_lost_even_if_granted_again(
     for each in bench.held:
         each.set_locked(True)
     bench.tasks.advance(59_000)
-    bench.locks.renew(bench.held[:1])
+    bench.client.run(bench.locks.renew(bench.held[:1]))
     bench.tasks.advance(2000)
-    bench.locks.renew(bench.held)
+    bench.client.run(bench.locks.renew(bench.held))
     assert (bench.valid(), bench.lost) == ([True, False], [bench.held[1]])
 
 
@@ -91,16 +91,16 @@ def test_a_silent_broker_changes_no_lock(bench: Bench) -> None:
     for each in bench.held:
         each.set_locked(True)
     bench.server.close()
-    assert not bench.locks.renew(bench.held)
+    assert not bench.client.run(bench.locks.renew(bench.held))
     assert (bench.valid(), bench.lost) == ([True, True], [])
     with pytest.raises(ClientError):
-        bench.locks.lock(bench.held[0].queue)
-    bench.locks.unlock([bench.held[0].queue], oneway=False)  # raises nothing
+        bench.client.run(bench.locks.lock(bench.held[0].queue))
+    bench.client.run(bench.locks.unlock([bench.held[0].queue], oneway=False))  # raises nothing
 
 
 @pytest.mark.parametrize("oneway", [False, True])
 def test_queues_are_unlocked_at_their_broker(bench: Bench, oneway: bool) -> None:
-    bench.locks.unlock([each.queue for each in bench.held], oneway=oneway)
+    bench.client.run(bench.locks.unlock([each.queue for each in bench.held], oneway=oneway))
     command = bench.server.next(RequestCode.UNLOCK_BATCH_MQ)
     assert command.is_oneway is oneway
     assert LockBatchRequest.decode(command.body).mq_set == [
@@ -110,9 +110,9 @@ def test_queues_are_unlocked_at_their_broker(bench: Bench, oneway: bool) -> None
 
 
 def test_a_dropped_queue_is_not_renewed(bench: Bench) -> None:
-    bench.held[0].drop(0)
+    bench.held[0].drop()
     bench.held[1].set_locked(True)
-    assert bench.locks.renew(bench.held)
+    assert bench.client.run(bench.locks.renew(bench.held))
     command = bench.server.next(RequestCode.LOCK_BATCH_MQ)
     assert [each.queue_id for each in LockBatchRequest.decode(command.body).mq_set] == [1]
     assert bench.held[0].queue == message.MessageQueue("T", "b", 0)

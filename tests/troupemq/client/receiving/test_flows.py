@@ -11,7 +11,7 @@ from protocol.command import RemotingCommand
 from protocol.headers.pop import PopMessageHeader, PopMessageResponseHeader
 from protocol.message import MessageRecord, encode_record
 from tests.troupemq.client.receiving.pop_broker import HOST
-from troupemq.client.connection.calls import Value, drive
+from troupemq.client.connection.calls import LookUpRoute, Value, drive
 from troupemq.client.connection.route import Route
 from troupemq.client.consuming.subscription import TopicSubscription
 from troupemq.client.errors import (
@@ -29,7 +29,6 @@ from troupemq.client.receiving.flows import (
     Ask,
     Flow,
     Flows,
-    LookUpRoute,
     Pause,
     ReceiveTerms,
     Several,

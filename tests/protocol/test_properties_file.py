@@ -1,8 +1,8 @@
-"""Tests of actors/settings/properties_file.py: Java's properties format."""
+"""Tests of protocol/properties_file.py: Java's properties format."""
 
 import pytest
 
-from actors.settings.properties_file import format_properties, parse_properties, updated_properties
+from protocol.properties_file import format_properties, parse_properties, updated_properties
 
 
 @pytest.mark.parametrize(

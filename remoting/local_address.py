@@ -3,14 +3,14 @@
 Source: RemotingUtil.getLocalAddress, BrokerConfig.localHostName.
 """
 
+import os
 from array import array
 from collections.abc import Iterator
 from contextlib import suppress
 from fcntl import ioctl
-from ipaddress import IPv6Address
-from pathlib import Path
 from socket import (
     AF_INET,
+    AF_INET6,
     AF_UNSPEC,
     SOCK_DGRAM,
     gaierror,
@@ -18,6 +18,7 @@ from socket import (
     gethostbyname,
     gethostname,
     inet_ntoa,
+    inet_ntop,
     socket,
 )
 from struct import Struct
@@ -49,7 +50,7 @@ def local_address(listens_at: str = "*") -> str:
     addresses = [
         address
         for name, address in reversed(_interface_addresses())
-        if not Path(f"/sys/class/net/{name.partition(':')[0]}/bridge").exists()
+        if not os.path.exists(f"/sys/class/net/{name.partition(':')[0]}/bridge")
     ]
     chosen = preferred(addresses)
     if chosen is None and listens_at in ("*", "::"):
@@ -75,11 +76,11 @@ def _interface_addresses() -> list[tuple[str, str]]:
 
 def _global_v6_addresses() -> Iterator[str]:
     """Yield the addresses of /proc/net/if_inet6 with global scope (fourth column)."""
-    with suppress(OSError):
-        for line in Path("/proc/net/if_inet6").read_text(encoding="ascii").splitlines():
+    with suppress(OSError), open("/proc/net/if_inet6", encoding="ascii") as lines:
+        for line in lines:
             address, _, _, scope, *_ = line.split()
             if scope == "00":
-                yield str(IPv6Address(bytes.fromhex(address)))
+                yield inet_ntop(AF_INET6, bytes.fromhex(address))
 
 
 def preferred(addresses: list[str]) -> str | None:

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from actors.settings.local_address import local_address
+from remoting.local_address import local_address
 from tests.support.golden import REPOSITORY
 from tests.support.namespaces import OtherMachine, skip_without_namespaces
 
@@ -37,7 +37,7 @@ def test_the_newest_address_of_the_newest_interface_is_chosen() -> None:
 
 
 def _told_by(machine: OtherMachine) -> str:
-    program = "from actors.settings.local_address import local_address as l; print(l())"
+    program = "from remoting.local_address import local_address as l; print(l())"
     done = subprocess.run(
         [*machine.enter, sys.executable, "-c", program],
         cwd=REPOSITORY,

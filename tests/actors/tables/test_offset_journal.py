@@ -1,0 +1,213 @@
+"""Journal of consumer offsets, through a whole broker: what survives kill -9."""
+
+from errno import ENOSPC
+from functools import partial
+
+from actors.receipts.ledger import Ledger
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from storage.tables.offset_journal import generations
+from tests.support.brokers import SimulatedBroker
+from tests.support.pulls import broker, committed
+from tests.support.receiving import (
+    Received,
+    ack_command,
+    batch_ack_command,
+    change_command,
+    receive_command,
+    received,
+)
+from troupemq.testing.fake_disk import FakeDisk
+
+JOURNAL, TABLE = "/store/troupemq/offsets", "/store/config/consumerOffset.json"
+
+
+def receive(made: SimulatedBroker) -> list[Received]:
+    made.system.drain()
+    return received(made.client.request(receive_command()))
+
+
+def bodies(made: SimulatedBroker) -> list[int]:
+    return [int(each.body) for each in receive(made)]
+
+
+def sent(count: int) -> tuple[SimulatedBroker, list[Received]]:
+    """Return a broker and messages of a group that has settled message 0 before."""
+    made = broker()
+    for number in range(count):
+        made.start_send(b"%d" % number)
+    messages = receive(made)
+    assert made.ask(ack_command(messages[0])).code == 0
+    made.system.drain()
+    return made, messages
+
+
+def disk_of(made: SimulatedBroker) -> FakeDisk:
+    assert isinstance(made.disk, FakeDisk)
+    return made.disk
+
+
+def kill(made: SimulatedBroker) -> None:
+    made.crash()
+    made.disk = disk_of(made).killed()
+    made.start()
+
+
+def test_answered_settlement_survives_a_kill() -> None:
+    made, messages = sent(10)
+    assert made.ask(ack_command(messages[1])).code == 0
+    assert made.ask(batch_ack_command([messages[n] for n in (3, 4, 6)])).code == 0
+    assert made.ask(change_command(messages[8], 0, retry_delay_level=-1)).code == 0
+    assert made.ask(change_command(messages[9], 1_000)).code == 0
+    kill(made)
+    assert committed(made) == 2
+    assert bodies(made) == [2, 5, 7, 9]
+
+
+def test_held_message_keeps_none_of_the_settled_ones_behind_it() -> None:
+    made, messages = sent(32)
+    assert made.ask(batch_ack_command(messages[2:])).code == 0
+    for _ in range(3):  # through saves, kills and a clean stop
+        made.system.advance(6_000)
+        kill(made)
+        made.stop()
+        made.start()
+        assert bodies(made) == [1]
+
+
+def test_acknowledgement_from_before_a_kill_is_kept_by_the_next_one() -> None:
+    made, messages = sent(6)
+    kill(made)
+    assert made.ask(ack_command(messages[4])).code == 0
+    assert made.ask(ack_command(messages[2])).code == 0
+    kill(made)
+    assert bodies(made) == [1, 3, 5]
+
+
+def test_first_answer_waits_until_the_table_names_the_journal() -> None:
+    made = broker()
+    for number in range(3):
+        made.start_send(b"%d" % number)
+    messages = receive(made)
+    assert generations(made.disk, JOURNAL) == []
+    answers: list[RemotingCommand] = []
+    made.client.start(ack_command(messages[0]), answers.append)
+    made.system.run_until(lambda: bool(answers))
+    kill(made)
+    assert bodies(made) == [1, 2]
+
+
+def test_table_without_receives_names_no_journal() -> None:
+    made = broker()
+    made.start_send(b"0")
+    made.system.drain()
+    commit(made, 1)
+    made.system.advance(6_000)
+    assert b"journal" not in made.disk.read_bytes(TABLE)
+    assert not made.disk.is_dir(JOURNAL)
+
+
+def commit(made: SimulatedBroker, offset: int) -> None:
+    """Set the offset as an operator does."""
+    fields = {
+        "consumerGroup": "consumers",
+        "topic": "Topic",
+        "queueId": "0",
+        "commitOffset": str(offset),
+    }
+    assert made.ask(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, fields)).code == 0
+
+
+def test_reset_is_not_undone_by_a_replay() -> None:
+    made, messages = sent(8)
+    made.ask(batch_ack_command(messages[1:4] + messages[6:]))
+    commit(made, 1)
+    kill(made)
+    assert bodies(made) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_settlements_after_a_reset_count_from_there() -> None:
+    made, messages = sent(6)
+    made.ask(batch_ack_command(messages[1:]))
+    commit(made, 2)
+    again = receive(made)
+    made.ask(ack_command(again[1]))
+    kill(made)
+    assert bodies(made) == [2, 4, 5]
+
+
+def test_deleted_group_stays_deleted_after_a_kill() -> None:
+    made, messages = sent(4)
+    made.ask(batch_ack_command(messages[1:3]))
+    fields = {"groupName": "consumers", "removeOffset": "true"}
+    assert made.ask(RemotingCommand(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)).code == 0
+    made.system.drain()
+    kill(made)
+    assert "Topic@consumers" not in made.broker.tables.live_offsets.value
+    assert not made.broker.tables.settled_ahead.value
+
+
+def test_table_that_another_broker_saved_makes_the_journal_void() -> None:
+    made, messages = sent(5)
+    made.ask(ack_command(messages[1]))
+    made.ask(ack_command(messages[3]))
+    made.crash()
+    made.disk = disk_of(made).killed()
+    text = b'{"offsetTable":{"Topic@consumers":{0:1}}}'
+    for name in (TABLE, f"{TABLE}.bak"):  # as 4.9.7 leaves them
+        file = made.disk.open(name, create=True)
+        file.set_size(0)
+        file.pwrite(text, 0)
+    made.start()
+    assert bodies(made) == [1, 2, 3, 4]
+
+
+def test_full_disk_stops_the_journal_and_no_answer() -> None:
+    made, messages = sent(6)
+    full = partial(OSError, ENOSPC, "No space left on device")
+    disk_of(made).fail_next("pwrite", full(), times=2, below=JOURNAL)
+    assert made.ask(ack_command(messages[1])).code == 0
+    assert made.ask(ack_command(messages[3])).code == 0
+    made.system.advance(6_000)  # the save that begins the next file fails, too
+    assert made.ask(ack_command(messages[4])).code == 0
+    made.system.advance(6_000)
+    kill(made)
+    assert bodies(made) == [2, 5], "the last save has begun a new file"
+
+
+def test_older_files_are_deleted_when_the_table_is_saved() -> None:
+    made, messages = sent(6)
+    for message in messages[1:]:
+        made.ask(ack_command(message))
+        made.system.advance(6_000)
+        assert len(generations(made.disk, JOURNAL)) == 1
+
+
+def test_files_end_when_the_table_cannot_be_saved() -> None:
+    made, messages = sent(32)
+    disk_of(made).fail_next("pwrite", OSError(ENOSPC, "full"), times=99, below=f"{TABLE}.tmp")
+    for message in messages[1:]:
+        assert made.ask(ack_command(message)).code == 0
+        made.system.advance(5_001)
+    assert len(generations(made.disk, JOURNAL)) <= 9
+
+
+def test_power_cut_leaves_the_offsets_of_an_earlier_moment() -> None:
+    for seed in range(20):
+        made, messages = sent(10)
+        for message in (*messages[1:4], messages[6]):
+            assert made.ask(ack_command(message)).code == 0
+        made.crash()
+        made.disk = disk_of(made).crashed(seed)
+        made.start()
+        there = {int(each.body) for each in made.records() if each.topic == "Topic"}
+        assert {4, 5, 7, 8, 9} & there <= {*bodies(made)}, seed
+
+
+def test_settled_messages_are_passed_without_reading_them() -> None:
+    ledger = Ledger("g", "T", 0, is_retry=False)
+    ledger.begin(5, 5, [6, 7, 9])
+    ledger.advance(6)
+    assert ledger.pass_settled(100) and ledger.next == 8
+    assert not ledger.pass_settled(100)
+    assert ledger.ahead == {9}

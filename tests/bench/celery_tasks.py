@@ -1,0 +1,40 @@
+"""Celery application of the trials and loads: `celery -A tests.bench.celery_tasks worker`.
+
+BROKER_URL names the broker. Each task appends a line to the file TASKS_RAN, with one system call.
+"""
+
+import os
+from time import sleep, time
+
+from celery import Celery
+
+import troupemq.kombu as _transport
+
+app = Celery("trial", broker=os.environ.get("BROKER_URL"))
+app.conf.update(
+    broker_connection_retry_on_startup=True,
+    task_ignore_result=True,
+    worker_send_task_events=False,
+    task_default_queue=os.environ.get("TASKS_QUEUE", "celery"),
+)
+_ = _transport.Transport
+
+
+def note(line: str) -> None:
+    ran = os.open(os.environ["TASKS_RAN"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(ran, line.encode() + b"\n")
+    finally:
+        os.close(ran)
+
+
+@app.task
+def run(number: int, sent_s: float) -> None:
+    note(f"{number} {sent_s} {time()}")
+
+
+@app.task(acks_late=True, reject_on_worker_lost=True)
+def work(number: int, seconds: float) -> None:
+    note(f"begin {number}")
+    sleep(seconds)
+    note(f"end {number}")

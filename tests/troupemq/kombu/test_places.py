@@ -1,0 +1,78 @@
+"""URLs of connections, and the names of topics and groups."""
+
+from ssl import CERT_NONE
+
+import pytest
+
+kombu = pytest.importorskip("kombu", reason="kombu is not installed")
+# ruff: noqa: E402
+
+from protocol.signature import Credentials
+from protocol.topic_names import RETRY_TOPIC_PREFIX, TOPIC_CHARS_MAX, is_legal_name
+from remoting.tls_options import Tls
+from troupemq.kombu.places import Place, place_of
+
+PLACE = Place(("a:9876",))
+
+
+def place(url: str) -> Place:
+    """Return the place of a connection's URL."""
+    made = kombu.Connection(url, transport="troupemq.kombu:Transport")
+    return place_of(
+        made.hostname,
+        made.alt,
+        port=made.port,
+        user=made.userid,
+        password=made.password,
+        space=made.virtual_host,
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "namesrv", "space"),
+    [
+        ("troupemq://", ("127.0.0.1:9876",), ""),
+        ("troupemq://a", ("a:9876",), ""),
+        ("troupemq://a:1//", ("a:1",), ""),
+        ("troupemq://a:1/my%20jobs", ("a:1",), "my jobs"),
+        ("troupemq://[::1]:2/jobs", ("[::1]:2",), "jobs"),
+        ("troupemq://a:1;b;[::2]:3/jobs", ("a:1", "b:9876", "[::2]:3"), "jobs"),
+        ("troupemq://a:1;b:2//", ("a:1", "b:2"), ""),
+        ("troupemq://a:1;troupemq://z:1", ("a:1",), ""),
+    ],
+)
+def test_url_names_servers_and_space(url: str, namesrv: tuple[str, ...], space: str) -> None:
+    assert place(url) == Place(namesrv, space=space)
+
+
+def test_next_name_server_is_a_place_too() -> None:
+    connection = kombu.Connection("troupemq://a:1;b:2//", transport="troupemq.kombu:Transport")
+    connection.switch("b:2//")
+    assert place_of(connection.hostname, connection.alt).namesrv == ("b:2",)
+
+
+def test_user_and_password_are_the_account() -> None:
+    found = place("troupemq://us%40er:se%3Acret@a//")
+    assert found.credentials == Credentials("us@er", "se:cret")
+    assert found.namesrv == ("a:9876",)
+
+
+def test_tls_is_said_by_celerys_option() -> None:
+    assert place_of("a", ssl=True).tls == Tls()
+    given = {"ca_certs": "ca", "certfile": "c", "keyfile": "k", "cert_reqs": CERT_NONE}
+    assert place_of("a", ssl=given).tls == Tls("ca", "c", "k", checks_server=False)
+    assert place_of("a").tls is None
+
+
+def test_names_are_legal_and_differ() -> None:
+    names = ["celery", "a.b", "a%2Eb", "ä/ö ü", "x" * 300, "x" * 301, "bindings", "x|y", "~"]
+    spaces = [PLACE, Place(("a:9876",), space="x")]
+    made = [
+        named(name) for each in spaces for named in (each.queue, each.exchange) for name in names
+    ]
+    made += [each.bindings for each in spaces]
+    assert all(is_legal_name(name) for name in made)
+    assert len(set(made)) == len(made)
+    assert max(map(len, made)) + len(RETRY_TOPIC_PREFIX) <= TOPIC_CHARS_MAX
+    assert PLACE.queue("celery") == "k-celery"
+    assert PLACE.queue("a.b") == "k-a%2Eb"

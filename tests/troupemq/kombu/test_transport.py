@@ -1,0 +1,278 @@
+"""kombu on a broker: routing, settlement, priorities, delays and ends.
+
+Each connection has a state of its own, so that two connections meet as two processes do.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from threading import enumerate as live_threads
+from typing import Any
+
+import pytest
+
+kombu = pytest.importorskip("kombu", reason="kombu is not installed")
+# ruff: noqa: E402
+
+from kombu import Consumer, Exchange, Producer, Queue
+from kombu.exceptions import ChannelError
+from kombu.transport import TRANSPORT_ALIASES
+
+from troupemq import Message
+from troupemq import Producer as PlainProducer
+from troupemq.kombu import Transport
+from troupemq.testing import LocalBroker
+
+Connect = Callable[..., Any]
+
+WAIT_S = 10.0
+
+
+def received(connection: Any, queue: Queue, count: int, prefetch_count: int = 0) -> list[Any]:
+    """Return messages of a queue, not acknowledged."""
+    found: list[Any] = []
+    with Consumer(
+        connection, [queue], on_message=found.append, prefetch_count=prefetch_count or None
+    ):
+        while len(found) < count:
+            connection.drain_events(timeout=WAIT_S)
+    return found
+
+
+def send(connection: Any, body: str, queue: Queue, **options: Any) -> None:
+    Producer(connection.default_channel).publish(
+        body, exchange=queue.exchange, routing_key=queue.routing_key, declare=[queue], **options
+    )
+
+
+def queue_of(name: str, **options: Any) -> Queue:
+    return Queue(name, Exchange(name), name, **options)
+
+
+def test_import_makes_the_schemes_known() -> None:
+    assert TRANSPORT_ALIASES["troupemq"] == TRANSPORT_ALIASES["troupemqs"]
+    assert kombu.Connection("troupemq://a:1//").transport_cls == "troupemq"
+    assert Transport.implements.asynchronous
+
+
+def test_message_goes_from_one_connection_to_another(connect: Connect) -> None:
+    queue = queue_of("plain")
+    send(connect(), "hello", queue, headers={"id": "4711", "task": "shop.ship"})
+    (message,) = received(connect(), queue, 1)
+    assert message.payload == "hello"
+    assert message.delivery_info["routing_key"] == "plain"
+    message.ack()
+
+
+def test_acknowledged_messages_do_not_come_again(broker: LocalBroker, connect: Connect) -> None:
+    queue, connection = queue_of("acked"), connect()
+    for number in range(5):
+        send(connection, str(number), queue)
+    for message in received(connection, queue, 5):
+        message.ack()
+    connection.release()
+    broker.join("k-acked")
+    assert connect().default_channel.basic_get("acked") is None
+
+
+def test_unsettled_messages_come_again_after_the_connection(connect: Connect) -> None:
+    queue, first = queue_of("unsettled"), connect()
+    send(first, "task", queue)
+    (message,) = received(first, queue, 1)
+    assert not message.delivery_info.get("redelivered")
+    first.release()
+    (again,) = received(connect(), queue, 1)
+    assert again.payload == "task"
+    assert again.delivery_info["redelivered"]
+    again.ack()
+
+
+def test_requeued_message_comes_again_often(broker: LocalBroker, connect: Connect) -> None:
+    queue, connection = queue_of("requeued"), connect()
+    send(connection, "task", queue)
+    for _ in range(20):  # more often than retries are allowed after kills
+        (message,) = received(connection, queue, 1)
+        message.requeue()
+    (message,) = received(connection, queue, 1)
+    assert message.delivery_info["redelivered"]
+    message.ack()
+    assert not broker.dead_letters("k-requeued")
+
+
+def test_rejected_and_unreadable_messages_are_dead_letters(
+    broker: LocalBroker, connect: Connect
+) -> None:
+    queue, connection = queue_of("poisoned"), connect()
+    send(connection, "task", queue)
+    with PlainProducer("other", broker.namesrv) as producer:
+        producer.send(Message("k-poisoned", b"no task"))
+    (message,) = received(connection, queue, 1)
+    message.reject()
+    connection.release()
+    dead = broker.expect_dead_letters("k-poisoned", times=2)
+    assert sorted(each.body.rpartition(b"\n")[2] for each in dead) == [b"no task", b"task"]
+
+
+def test_high_priorities_come_first(connect: Connect) -> None:
+    queue, connection = queue_of("ranked"), connect()
+    for priority in (0, 9, 3, 6, 0, 9):
+        send(connection, str(priority), queue, priority=priority)
+    found = received(connection, queue, 6)
+    assert [each.payload for each in found] == ["9", "9", "6", "3", "0", "0"]
+    for each in found:
+        each.ack()
+
+
+def test_prefetch_count_leaves_messages_to_others(connect: Connect) -> None:
+    queues = [queue_of("shared-1"), queue_of("shared-2")]
+    first, second = connect(), connect()
+    for queue in queues:
+        for number in range(4):
+            send(first, f"{queue.name} {number}", queue)
+    found: list[Any] = []
+    others: list[Any] = []
+    with Consumer(first, queues, on_message=found.append, prefetch_count=3):
+        while len(found) < 3:
+            first.drain_events(timeout=WAIT_S)
+        with pytest.raises(TimeoutError):
+            first.drain_events(timeout=0.2)
+        with Consumer(second, queues, on_message=others.append):
+            while len(others) < 5:
+                second.drain_events(timeout=WAIT_S)
+    assert len({each.payload for each in found + others}) == 8
+    for each in found + others:
+        each.ack()
+
+
+def test_topic_exchange_finds_queues_that_others_bound(connect: Connect) -> None:
+    exchange = Exchange("news", type="topic")
+    first, second = connect(), connect()
+    Queue("sport", exchange, "news.sport.#")(first.default_channel).declare()
+    publisher = Producer(second.default_channel, exchange)
+    for key in ("news.sport.chess", "news.weather"):
+        publisher.publish(key, routing_key=key, declare=[exchange])
+    (message,) = received(connect(), Queue("sport", exchange, "news.sport.#"), 1)
+    assert message.payload == "news.sport.chess"
+    message.ack()
+
+
+def test_unbound_queue_gets_nothing_more(connect: Connect) -> None:
+    exchange = Exchange("left", type="direct")
+    first, second = connect(), connect()
+    bound = Queue("leaving", exchange, "key")(first.default_channel)
+    bound.declare()
+    bound.unbind_from(exchange, "key")
+    Producer(second.default_channel, exchange).publish("x", routing_key="key", declare=[exchange])
+    assert second.default_channel.basic_get("leaving") is None
+
+
+def test_fanout_reaches_queues_of_every_kind(broker: LocalBroker, connect: Connect) -> None:
+    exchange = Exchange("all", type="fanout", durable=False)
+    lasting = Queue("lasting", exchange)
+    first, second, third = connect(), connect(), connect()
+    lasting(first.default_channel).declare()
+    passing = Queue("passing", exchange, auto_delete=True)
+    passing(second.default_channel).declare()
+    Producer(third.default_channel, exchange).publish("news", declare=[exchange])
+    assert [each.payload for each in received(first, lasting, 1)] == ["news"]
+    assert [each.payload for each in received(second, passing, 1)] == ["news"]
+    topics = broker.admin.topics()
+    assert "kx-all" in topics
+    assert "k-passing" not in topics
+
+
+def test_reply_queues_leave_nothing_behind(broker: LocalBroker, connect: Connect) -> None:
+    exchange = Exchange("replies", type="direct", durable=False, delivery_mode="transient")
+    asking, answering = connect(), connect()
+    channel, publisher = asking.default_channel, Producer(answering.default_channel, exchange)
+    before: list[str] = []
+    for number in range(20):
+        queue = Queue(f"reply-{number}", exchange, f"key-{number}", auto_delete=True)(channel)
+        queue.declare()
+        for key in (f"key-{number}", "key-of-another"):
+            publisher.publish(key, routing_key=key, declare=[exchange])
+        (message,) = received(asking, queue, 1)
+        assert message.payload == f"key-{number}"
+        queue.delete()
+        before = before or sorted(broker.admin.topics())
+    assert sorted(broker.admin.topics()) == before
+    assert not channel.connection.shared.read_queues
+
+
+def test_reply_to_a_queue_by_its_name(connect: Connect) -> None:
+    asking, answering = connect(), connect()
+    replies = Queue("asker", exclusive=True, auto_delete=True)(asking.default_channel)
+    replies.declare()
+    found: list[Any] = []
+    with Consumer(asking, [replies], on_message=found.append):
+        Producer(answering.default_channel).publish("reply", routing_key="asker")
+        asking.drain_events(timeout=WAIT_S)
+    assert [each.payload for each in found] == ["reply"]
+
+
+def test_expired_messages_are_not_delivered(connect: Connect) -> None:
+    connection, queue = connect(), queue_of("brief", message_ttl=0)
+    send(connection, "by the queue", queue)
+    send(connection, "lasts", queue_of("brief-2"))
+    send(connection, "by itself", queue_of("brief-2"), expiration=0)
+    with pytest.raises(TimeoutError), Consumer(connection, [queue], on_message=print):
+        connection.drain_events(timeout=0.3)
+    found = received(connection, queue_of("brief-2"), 1)
+    assert [each.payload for each in found] == ["lasts"]
+    found[0].ack()
+
+
+def test_long_delays_wait_in_the_broker(broker: LocalBroker, connect: Connect) -> None:
+    connection, queue = connect(), queue_of("later")
+    eta = datetime.now(UTC) + timedelta(minutes=90)
+    send(connection, "in 90 minutes", queue, headers={"eta": eta.isoformat()})
+    soon = datetime.now(UTC) + timedelta(seconds=30)
+    send(connection, "the worker waits", queue, headers={"eta": soon.isoformat()})
+    (message,) = received(connection, queue, 1)
+    assert message.payload == "the worker waits"
+    message.ack()
+    broker.advance("89m")
+    assert connection.default_channel.basic_get("later") is None
+    broker.advance("1m")
+    (message,) = received(connection, queue, 1)
+    assert message.payload == "in 90 minutes"
+    message.ack()
+
+
+def test_size_purge_and_deletion(broker: LocalBroker, connect: Connect) -> None:
+    connection = connect()
+    channel = connection.default_channel
+    queue = queue_of("counted")(channel)
+    queue.declare()
+    for number in range(3):
+        send(connection, str(number), queue)
+    assert channel.queue_declare("counted", passive=True).message_count == 3
+    assert queue.purge() == 3
+    assert channel.queue_declare("counted", passive=True).message_count == 0
+    queue.delete()
+    assert "k-counted" not in broker.admin.topics()
+    with pytest.raises(ChannelError, match="NOT_FOUND"):
+        connect().default_channel.queue_declare("counted", passive=True)
+
+
+def test_unacknowledged_consumers_take_messages_as_settled(
+    broker: LocalBroker, connect: Connect
+) -> None:
+    connection, queue = connect(), queue_of("careless")
+    send(connection, "task", queue)
+    found: list[Any] = []
+    with Consumer(connection, [queue], on_message=found.append, no_ack=True):
+        connection.drain_events(timeout=WAIT_S)
+    connection.release()
+    broker.join("k-careless")
+    assert len(found) == 1
+
+
+def test_closed_connections_leave_no_threads(connect: Connect) -> None:
+    before = {thread.name for thread in live_threads()}
+    connection, queue = connect(), queue_of("threads")
+    send(connection, "task", queue)
+    (message,) = received(connection, queue, 1)
+    message.ack()
+    connection.release()
+    left = {thread.name for thread in live_threads()} - before
+    assert not {name for name in left if name.startswith("troupemq")}

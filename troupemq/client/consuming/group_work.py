@@ -1,0 +1,241 @@
+"""Base of push and pull consumers: a group, its subscriptions and its rebalances, as flows.
+
+The threaded consumers (group_member.py) and those of an event loop (aio/group_member.py) drive
+these flows.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, ClassVar
+
+from protocol.bodies import CheckClientRequest, ConsumerData
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.client import NotifyConsumerIdsChangedHeader
+from troupemq.client.arguments import check_flag, check_instance, check_time
+from troupemq.client.connection.calls import Blocking, Call, Flow, LookUpRoute
+from troupemq.client.connection.client import ClientCore, now_ms
+from troupemq.client.consuming.consumer_offsets import (
+    ConsumeFrom,
+    GroupOffsets,
+    Offsets,
+    QueueEnds,
+)
+from troupemq.client.consuming.consumer_settings import ConsumerSettings
+from troupemq.client.consuming.consumer_statistics import SAMPLE_INTERVAL_MS, ConsumerStatistics
+from troupemq.client.consuming.pull import Pulling
+from troupemq.client.consuming.rebalance import INCOMPLETE_AGAIN_MS, Rebalancing
+from troupemq.client.consuming.subscription import TAG, TopicSubscription
+from troupemq.client.errors import ArgumentIllegal, ClientError, RouteNotFound
+from troupemq.client.log import client_logger
+from troupemq.client.message import MessageQueue, check_topic
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from troupemq.client.consuming.local_offsets import LocalOffsets
+
+log = client_logger(__name__)
+
+CHECK_TIMEOUT_MS = 3000
+CLUSTERING = "CLUSTERING"
+BROADCASTING = "BROADCASTING"
+
+_members: set[tuple[str, str, str]] = set()
+"""Name servers, group and client id of this process's consumers, the key of a member at brokers."""
+
+_members_lock = Lock()
+
+
+def _offsets_in_files(folder: "Path | None", group: str, ends: QueueEnds) -> "LocalOffsets":
+    """Return the offsets of a broadcast consumer. Files are loaded for it alone."""
+    from pathlib import Path
+
+    from troupemq.client.consuming.local_offsets import LocalOffsets, default_folder
+
+    return LocalOffsets(default_folder() if folder is None else Path(folder), group, ends)
+
+
+class GroupWork(ABC):
+    """A member of a consumer group; subclasses create `_pulling` and `_rebalancing`."""
+
+    kind = "consumer"
+    consume_type: ClassVar[str]
+    group: str
+    settings: ConsumerSettings
+    _core: ClientCore
+    _pulling: Pulling
+    _rebalancing: Rebalancing
+
+    def _join(
+        self,
+        client: ClientCore,
+        settings: ConsumerSettings,
+        begin: ConsumeFrom,
+        begin_ms: int | None,
+        *,
+        broadcast: bool,
+        offsets_folder: "Path | None",
+    ) -> None:
+        """Set the state up, after `check_arguments` and the creation of the client."""
+        self._core, self.settings = client, settings
+        self._member: tuple[str, str, str] | None = None
+        """Entry in `_members` while this consumer runs."""
+
+        self.message_model = BROADCASTING if broadcast else CLUSTERING
+        self._begin_where = begin
+        self._subscriptions: dict[str, TopicSubscription] = {}
+        self._statistics = ConsumerStatistics()
+        self._ends = QueueEnds(self._core, begin, begin_ms)
+        self._local_offsets = (
+            _offsets_in_files(offsets_folder, self.group, self._ends) if broadcast else None
+        )
+        self._offsets: Offsets = self._local_offsets or GroupOffsets(
+            self._core, self.group, self._ends
+        )
+        self._announced: tuple[TopicSubscription, ...] = ()
+        self._again_is_due = False
+        self._notice_waits = False
+        self._core.consumer_data = self._consumer_data
+        self._core.topics = lambda: tuple(self._subscriptions)
+        self._core.serves[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = self._group_changed
+
+    def queues(self) -> dict[MessageQueue, int]:
+        """Return the assigned queues with their consumer offsets."""
+        return {queue: held.committable() for queue, held in self._rebalancing.own.items()}
+
+    # --- subscriptions
+
+    def _subscription(self, topic: str, expression: str, sql: str | None) -> TopicSubscription:
+        """Return a new subscription. Raises MessageIllegal for invalid arguments."""
+        check_topic(topic)
+        subscription = TopicSubscription.of(topic, expression, sql, now_ms())
+        subscription.warn_of_doubts(self.group)
+        return subscription
+
+    def _check_filter(self, subscription: TopicSubscription) -> Flow[None]:
+        """Let a broker of the topic check an SQL92 expression. Raises BrokerError."""
+        if subscription.expression_type == TAG:
+            return
+        try:
+            route = yield LookUpRoute(subscription.topic)
+        except RouteNotFound:
+            return
+        for broker_name in sorted({queue.broker_name for queue in route.subscribe_queues})[:1]:
+            body = CheckClientRequest(self._core.id, self.group, subscription.data())
+            command = RemotingCommand(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())
+            address = self._core.routes.address(broker_name)
+            yield Call(address, command, CHECK_TIMEOUT_MS)
+
+    def _consumer_data(self) -> list[ConsumerData]:
+        subscriptions = [each.data() for each in list(self._subscriptions.values())]
+        begin = self._begin_where.value
+        return [
+            ConsumerData(self.group, self.consume_type, self.message_model, begin, subscriptions)
+        ]
+
+    # --- start and stop
+
+    def _preparing(self) -> Flow[None]:
+        """Run the steps of a start that may fail. Raises ClientError."""
+        if self._local_offsets is not None:
+            yield Blocking(self._local_offsets.load)
+        for subscription in tuple(self._subscriptions.values()):
+            try:
+                yield LookUpRoute(subscription.topic, again=True)
+            except RouteNotFound as error:
+                self._rebalancing.missing(subscription.topic, error)
+            else:
+                yield from self._check_filter(subscription)
+        member = ";".join(self._core.routes.namesrvs), self.group, self._core.id
+        with _members_lock:
+            if member in _members:
+                raise ClientError(
+                    f"a consumer of the group {self.group} with the client id {self._core.id}"
+                    " already runs in this process, and both would consume all messages:"
+                    " give each an instance_name of its own"
+                )
+            _members.add(member)
+            self._member = member
+
+    def _forget_member(self) -> None:
+        with _members_lock:
+            _members.difference_update(() if self._member is None else (self._member,))
+
+    def _begin_rounds(self) -> None:
+        """Rebalance, count and commit periodically from now on."""
+        every, settings = self._core.flows.every, self.settings
+        every(settings.rebalance_interval_ms, self._rebalance)
+        commit_ms = settings.commit_interval_ms
+        every(commit_ms, self._rebalancing.commit, first_ms=commit_ms)
+        self._core.housekeeping.every(SAMPLE_INTERVAL_MS, self._statistics.sample)
+
+    # --- rebalances
+
+    @abstractmethod
+    def _rebalance_topics(self) -> Sequence[str] | None:
+        """Return the topics to rebalance; None if the application assigns the queues."""
+
+    def _rebalance(self) -> Flow[None]:
+        wanted = tuple(self._subscriptions.values())
+        if wanted != self._announced:
+            yield from self._announce()
+            self._announced = wanted
+        topics = self._rebalance_topics()
+        if topics is None:
+            return
+        again_ms = yield from self._rebalancing.run(topics)
+        if again_ms is not None:
+            if again_ms == INCOMPLETE_AGAIN_MS:
+                self._announced = ()
+            if not self._again_is_due:  # one at a time: a missing topic would queue up many
+                self._again_is_due = True
+                self._core.flows.later(again_ms, self._rebalance_again)
+
+    def _rebalance_again(self) -> Flow[None]:
+        self._again_is_due = False
+        return self._rebalance()
+
+    def _rebalance_noticed(self) -> Flow[None]:
+        self._notice_waits = False
+        return self._rebalance()
+
+    def _announce(self) -> Flow[None]:
+        """Send the subscriptions to the brokers, which answer no pull without them."""
+        for topic in tuple(self._subscriptions):
+            try:
+                yield LookUpRoute(topic)
+            except ClientError as error:
+                log.debug("topic route not found", topic=topic, error=str(error))
+        yield from self._core.heartbeating()
+
+    def _group_changed(self, command: RemotingCommand) -> RemotingCommand | None:
+        """Take a broker's notice of changed members, where requests of brokers arrive."""
+        header = NotifyConsumerIdsChangedHeader.decode(command.fields)
+        if header.consumer_group == self.group and not self._notice_waits:
+            self._notice_waits = True
+            self._core.flows.post(self._rebalance_noticed)
+        return None
+
+
+def check_arguments(
+    settings: ConsumerSettings,
+    begin: ConsumeFrom,
+    begin_ms: int | None,
+    *,
+    broadcast: bool,
+    offsets_folder: "Path | None",
+) -> None:
+    """Raise ArgumentIllegal for invalid arguments of a consumer."""
+    check_instance(settings, ConsumerSettings, "settings are ConsumerSettings")
+    check_instance(begin, ConsumeFrom, "begin is a ConsumeFrom, such as FIRST_OFFSET")
+    if begin_ms is not None:
+        check_time(begin_ms, "begin_ms")
+    if offsets_folder is not None:
+        from pathlib import Path
+
+        check_instance(offsets_folder, str | Path, "offsets_folder is a path")
+    check_flag(broadcast, "broadcast")
+    if begin_ms is not None and begin is not ConsumeFrom.TIMESTAMP:
+        raise ArgumentIllegal("begin_ms is for begin=ConsumeFrom.TIMESTAMP")

@@ -1,0 +1,150 @@
+"""Bindings of exchanges and queues that all processes share, in a topic of their own.
+
+Each record is a JSON object with the exchange, its type, the queue, the routing key, and whether
+the binding ended. A record with `readers` says that queues which live with their connection read
+the exchange's topic. Records are written again each day, before brokers delete them with their log.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from threading import Lock
+from time import monotonic, time_ns
+from typing import Any
+
+from troupemq.client.errors import ClientError
+from troupemq.client.log import client_logger
+from troupemq.client.message import Message, MessageQueue, MessageView
+from troupemq.kombu.link import Link, pulled
+
+log = client_logger(__name__)
+
+FRESH_S = 1.0
+"""Age up to which the table is used for a message that it finds queues for."""
+RETRIED_S = 0.05
+"""Age up to which it is used for a message that it finds none for."""
+LASTS_MS = 86_400_000
+"""Age at which a record is written again."""
+ANNOUNCE_MS = 3_600_000
+TIMEOUT_S = 5.0
+
+Bound = tuple[str, str]
+"""Queue and routing key."""
+
+
+@dataclass
+class Exchange:
+    """What is bound to one exchange."""
+
+    type: str = "direct"
+    bound: dict[Bound, int] = field(default_factory=dict)
+    """Time of each record, in ms since 1970."""
+    readers_ms: int = 0
+    """Time of the record about readers; 0: there are none."""
+
+
+class Bindings:
+    """The shared table as one connection knows it; for any thread."""
+
+    def __init__(self, link: Callable[[], Link]) -> None:
+        self._link = link
+        self._exchanges: dict[str, Exchange] = {}
+        self._own: dict[tuple[str, str, str], str] = {}
+        """Type of the exchange by exchange, queue and key; an empty queue stands for readers."""
+        self._next: dict[MessageQueue, int] = {}
+        self._read_s = float("-inf")
+        self._lock = Lock()
+
+    def after_fork(self) -> None:
+        self._lock = Lock()
+
+    def find(self, exchange: str) -> Exchange:
+        return self._exchanges.get(exchange) or Exchange()
+
+    def refresh(self, age_max_s: float) -> bool:
+        """Read new records if the last time is `age_max_s` ago; return whether that was so.
+
+        Raises ClientError.
+        """
+        if monotonic() - self._read_s <= age_max_s:
+            return False
+        with self._lock:
+            self._read()
+        return True
+
+    def _read(self) -> None:
+        link = self._link()
+        topic = link.place.bindings
+        link.ensure_topic(topic, 1)
+        begun_s = monotonic()
+        if not self._next:
+            self._next = dict.fromkeys(link.ends(topic), 0)
+        views: list[MessageView] = []
+        for queue, start in self._next.items():
+            offset = start
+            while True:
+                found, following = pulled(link.pull(queue, offset, held_ms=0), queue)
+                views += found
+                if following == offset or (not found and following < offset):
+                    break
+                offset = following
+            self._next[queue] = offset
+        for view in sorted(views, key=lambda each: each.store_timestamp_ms):
+            self._take(view)
+        self._read_s = begun_s
+
+    def _take(self, view: MessageView) -> None:
+        try:
+            record = json.loads(view.body)
+            name, queue, key = (str(record[each]) for each in ("exchange", "queue", "key"))
+            kind, ends = str(record["type"]), bool(record.get("ends"))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            log.warning("binding not understood", id=view.message_id)
+            return
+        exchange = self._exchanges.setdefault(name, Exchange())
+        exchange.type = kind
+        if not queue:
+            exchange.readers_ms = view.store_timestamp_ms
+        elif ends:
+            exchange.bound.pop((queue, key), None)
+        else:
+            exchange.bound[queue, key] = view.store_timestamp_ms
+
+    # --- changes
+
+    def bind(self, exchange: str, kind: str, queue: str, key: str) -> None:
+        """Announce a binding, unless a record of it is young enough. Raises ClientError.
+
+        An empty queue stands for those that read the exchange's topic.
+        """
+        self._own[exchange, queue, key] = kind
+        self.refresh(FRESH_S)
+        self._announce(((exchange, queue, key, kind),))
+
+    def unbind(self, exchange: str, queue: str, key: str) -> None:
+        """Announce the end of a binding. Raises ClientError."""
+        kind = self._own.pop((exchange, queue, key), self.find(exchange).type)
+        self.refresh(FRESH_S)
+        if (queue, key) in self.find(exchange).bound:
+            self._send(exchange, queue, key, kind, ends=True)
+
+    def announce_again(self) -> None:
+        """Announce own bindings whose records are old. Logs failures."""
+        try:
+            self.refresh(FRESH_S)
+            self._announce((*names, kind) for names, kind in list(self._own.items()))
+        except ClientError as error:
+            log.warning("bindings not announced", error=str(error))
+
+    def _announce(self, bindings: Iterable[tuple[str, str, str, str]]) -> None:
+        for exchange, queue, key, kind in bindings:
+            found = self.find(exchange)
+            told_ms = found.bound.get((queue, key), 0) if queue else found.readers_ms
+            if told_ms < time_ns() // 1_000_000 - LASTS_MS:
+                self._send(exchange, queue, key, kind)
+
+    def _send(self, exchange: str, queue: str, key: str, kind: str, **more: Any) -> None:
+        link = self._link()
+        record = {"exchange": exchange, "type": kind, "queue": queue, "key": key, **more}
+        link.send(Message(link.place.bindings, json.dumps(record).encode()))
+        self._read_s = float("-inf")

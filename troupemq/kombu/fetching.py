@@ -1,0 +1,226 @@
+"""Threads that receive tasks for a channel, and one that settles them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from threading import Condition, Event, Lock, Thread
+from time import monotonic, time_ns
+
+from troupemq.client.consuming.listener import DEAD_LETTER
+from troupemq.client.errors import ClientClosed, ClientError
+from troupemq.client.log import client_logger
+from troupemq.client.receiving.delivery import Delivery
+from troupemq.client.receiving.simple_consumer import RECEIVE_COUNT_MAX, SimpleConsumer
+from troupemq.kombu.envelope import Payload, decode, is_expired, mark_redelivered, waits_in_broker
+
+log = client_logger(__name__)
+
+WAIT_MS = 15_000
+JOIN_S = 5.0
+REST_S = 1.0
+"""Pause after a refused receive."""
+
+
+@dataclass
+class Demand:
+    """How long messages are wanted: always in a hub, else until the end of a drain."""
+
+    until_s: float = 0.0
+
+    def left_ms(self) -> float:
+        return min(WAIT_MS, (self.until_s - monotonic()) * 1000)
+
+
+class Settler:
+    """Thread that acknowledges, so that the tasks' thread never waits for a broker."""
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._acks: list[Delivery] = []
+        self._dead: list[Delivery] = []
+        self._is_busy = self._is_stopped = False
+        self._thread = Thread(target=self._run, name="troupemq-kombu-settle", daemon=True)
+        self._thread.start()
+
+    def ack(self, deliveries: Sequence[Delivery]) -> None:
+        with self._changed:
+            self._acks += deliveries
+            self._changed.notify_all()
+
+    def dead_letter(self, delivery: Delivery) -> None:
+        with self._changed:
+            self._dead.append(delivery)
+            self._changed.notify_all()
+
+    def flush(self, timeout_s: float = JOIN_S) -> None:
+        """Wait until all is settled."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: not (self._acks or self._dead or self._is_busy), timeout_s
+            )
+
+    def stop(self) -> None:
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+        self._thread.join(JOIN_S)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._is_busy = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._acks or self._dead or self._is_stopped)
+                acks, self._acks = self._acks, []
+                dead, self._dead = self._dead, []
+                if not acks and not dead:
+                    return
+                self._is_busy = True
+            by_consumer: dict[SimpleConsumer, list[Delivery]] = {}
+            for each in acks:
+                by_consumer.setdefault(each.consumer, []).append(each)  # type: ignore[arg-type]
+            for consumer, several in by_consumer.items():
+                _settled(partial(consumer.ack, several))
+            for each in dead:
+                _settled(partial(each.retry, DEAD_LETTER))
+
+
+def _settled(settle: Callable[[], None]) -> None:
+    try:
+        settle()
+    except ClientError as error:  # what is not settled is delivered again
+        log.warning("tasks not settled", error=str(error))
+
+
+class Fetcher:
+    """One queue of a channel: a consumer, and the thread that receives from it."""
+
+    def __init__(
+        self,
+        queue: str,
+        consumer: SimpleConsumer,
+        *,
+        changed: Condition,
+        demand: Demand,
+        room: Callable[[], int],
+        is_alone: Callable[[], bool],
+        taking: Lock,
+        settler: Settler,
+        put: Callable[[str, Payload], None],
+        ready: Callable[[str, list[tuple[Payload, Delivery]]], None],
+    ) -> None:
+        """Start the consumer, but receive nothing before `resume`.
+
+        * `changed`: condition of `room` and `demand`.
+        * `room`: messages that the channel may take now.
+        * `is_alone`: whether no other queue shares the room.
+        * `taking`: lock for the time between `room` and its use.
+        * `put`: stores a message in the queue.
+        * `ready`: takes the messages.
+        """
+        self.queue, self.consumer = queue, consumer
+        self.ttl_ms: float | None = None
+        self.is_active = False
+        self._changed, self._demand, self._room = changed, demand, room
+        self._is_alone, self._taking, self._settler = is_alone, taking, settler
+        self._put, self._ready = put, ready
+        self._stopping = Event()
+        self._thread: Thread | None = None
+        consumer.start()
+
+    def resume(self) -> None:
+        with self._changed:
+            self.is_active = True
+            self._changed.notify_all()
+        if self._thread is None:
+            name = f"troupemq-kombu-{self.queue}"
+            self._thread = Thread(target=self._run, name=name, daemon=True)
+            self._thread.start()
+
+    def pause(self) -> None:
+        with self._changed:
+            self.is_active = False
+
+    def stop(self) -> None:
+        """Stop the thread and the consumer, which gives back what is not settled."""
+        with self._changed:
+            self.is_active = False
+            self._stopping.set()
+            self._changed.notify_all()
+        self.consumer.stop()
+        if self._thread is not None:
+            self._thread.join(JOIN_S)
+
+    def get(self, count: int, wait_ms: float) -> list[tuple[Payload, Delivery]]:
+        """Receive on this thread. Raises ClientError."""
+        return self._wanted(self.consumer.receive(count, wait_ms))
+
+    def _may_receive(self) -> bool:
+        is_wanted = self.is_active and self._demand.left_ms() > 0 and self._room() > 0
+        return is_wanted or self._stopping.is_set()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(self._may_receive)
+            if self._stopping.is_set():
+                return
+            try:
+                self._receive()
+            except ClientClosed:
+                return
+            except ClientError as error:
+                log.warning("tasks not received", queue=self.queue, error=str(error))
+                self._stopping.wait(REST_S)
+
+    def _receive(self) -> None:
+        wait_ms = max(0.0, self._demand.left_ms())
+        if self._is_alone():
+            self._fill(wait_ms)
+        elif self.consumer.wait(wait_ms):
+            with self._taking:  # other queues fill the same room
+                self._fill(0.0)
+
+    def _fill(self, wait_ms: float) -> None:
+        count = min(self._room(), RECEIVE_COUNT_MAX)
+        found = self.get(count, wait_ms) if count > 0 and self.is_active else []
+        if found and self.is_active:
+            self._ready(self.queue, found)
+        elif found:
+            self.give_back(found)
+
+    def _wanted(self, deliveries: Sequence[Delivery]) -> list[tuple[Payload, Delivery]]:
+        """Return the messages to deliver now; settle the others."""
+        found, over = [], []
+        now_ms = time_ns() // 1_000_000
+        for delivery in deliveries:
+            view = delivery.message
+            try:
+                payload = decode(view.body)
+            except ValueError as error:
+                log.warning("message not understood", id=view.message_id, error=str(error))
+                self._settler.dead_letter(delivery)
+                continue
+            if is_expired(view, payload, self.ttl_ms, now_ms):
+                over.append(delivery)
+            elif waits_in_broker(payload, max(now_ms, view.store_timestamp_ms)) is not None:
+                self._put(self.queue, payload)
+                over.append(delivery)
+            else:
+                if view.reconsume_times:
+                    mark_redelivered(payload)
+                found.append((payload, delivery))
+        if over:
+            self._settler.ack(over)
+        return found
+
+    def give_back(self, messages: Sequence[tuple[Payload, Delivery]]) -> None:
+        """Store messages again at the end of their queue; that does not count as a retry."""
+        given = []
+        try:
+            for payload, delivery in messages:
+                self._put(self.queue, payload)
+                given.append(delivery)
+        except ClientError as error:  # their consumer gives them back when it stops
+            log.warning("tasks not given back", queue=self.queue, error=str(error))
+        self._settler.ack(given)

@@ -1,0 +1,105 @@
+"""Where a connection leads, from the URL that kombu was given; names of topics and groups."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from ssl import CERT_NONE
+from typing import Any
+from urllib.parse import quote, unquote
+
+from protocol.signature import Credentials
+from remoting.tls_options import Tls
+
+SCHEME, TLS_SCHEME = "troupemq", "troupemqs"
+LOCAL_HOST, PORT = "127.0.0.1", 9876
+NAME_CHARS_MAX = 120
+"""A retry topic has 7 characters more, and a topic 127 in all."""
+DIGEST_CHARS = 32
+DEFAULT_EXCHANGE = "amq.default"
+
+
+@dataclass(frozen=True)
+class Place:
+    """The name servers of a connection, its account, and its virtual host."""
+
+    namesrv: tuple[str, ...]
+    credentials: Credentials | None = None
+    tls: Tls | None = None
+    space: str = ""
+    """Virtual host; it sets the names of topics and groups apart."""
+
+    def queue(self, name: str) -> str:
+        """Return the name of the topic and of the group of a queue."""
+        return self._named("k", name)
+
+    def exchange(self, name: str) -> str:
+        """Return the topic of an exchange, for queues that live with their connection."""
+        return self._named("kx", name or DEFAULT_EXCHANGE)
+
+    @property
+    def bindings(self) -> str:
+        """Topic of the bindings that all processes share."""
+        return self._named("kb", "bindings")
+
+    def _named(self, kind: str, name: str) -> str:
+        space = _quoted(self.space) + "|" if self.space else ""
+        text = f"{kind}-{space}{_quoted(name)}"
+        if len(text) <= NAME_CHARS_MAX:
+            return text
+        digest = sha256(text.encode()).hexdigest()[:DIGEST_CHARS]
+        return f"{text[: NAME_CHARS_MAX - 1 - DIGEST_CHARS]}|{digest}"
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="").replace(".", "%2E").replace("~", "%7E")
+
+
+def place_of(
+    hostname: str | None,
+    alternates: Sequence[str] = (),
+    *,
+    port: int | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    space: str | None = None,
+    ssl: Any = None,
+) -> Place:
+    """Return the place that the parts of a URL name, as kombu has parsed it.
+
+    `alternates` are what kombu found between `;`: a URL is another place, the rest are further
+    name servers of this one, as in `troupemq://a:9876;b:9876/space`.
+    """
+    path = space or ""
+    found = [_address(hostname or LOCAL_HOST, port)]
+    for each in alternates:
+        if "://" not in each and (name := each.partition("/")[0]):
+            found.append(_address(name, None))
+            path = path.strip("/") or unquote(each.partition("/")[2])
+    return Place(
+        tuple(dict.fromkeys(found)),
+        Credentials(user, password or "") if user else None,
+        _tls_of(ssl),
+        path.strip("/"),
+    )
+
+
+def _address(host: str, port: int | None) -> str:
+    host = host.partition("/")[0]
+    if host.count(":") > 1 and not host.startswith("["):
+        host = f"[{host}]"
+    has_port = ":" in host.rpartition("]")[2]
+    return host if has_port else f"{host}:{port or PORT}"
+
+
+def _tls_of(ssl: Any) -> Tls | None:
+    """Return the TLS options of Celery's `broker_use_ssl`: True, or a dict of Python's names."""
+    if not ssl:
+        return None
+    options = ssl if isinstance(ssl, dict) else {}
+    return Tls(
+        trust=options.get("ca_certs", ""),
+        certificate=options.get("certfile", ""),
+        key=options.get("keyfile", ""),
+        key_password=options.get("keyfile_password", ""),
+        checks_server=options.get("cert_reqs") not in (CERT_NONE, "CERT_NONE", "none"),
+    )

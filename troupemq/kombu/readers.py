@@ -1,0 +1,140 @@
+"""Queues that live with their connection, read from the topics of their exchanges.
+
+Such a queue is auto-delete or exclusive: replies, events, remote control. It has no group, and it
+leaves nothing behind. It begins at the max offset that the topic had when the queue was bound.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from threading import Lock
+
+from troupemq.client.connection.pending import Answer
+from troupemq.client.errors import ClientClosed, ClientError
+from troupemq.client.log import client_logger
+from troupemq.client.message import MessageQueue, MessageView
+from troupemq.kombu.envelope import Payload, decode, step_of, word_of
+from troupemq.kombu.link import Link, pulled
+
+log = client_logger(__name__)
+
+AGAIN_MS = 1000
+"""Pause after a failed pull."""
+BRIEF_MS = 50
+"""Pause after a pull that was answered without messages."""
+
+Read = tuple[Payload, MessageView]
+Accepts = Callable[[str], bool]
+"""Function that returns whether a routing key belongs to a queue."""
+
+
+class Reading:
+    """Held pulls of one exchange's topic, on the I/O thread of a link."""
+
+    def __init__(self, link: Link, topic: str, take: Callable[[list[Read]], None]) -> None:
+        """Fetch the max offsets. Raises ClientError."""
+        self._link, self._take = link, take
+        self._offsets = link.ends(topic)
+        self._accepts: list[Accepts] = []
+        self._words: list[str | None] = []
+        """Routing keys if all are exact words, which the broker can filter by."""
+        self._turn = 0
+        """Number of the latest start; pulls of earlier ones end."""
+        self._lock = Lock()
+
+    def add(self, accepts: Accepts, exact_key: str | None) -> None:
+        self._accepts.append(accepts)
+        self._words.append(word_of(exact_key))
+
+    def start(self) -> None:
+        self._turn += 1
+        for queue in self._offsets:
+            self._pull(queue, self._turn)
+
+    def stop(self) -> None:
+        self._turn += 1
+
+    def _pull(self, queue: MessageQueue, turn: int) -> None:
+        words = self._words
+        tags = "*" if None in words else " || ".join(dict.fromkeys(map(str, words)))
+        answer = self._link.pull(queue, self._offsets[queue], tags)
+        answer.add_done_callback(lambda done: self._answered(done, queue, turn))
+
+    def _answered(self, answer: Answer, queue: MessageQueue, turn: int) -> None:
+        if turn != self._turn:
+            return
+        try:
+            views, following = pulled(answer, queue)
+        except ClientClosed:
+            return
+        except ClientError as error:
+            log.warning("exchange not read", topic=queue.topic, error=str(error))
+            self._link.later(AGAIN_MS, queue, lambda: self._again(queue, turn))
+            return
+        self._take([each for view in views if (each := self._wanted(view)) is not None])
+        is_new = bool(views) or following != self._offsets[queue]
+        self._offsets[queue] = following
+        if is_new:
+            self._pull(queue, turn)
+        else:
+            self._link.later(BRIEF_MS, queue, lambda: self._again(queue, turn))
+
+    def _again(self, queue: MessageQueue, turn: int) -> None:
+        if turn == self._turn and self._link.is_running:
+            self._pull(queue, turn)
+
+    def _wanted(self, view: MessageView) -> Read | None:
+        try:
+            payload = decode(view.body)
+            key = payload["properties"]["delivery_info"].get("routing_key")
+        except ValueError as error:
+            log.warning("message not understood", id=view.message_id, error=str(error))
+            return None
+        accepted = any(accepts(str(key)) for accepts in self._accepts)
+        return (payload, view) if accepted else None
+
+
+class ReadQueue:
+    """A queue that lives with its connection."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ready: deque[Read] = deque()
+        """Messages that were read before a consumer took them."""
+        self.on_ready: Callable[[], None] = lambda: None
+        self.ttl_ms: float | None = None
+        self._readings: dict[str, Reading] = {}
+        self._is_started = False
+
+    @property
+    def is_bound(self) -> bool:
+        return bool(self._readings)
+
+    def bind(self, link: Link, exchange: str, accepts: Accepts, exact_key: str | None) -> None:
+        """Read an exchange from its end on. Raises ClientError."""
+        reading = self._readings.get(exchange)
+        if reading is None:
+            topic = link.place.exchange(exchange)
+            link.ensure_topic(topic, 1)
+            reading = Reading(link, topic, self._take)
+            reading.add(accepts, exact_key)
+            self._readings[exchange] = reading
+            if self._is_started:
+                reading.start()
+        else:
+            reading.add(accepts, exact_key)
+
+    def start(self) -> None:
+        if not self._is_started:
+            self._is_started = True
+            for reading in self._readings.values():
+                reading.start()
+
+    def stop(self) -> None:
+        self._is_started = False
+        for reading in self._readings.values():
+            reading.stop()
+
+    def _take(self, found: list[Read]) -> None:
+        """Keep messages of one pull; those of a high priority come first."""
+        self.ready.extend(sorted(found, key=lambda each: -step_of(each[0])))
+        self.on_ready()

@@ -1,0 +1,122 @@
+"""What the channels of one connection share."""
+
+import os
+import socket
+from threading import Condition
+from typing import Any
+
+from troupemq.kombu.bindings import ANNOUNCE_MS, Bindings
+from troupemq.kombu.fetching import Demand, Settler
+from troupemq.kombu.link import Link
+from troupemq.kombu.places import TLS_SCHEME, place_of
+from troupemq.kombu.readers import ReadQueue
+
+
+class Waker:
+    """A pair of sockets that makes an event loop look for messages."""
+
+    def __init__(self) -> None:
+        self._receiver, self._sender = socket.socketpair()
+        self._receiver.setblocking(False)
+        self._sender.setblocking(False)
+
+    def fileno(self) -> int:
+        return self._receiver.fileno()
+
+    def wake(self) -> None:
+        try:
+            self._sender.send(b"\0")
+        except OSError:
+            return  # full: the loop is awake; closed: the connection has ended
+
+    def drain(self) -> None:
+        try:
+            while self._receiver.recv(4096):
+                pass
+        except OSError:
+            return
+
+    def close(self) -> None:
+        self._receiver.close()
+        self._sender.close()
+
+
+class Shared:
+    """Queues, bindings and requests of one connection.
+
+    In a forked child the requests have connections of their own; the child may publish.
+    """
+
+    def __init__(self, client: Any) -> None:
+        """Take kombu's Connection; open nothing yet."""
+        self._client = client
+        self.changed = Condition()
+        """Condition of ready messages, of room for more, and of the demand."""
+        self.demand = Demand()
+        self.read_queues: dict[str, ReadQueue] = {}
+        self.ttls_ms: dict[str, float | None] = {}
+        """TTL of each declared queue that lasts."""
+        self.bindings = Bindings(lambda: self.link)
+        self.waker: Waker | None = None
+        self._link: Link | None = None
+        self._process_id = os.getpid()
+        self._settler: Settler | None = None
+
+    @property
+    def is_connected(self) -> bool:
+        return self._link is not None and self._link.is_running
+
+    @property
+    def link(self) -> Link:
+        """The requests of this process; started."""
+        if self._process_id != os.getpid():  # the parent's threads and sockets are not ours
+            self._process_id, self._link = os.getpid(), None
+            self.bindings.after_fork()
+        if self._link is None or not self._link.is_running:
+            client = self._client
+            place = place_of(
+                client.hostname,
+                client.alt,
+                port=client.port,
+                user=client.userid,
+                password=client.password,
+                space=client.virtual_host,
+                ssl=client.ssl or client.transport_cls == TLS_SCHEME,
+            )
+            link = self._link = Link(place)
+            link.start()
+            link.every(ANNOUNCE_MS, self.bindings.announce_again)
+        return self._link
+
+    @property
+    def settler(self) -> Settler:
+        if self._settler is None:
+            self._settler = Settler()
+        return self._settler
+
+    def close(self) -> None:
+        """Stop all threads; a forked child has none to stop but its link's."""
+        link, self._link = self._link, None
+        if self._process_id != os.getpid():
+            return
+        for reader in self.read_queues.values():
+            reader.stop()
+        if self._settler is not None:
+            self._settler.stop()
+            self._settler = None
+        if link is not None:
+            link.stop()
+        if self.waker is not None:
+            self.waker.close()
+            self.waker = None
+
+    def wake(self) -> None:
+        """Have ready messages delivered; for any thread."""
+        if self.waker is not None:
+            self.waker.wake()
+        self.room_changed()
+
+    def room_changed(self) -> None:
+        """Let fetchers look whether they may receive more; for any thread."""
+        with self.changed:
+            self.changed.notify_all()
