@@ -1,6 +1,7 @@
 """The broker for dramatiq: its workers against a broker in this process, and worker processes."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from troupemq.dramatiq import HOP_MS, TroupeMQBroker  # noqa: E402
 from troupemq.testing import LocalBroker, running_broker  # noqa: E402
 
 GROUP = "dramatiq-default"
+ADDRESSES = "10.0.0.1:9876;10.0.0.2:9876"
 DEAD_LETTERS = f"%DLQ%{GROUP}"
 WAIT_S = 10.0
 JOIN_MS = 10_000
@@ -353,6 +355,22 @@ def test_messages_outlive_a_kill_and_a_restart_of_the_broker(
         local.restart()
         wait_until(lambda: len(set(ran)) == MANY, "all messages", 3 * WAIT_S)
         wait_until(lambda: local.lag(GROUP) == 0, "all acknowledged", 3 * WAIT_S)
+
+
+def test_program_of_the_page_runs(local: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[2] / "docs/tasks.md").read_text()
+    (program,) = re.findall(r"```python\n(# tasks.py\nimport dramatiq.*?)```", text, re.DOTALL)
+    printed = list[str]()
+    monkeypatch.setattr("dramatiq.broker.global_broker", None)
+    names = {"__name__": "__main__", "print": lambda *words: printed.append(words[1])}
+    exec(program.replace(ADDRESSES, local.namesrv), names)
+    broker = dramatiq.get_broker()
+    assert isinstance(broker, TroupeMQBroker)
+    with working(broker):
+        wait_until(lambda: printed == ["cat.png"], "the first message", WAIT_S)
+        local.advance("1m")
+        wait_until(lambda: printed == ["cat.png", "dog.png"], "the delayed message", WAIT_S)
+    broker.close()
 
 
 PROGRAM = """

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -29,6 +31,7 @@ from troupemq.taskiq import TroupeMQBroker  # noqa: E402
 from troupemq.testing import LocalBroker, running_broker  # noqa: E402
 
 GROUP = "taskiq"
+ADDRESSES = "10.0.0.1:9876;10.0.0.2:9876"
 WAIT_S = 10.0
 SHORT = 60
 
@@ -335,6 +338,26 @@ def test_tasks_outlive_a_kill_and_a_restart_of_the_broker(local: LocalBroker) ->
             await asyncio.to_thread(local.restart)
             await until(lambda: len(set(ran)) == SHORT, "all tasks")
             await consumed(local)
+
+    run(main())
+
+
+def test_program_of_the_page_runs(local: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[2] / "docs/tasks.md").read_text()
+    (program,) = re.findall(r"```python\n(# tasks.py\nimport asyncio.*?)```", text, re.DOTALL)
+    printed = list[str]()
+    module = ModuleType("tasks")
+    monkeypatch.setitem(sys.modules, "tasks", module)
+    names = vars(module)
+    names["print"] = lambda *words: printed.append(words[1])
+    exec(program.replace(ADDRESSES, local.namesrv), names)
+
+    async def main() -> None:
+        await names["main"]()
+        async with working(names["broker"]):
+            await until(lambda: printed == ["cat.png"], "the first task")
+            await asyncio.to_thread(local.advance, "1m")
+            await until(lambda: printed == ["cat.png", "dog.png"], "the delayed task")
 
     run(main())
 
