@@ -25,7 +25,7 @@ SMALL = {**SMALL_FILES, "mappedFileSizeCommitLog": str(1 << 20)}
 
 FOLLOWED = {
     "A name server": 2,
-    "A broker's process": 2,
+    "A broker's process": 3,
     "A master's machine": 2,
     "A zone, or the network between": 5,
     "Copies": 5,
