@@ -29,7 +29,7 @@ from troupemq.kombu.envelope import (
 )
 from troupemq.kombu.fetching import Fetcher
 from troupemq.kombu.link import STEP_CHOICES
-from troupemq.kombu.readers import ReadQueue
+from troupemq.kombu.readers import ReadQueue, begin_by_name, forget_name
 from troupemq.kombu.shared import Shared
 
 log = client_logger(__name__)
@@ -39,6 +39,8 @@ GET_WAIT_MS = 100
 UNLIMITED_COUNT = 32
 """Messages that wait for a channel without a prefetch count."""
 RETRIES_MAX = 16
+MISSING_S = 5.0
+"""Time for which a queue without a topic is not looked up again."""
 
 
 class QoS(virtual.QoS):
@@ -115,6 +117,8 @@ class Channel(virtual.Channel):
         ttl_ms = queue_ttl_ms(arguments)
         if auto_delete or exclusive:
             shared.read_queues.setdefault(queue, ReadQueue(queue)).ttl_ms = ttl_ms
+            begin_by_name(shared.link, queue)
+            shared.bindings.bind("", "direct", "", "")
         else:
             shared.ttls_ms[queue] = ttl_ms
             self._new_queue(queue)
@@ -169,6 +173,7 @@ class Channel(virtual.Channel):
         reader = shared.read_queues.pop(queue, None)
         if reader is not None:
             reader.stop()
+            forget_name(shared.link.place, queue)
             return
         name = shared.link.place.queue(queue)
         shared.link.forget_topic(name)
@@ -202,13 +207,9 @@ class Channel(virtual.Channel):
         shared = self._shared
         bindings = shared.bindings
         if not exchange:
-            if key in shared.read_queues:
-                return (), True
-            if key in shared.ttls_ms or self._has_queue(key):
+            if key in shared.ttls_ms:
                 return (key,), False
-            bindings.refresh(0.0)
-            is_read = bool(bindings.find("").readers_ms)
-            return (() if is_read else (key,)), is_read
+            return self._named(key)
         bindings.refresh(FRESH_S)
         queues, is_read = self._bound(exchange, key)
         if not queues and not is_read:
@@ -219,6 +220,19 @@ class Channel(virtual.Channel):
             self._new_queue(self.deadletter_queue)
             queues = {self.deadletter_queue}
         return queues, is_read
+
+    def _named(self, queue: str) -> tuple[Iterable[str], bool]:
+        """Return the queue of that name, or whether the queue lives with a connection."""
+        shared = self._shared
+        if queue in shared.read_queues:
+            return (), True
+        if shared.link.has_topic(shared.link.place.queue(queue), MISSING_S):
+            return (queue,), False
+        shared.bindings.refresh(FRESH_S)
+        if not shared.bindings.find("").readers_ms:
+            shared.bindings.refresh(0.0)
+        is_read = bool(shared.bindings.find("").readers_ms)
+        return (() if is_read else (queue,)), is_read
 
     def _bound(self, exchange: str, key: str) -> tuple[set[str], bool]:
         shared = self._shared
@@ -267,7 +281,7 @@ class Channel(virtual.Channel):
         """Read a queue; one without bindings gets what is sent to its name."""
         shared = self._shared
         if not reader.is_bound:
-            reader.bind(shared.link, "", lambda key: key == reader.name, reader.name)
+            reader.read_by_name(shared.link)
             shared.bindings.bind("", "direct", "", "")
         reader.start()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from random import choice
+from time import monotonic
 
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -31,6 +32,7 @@ PULLED_MAX = 32
 HELD_MS = 15_000
 SLACK_MS = 5000
 TIMEOUT_MS = 5000
+MISSING_MAX = 10_000
 
 
 class BrokerLink(Producer):
@@ -43,6 +45,7 @@ class BrokerLink(Producer):
         super().__init__(GROUP, place.namesrv, credentials=place.credentials, tls=place.tls)
         self.place = place
         self._known: set[str] = set()
+        self._missing: dict[str, float] = {}
 
     def check(self) -> None:
         """Raise ConnectionFailed unless a name server answers and lists a broker."""
@@ -75,12 +78,18 @@ class BrokerLink(Producer):
 
     # --- topics
 
-    def has_topic(self, topic: str) -> bool:
+    def has_topic(self, topic: str, missing_s: float = 0.0) -> bool:
+        """Return whether a topic exists; one that was missing `missing_s` ago is not looked up."""
         if topic in self._known:
             return True
+        if monotonic() - self._missing.get(topic, float("-inf")) <= missing_s:
+            return False
         try:
             self._client.routes.look_up(topic)
         except RouteNotFound:
+            if len(self._missing) >= MISSING_MAX:
+                self._missing.clear()
+            self._missing[topic] = monotonic()
             return False
         self._known.add(topic)
         return True

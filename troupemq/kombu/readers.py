@@ -14,6 +14,7 @@ from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue, MessageView
 from troupemq.kombu.envelope import Payload, decode, step_of, word_of
 from troupemq.kombu.link import BrokerLink, pulled
+from troupemq.kombu.places import KombuPlace
 
 log = client_logger(__name__)
 
@@ -22,18 +23,41 @@ AGAIN_MS = 1000
 BRIEF_MS = 50
 """Pause after a pull that was answered without messages."""
 
+Offsets = dict[MessageQueue, int]
 Read = tuple[Payload, MessageView]
 Accepts = Callable[[str], bool]
 """Function that returns whether a routing key belongs to a queue."""
 
 
+_by_name: dict[tuple[KombuPlace, str], Offsets] = {}
+"""Next offsets of the queues that get messages by their name, for all connections of this process.
+
+Celery declares the queue of its `rpc://` results on one connection and reads it on another.
+"""
+
+
+def begin_by_name(link: BrokerLink, name: str) -> None:
+    """Note where a queue begins that gets messages by its name. Raises ClientError."""
+    if (link.place, name) not in _by_name:
+        topic = link.place.exchange("")
+        link.ensure_topic(topic, 1)
+        _by_name[link.place, name] = link.ends(topic)
+
+
+def forget_name(place: KombuPlace, name: str) -> None:
+    """Forget where a queue of that name begins."""
+    _by_name.pop((place, name), None)
+
+
 class Reading:
     """Held pulls of one exchange's topic, on the I/O thread of a link."""
 
-    def __init__(self, link: BrokerLink, topic: str, take: Callable[[list[Read]], None]) -> None:
-        """Fetch the max offsets. Raises ClientError."""
+    def __init__(
+        self, link: BrokerLink, offsets: Offsets, take: Callable[[list[Read]], None]
+    ) -> None:
+        """Take the offsets to begin at."""
         self._link, self._take = link, take
-        self._offsets = link.ends(topic)
+        self._offsets = offsets
         self._accepts: list[Accepts] = []
         self._words: list[str | None] = []
         """Routing keys if all are exact words, which the broker can filter by."""
@@ -117,13 +141,20 @@ class ReadQueue:
         if reading is None:
             topic = link.place.exchange(exchange)
             link.ensure_topic(topic, 1)
-            reading = Reading(link, topic, self._take)
+            reading = Reading(link, link.ends(topic), self._take)
             reading.add(accepts, exact_key)
             self._readings[exchange] = reading
             if self._is_started:
                 reading.start()
         else:
             reading.add(accepts, exact_key)
+
+    def read_by_name(self, link: BrokerLink) -> None:
+        """Get the messages that are sent to the queue's name. Raises ClientError."""
+        begin_by_name(link, self.name)
+        reading = Reading(link, _by_name[link.place, self.name], self._take)
+        reading.add(lambda key: key == self.name, self.name)
+        self._readings[""] = reading
 
     def start(self) -> None:
         if not self._is_started:

@@ -209,6 +209,17 @@ def test_reply_to_a_queue_by_its_name(connect: Connect) -> None:
     assert [each.payload for each in found] == ["reply"]
 
 
+def test_replies_wait_until_another_connection_of_the_process_reads(connect: Connect) -> None:
+    declaring, reading, answering = connect(), connect(), connect()
+    Queue("asker-2", auto_delete=True)(declaring.default_channel).declare()
+    publisher = Producer(answering.default_channel)
+    publisher.publish("early", routing_key="asker-2")
+    replies = Queue("asker-2", auto_delete=True)
+    assert [each.payload for each in received(reading, replies, 1)] == ["early"]
+    publisher.publish("late", routing_key="asker-2")
+    assert [each.payload for each in received(reading, replies, 1)] == ["late"]
+
+
 def test_expired_messages_are_not_delivered(connect: Connect) -> None:
     connection, queue = connect(), queue_of("brief", message_ttl=0)
     send(connection, "by the queue", queue)
