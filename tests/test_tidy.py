@@ -46,6 +46,7 @@ TESTED_ELSEWHERE = {
     "troupemq/client/aio/": "tests/troupemq/client/aio/test_producer.py: over the whole client",
     "troupemq/client/connection/calls.py": "tests/troupemq/client/connection/test_route.py",
     "troupemq/client/consuming/group_work.py": "tests/troupemq/client/consuming/test_consumer.py",
+    "troupemq/client/consuming/push_work.py": "tests/troupemq/client/consuming/test_consumer.py",
     "troupemq/client/consuming/running_info.py": (
         "tests/troupemq/client/consuming/test_consumer_requests.py: who answers with it"
     ),
@@ -117,9 +118,11 @@ SAME_NAMES = {
     "Admin": "the asyncio client has the names of the threaded one",
     "PullConsumer": "the asyncio client has the names of the threaded one",
     "QueueReader": "the asyncio client has the names of the threaded one",
+    "TroupeMQBroker": "each task framework calls its own class a broker",
     "TransactionProducer": "the asyncio client has the names of the threaded one",
     "Delivery": "of the threaded client, of the asyncio client, and of the broker's receipts",
     "SimpleConsumer": "the asyncio client has the names of the threaded one",
+    "PushConsumer": "the asyncio client has the names of the threaded one",
     "Producer": "the asyncio client has the names of the threaded one",
     "Arguments": "of each job: every module of spark/jobs/ has Arguments, check and main",
     "Message": "what an actor sends to another one, and what applications of the client send",

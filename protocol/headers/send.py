@@ -9,12 +9,12 @@ SendMessageResponseHeader.java, ReplyMessageRequestHeader.java.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Self
 
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.fields import Header, wire, wire_long
+from protocol.values import value
 
 _LONG_NAMES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
 
@@ -23,7 +23,7 @@ TRACE_ON = "TRACE_ON"
 """Ext fields that every answer to a send carries beside its header, errors included."""
 
 
-@dataclass(slots=True)
+@value
 class SendMessageHeader(Header):
     """Metadata of a message or a batch from its producer."""
 
@@ -58,7 +58,7 @@ class SendMessageHeader(Header):
         return cls._decode(command.fields or {}, short=not long_names)
 
 
-@dataclass(slots=True)
+@value
 class SendMessageResponseHeader(Header):
     """Place of a stored message.
 
@@ -71,7 +71,7 @@ class SendMessageResponseHeader(Header):
     transaction_id: str | None = wire("transactionId", default=None)
 
 
-@dataclass(slots=True)
+@value
 class RecallMessageHeader(Header):
     """Request of RocketMQ 5.x to cancel a pending timer, named by its handle (timers.py)."""
 
@@ -80,13 +80,13 @@ class RecallMessageHeader(Header):
     producer_group: str | None = wire("producerGroup", default=None)
 
 
-@dataclass(slots=True)
+@value
 class RecallMessageResponseHeader(Header):
     msg_id: str = wire("msgId")
     """Unique key of the cancelled message."""
 
 
-@dataclass(slots=True)
+@value
 class ReplyMessageHeader(Header):
     """A reply that the broker forwards to the requesting producer."""
 

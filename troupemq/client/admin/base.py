@@ -11,13 +11,9 @@ from protocol.bodies_admin import TopicList
 from protocol.codes import LanguageCode, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.fastjson_reader import NODES_MAX
+from protocol.headers.client import GetRouteInfoHeader
 from protocol.headers.fields import Header
-from protocol.headers.namesrv import (
-    GetKvConfigResponseHeader,
-    GetRouteInfoHeader,
-    KvConfigHeader,
-    PutKvConfigHeader,
-)
+from protocol.headers.namesrv import GetKvConfigResponseHeader, KvConfigHeader, PutKvConfigHeader
 from protocol.json_body import Body
 from protocol.table_rules import key_fault
 from protocol.topic_names import RETRY_TOPIC_PREFIX

@@ -7,7 +7,8 @@ from ipaddress import ip_address
 from socket import SOCK_STREAM, getaddrinfo
 
 from protocol.bodies import SubscriptionData
-from protocol.bodies_admin import ConsumeMessageDirectlyResult, ConsumeQueueView, ConsumeStatsBody
+from protocol.bodies_admin import ConsumeQueueView, ConsumeStatsBody
+from protocol.bodies_client import ConsumeMessageDirectlyResult
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import GetConsumeStatsHeader, QueryConsumeQueueHeader

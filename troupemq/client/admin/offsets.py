@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from protocol.bodies import MessageQueue
-from protocol.bodies_admin import ConsumeStatsBody, ResetOffsetBody
+from protocol.bodies_admin import ConsumeStatsBody
+from protocol.bodies_client import ResetOffsetBody
 from protocol.codes import LanguageCode, RequestCode, ResponseCode
 from protocol.headers.admin import CloneGroupOffsetHeader, GetConsumeStatsHeader
 from protocol.headers.client import ResetOffsetHeader

@@ -391,7 +391,18 @@ class Producer(SendMaker, AioMember):
             lane.length += 1
             task = self._client.remoting.spawn(self._start_later(sending, result, size, lane))
             result.on_end = task.cancel
+            # Not in the task itself: one that is cancelled early does not run at all.
+            task.add_done_callback(lambda task: self._leave_lane(topic, lane, task, result))
         return result
+
+    def _leave_lane(
+        self, topic: str, lane: "_Lane", task: asyncio.Task[None], result: SendFuture
+    ) -> None:
+        if task.cancelled() and not result.done():
+            result.set_exception(ClientClosed("the client is stopped"))
+        lane.length -= 1
+        if not lane.length and self._lanes.get(topic) is lane:
+            del self._lanes[topic]
 
     def _start(self, sending: Sending, result: SendFuture, size: int) -> None:
         def ended() -> None:
@@ -419,14 +430,6 @@ class Producer(SendMaker, AioMember):
             result.set_exception(type(error)(*error.args))  # notes are added to each
         except TimeoutError:
             result.set_exception(self._too_late(topic, has_route=has_route))
-        except asyncio.CancelledError:
-            if not result.done():
-                result.set_exception(ClientClosed("the client is stopped"))
-            raise
-        finally:
-            lane.length -= 1
-            if not lane.length and self._lanes.get(topic) is lane:
-                del self._lanes[topic]
 
     def _too_late(self, topic: str, *, has_route: bool) -> ClientError:
         if not has_route and self._client.routes.known(topic) is None:

@@ -6,9 +6,9 @@ at the next `poll` after the one that returned it, or at `commit`.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from threading import Condition
 from time import monotonic, time_ns
+from typing import TYPE_CHECKING
 
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
@@ -28,6 +28,9 @@ from troupemq.client.consuming.pull_work import (
 from troupemq.client.errors import ClientClosed
 from troupemq.client.message import MessageQueue, MessageView
 from troupemq.client.spans import spans_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @partial(names_checked, settings=ConsumerSettings)
@@ -67,7 +70,7 @@ class PullConsumer(GroupMember, PullWork):
         assign: Assignment = averagely,
         instance_name: str | None = None,
         client_ip: str | None = None,
-        offsets_folder: Path | None = None,
+        offsets_folder: "Path | None" = None,
         credentials: Credentials | None = None,
         tls: Tls | None = None,
     ) -> None:
