@@ -39,6 +39,8 @@ BY = {
         "tests/system/test_kill.py",
         "tests/system/test_masters_kills.py",
         "tests/system/test_power_loss.py",
+        "tests/system/test_receipt_kills.py",
+        "tests/system/test_timer_kills.py",
     ],
     "A master's machine": [HERE, "tests/system/test_cluster_kills.py"],
     "A disk": [HERE, "tests/system/test_full_disk.py", "tests/troupemq/health/test_checks.py"],
