@@ -178,7 +178,11 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
             By("tests/troupemq/test_dramatiq.py::test_program_of_the_page_runs"),
         ),
     ],
-    "docs/testing.md": [("# orders.py", TESTING), ("# test_orders.py", TESTING)],
+    "docs/testing.md": [
+        ("# orders.py", TESTING),
+        ("# test_orders.py", TESTING),
+        ("# test_late_orders.py", TESTING),
+    ],
     "docs/traces.md": [
         ("pip install 'dist/troupemq", By(STARTS + "a_broker_that_sends_spans_starts"))
     ],
