@@ -9,12 +9,12 @@ SendMessageResponseHeader.java, ReplyMessageRequestHeader.java.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Self
 
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.fields import Header, wire, wire_long
+from protocol.values import value
 
 _LONG_NAMES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
 
@@ -23,7 +23,11 @@ TRACE_ON = "TRACE_ON"
 """Ext fields that every answer to a send carries beside its header, errors included."""
 
 
-@dataclass(slots=True)
+SYS_FLAG_V2, BORN_TIMESTAMP_V2, FLAG_V2, PROPERTIES_V2 = "f", "g", "h", "i"
+"""One-letter names of the fields of a send that differ between messages."""
+
+
+@value
 class SendMessageHeader(Header):
     """Metadata of a message or a batch from its producer."""
 
@@ -32,10 +36,10 @@ class SendMessageHeader(Header):
     default_topic: str = wire("defaultTopic", short="c")
     default_topic_queue_nums: int = wire("defaultTopicQueueNums", short="d")
     queue_id: int = wire("queueId", short="e")
-    sys_flag: int = wire("sysFlag", short="f")
-    born_timestamp: int = wire_long("bornTimestamp", short="g")
-    flag: int = wire("flag", short="h")
-    properties: str | None = wire("properties", short="i", default=None)
+    sys_flag: int = wire("sysFlag", short=SYS_FLAG_V2)
+    born_timestamp: int = wire_long("bornTimestamp", short=BORN_TIMESTAMP_V2)
+    flag: int = wire("flag", short=FLAG_V2)
+    properties: str | None = wire("properties", short=PROPERTIES_V2, default=None)
     reconsume_times: int | None = wire("reconsumeTimes", short="j", default=None)
     unit_mode: bool = wire("unitMode", short="k", default=False)
     max_reconsume_times: int | None = wire("maxReconsumeTimes", short="l", default=None)
@@ -58,7 +62,7 @@ class SendMessageHeader(Header):
         return cls._decode(command.fields or {}, short=not long_names)
 
 
-@dataclass(slots=True)
+@value
 class SendMessageResponseHeader(Header):
     """Place of a stored message.
 
@@ -71,7 +75,7 @@ class SendMessageResponseHeader(Header):
     transaction_id: str | None = wire("transactionId", default=None)
 
 
-@dataclass(slots=True)
+@value
 class RecallMessageHeader(Header):
     """Request of RocketMQ 5.x to cancel a pending timer, named by its handle (timers.py)."""
 
@@ -80,13 +84,13 @@ class RecallMessageHeader(Header):
     producer_group: str | None = wire("producerGroup", default=None)
 
 
-@dataclass(slots=True)
+@value
 class RecallMessageResponseHeader(Header):
     msg_id: str = wire("msgId")
     """Unique key of the cancelled message."""
 
 
-@dataclass(slots=True)
+@value
 class ReplyMessageHeader(Header):
     """A reply that the broker forwards to the requesting producer."""
 

@@ -36,12 +36,12 @@ WAYS = (
 class Counter:
     """A listener that does nothing but count; by far the most of what is measured is the client."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int = MESSAGES) -> None:
         self.begun_s = 0.0
         self.ended_s = 0.0
         self.over = Event()
         self._lock = Lock()
-        self._left = MESSAGES
+        self._left = count
 
     def __call__(self, views: Sequence[MessageView]) -> None:
         with self._lock:

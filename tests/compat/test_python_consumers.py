@@ -1,9 +1,11 @@
 """Our Python consumers against both brokers, and in one group with the official Java client."""
 
+import asyncio
 from base64 import b64decode
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -16,8 +18,9 @@ from remoting.local_address import local_address
 from tests.compat.agent import Agent, closing, java_agent
 from tests.compat.conftest import MakeBroker, MakeNameServer, wait_for_route
 from tests.compat.patience import wait_until
-from tests.compat.python_members import WAIT_S, ConsumerProcess, Got, member
+from tests.compat.python_members import SETTINGS, WAIT_S, ConsumerProcess, Got, member
 from tests.compat.toolchain import Java
+from troupemq import aio
 from troupemq.client.consuming.assignment import (
     Assignment,
     averagely,
@@ -109,11 +112,14 @@ class Load:
                 return
 
 
-def own(consumer: PushConsumer | PullConsumer, topic: str) -> set[int]:
+Consumer = PushConsumer | PullConsumer | aio.PushConsumer
+
+
+def own(consumer: Consumer, topic: str) -> set[int]:
     return {queue.queue_id for queue in consumer.queues() if queue.topic == topic}
 
 
-def wait_for_shares(python: PushConsumer, java: Agent, name: str, topic: str) -> None:
+def wait_for_shares(python: Consumer, java: Agent, name: str, topic: str) -> None:
     def shared() -> bool:
         ours, theirs = own(python, topic), java.assigned(name)
         return bool(ours and theirs) and ours | theirs == set(range(QUEUES)) and not ours & theirs
@@ -158,6 +164,56 @@ def test_java_and_python_share_a_group(
             "all messages",
             WAIT_S,
         )
+    if orderly:
+        assert_in_order(got.bodies())
+        assert_in_order(bodies_of(java, name))
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_java_and_an_event_loop_share_a_group(
+    orderly: bool, java: Agent, producer: Producer, topic: str
+) -> None:
+    """Queues move between both; what a coroutine fails to handle is delivered again to either."""
+    group, name, got = f"group-of-{topic}", f"java-of-{topic}", Got()
+    failed: set[str] = set()
+
+    async def handle(views: Sequence[MessageView]) -> None:
+        (view,) = views
+        body = view.body.decode()
+        await asyncio.sleep(0)
+        if body.endswith("7") and body not in failed:
+            failed.add(body)
+            raise LookupError(body)
+        got(views)
+
+    async def until(is_so: Callable[[], bool], what: str) -> None:
+        await asyncio.to_thread(wait_until, is_so, what, WAIT_S)
+
+    async def main() -> None:
+        settings = replace(SETTINGS, suspend_queue_ms=10)
+        consumer = aio.PushConsumer(
+            group,
+            handle,
+            name_server(java),
+            orderly=orderly,
+            begin=ConsumeFrom.FIRST_OFFSET,
+            settings=settings,
+        )
+        await consumer.subscribe(topic)
+        async with consumer:
+            with Load(producer, topic) as load:
+                await until(lambda: len(got.views) > 50, "messages at the event loop")
+                await asyncio.to_thread(java.join, name, group, topic, orderly=orderly)
+                await asyncio.to_thread(wait_for_shares, consumer, java, name, topic)
+                await until(lambda: len(java.received(name)) > 50, "messages at the Java member")
+                await asyncio.to_thread(java.leave, name)
+                await until(lambda: len(own(consumer, topic)) == QUEUES, "all queues")
+            await until(
+                lambda: set(load.sent) <= {*got.bodies(), *bodies_of(java, name)}, "all messages"
+            )
+
+    asyncio.run(main())
+    assert failed
     if orderly:
         assert_in_order(got.bodies())
         assert_in_order(bodies_of(java, name))

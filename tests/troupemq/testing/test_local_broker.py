@@ -1,6 +1,7 @@
 """The broker that tests of other projects run: assertions, time, faults, ends."""
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from threading import enumerate as live_threads
 
 import pytest
@@ -8,17 +9,22 @@ import pytest
 from troupemq import (
     BrokerError,
     ClientError,
+    ConsumeFrom,
     Message,
     MessageView,
     Producer,
     ProducerSettings,
+    PushConsumer,
     RequestTimeout,
+    SimpleConsumer,
     TransactionProducer,
     TransactionState,
 )
 from troupemq.testing import LocalBroker, running_broker
 
 TRIES_ONCE = ProducerSettings(retries=0)
+SHORT_MS = 200.0
+"""Timeout of sends without an answer; those that get one are quicker on a busy machine, too."""
 
 
 @pytest.fixture
@@ -30,6 +36,7 @@ def broker() -> Iterator[LocalBroker]:
 @pytest.fixture
 def producer(broker: LocalBroker) -> Iterator[Producer]:
     with Producer("shop", broker.namesrv, settings=TRIES_ONCE) as made:
+        made.send(Message("Other", b"connects"))
         yield made
 
 
@@ -71,6 +78,61 @@ def test_join_raises_the_error_of_a_handler(broker: LocalBroker, producer: Produ
     broker.consume("Orders", broken, group="billing")
     producer.send(Message("Orders", b"new"))
     with pytest.raises(LookupError, match="no such order"):
+        broker.join("billing")
+
+
+def test_join_raises_the_error_of_a_consumer_of_the_application(
+    broker: LocalBroker, producer: Producer
+) -> None:
+    def broken(_: Sequence[MessageView]) -> None:
+        raise LookupError("no such order")
+
+    with PushConsumer("billing", broken, broker.namesrv) as consumer:
+        consumer.subscribe("Orders")
+        producer.send(Message("Orders", b"new"))
+        with pytest.raises(LookupError, match="no such order"):
+            broker.join("billing")
+
+
+def test_messages_are_expected_in_an_order(broker: LocalBroker, producer: Producer) -> None:
+    for body in (b"new", b"other", b"paid"):
+        producer.send(Message("Orders", body))
+    assert [view.body for view in broker.expect_in_order("Orders", ["new", "paid"])] == [
+        b"new",
+        b"paid",
+    ]
+    with pytest.raises(AssertionError, match=r"in this order in Orders; there is: \n.*b'new'"):
+        broker.expect_in_order("Orders", ["paid", "new"], within_s=0.02)
+
+
+def test_names_of_topics_and_groups_are_new(broker: LocalBroker) -> None:
+    topics = {broker.new_topic(queues=2), broker.new_topic(), "Orders"}
+    assert len(topics) == 3
+    assert broker.new_group() != broker.new_group()
+
+
+def test_timer_becomes_due_when_the_clock_is_moved(broker: LocalBroker, producer: Producer) -> None:
+    producer.send(Message("Orders", b"timer", delay=timedelta(hours=3)))
+    broker.advance("2h")
+    assert broker.messages("Orders") == []
+    broker.advance("1h")
+    broker.expect("Orders", body=b"timer")
+
+
+def test_lease_of_a_received_message_ends_when_the_clock_is_moved(
+    broker: LocalBroker, producer: Producer
+) -> None:
+    producer.send(Message("Orders", b"new"))
+    first = ConsumeFrom.FIRST_OFFSET
+    with SimpleConsumer(
+        "billing", broker.namesrv, begin=first, hold="time", auto_extend=False
+    ) as consumer:
+        consumer.subscribe("Orders")
+        (delivery,) = consumer.receive()
+        broker.advance("2h")
+        (again,) = consumer.receive()
+        assert again.message.message_id == delivery.message.message_id
+        again.ack()
         broker.join("billing")
 
 
@@ -140,14 +202,14 @@ def test_producer_tries_again_after_a_refusal(broker: LocalBroker) -> None:
 def test_lost_answer_leaves_the_message_stored(broker: LocalBroker, producer: Producer) -> None:
     broker.lose("send", times=1, answer=True)
     with pytest.raises(RequestTimeout):
-        producer.send(Message("Orders", b"new"), timeout_ms=50)
+        producer.send(Message("Orders", b"new"), timeout_ms=SHORT_MS)
     broker.expect("Orders", body=b"new")
 
 
 def test_lost_request_stores_nothing(broker: LocalBroker, producer: Producer) -> None:
     broker.lose("send", times=1)
     with pytest.raises(RequestTimeout):
-        producer.send(Message("Orders", b"new"), timeout_ms=50)
+        producer.send(Message("Orders", b"new"), timeout_ms=SHORT_MS)
     producer.send(Message("Orders", b"next"))
     assert bodies(broker.messages("Orders")) == [b"next"]
 
@@ -157,7 +219,7 @@ def test_slow_requests_arrive_later_until_the_fault_is_ended(
 ) -> None:
     fault = broker.slow(10_000, "send")
     with pytest.raises(RequestTimeout):
-        producer.send(Message("Orders", b"slow"), timeout_ms=50)
+        producer.send(Message("Orders", b"slow"), timeout_ms=SHORT_MS)
     assert broker.messages("Orders") == []
     broker.advance(10)
     broker.expect("Orders", body=b"slow")

@@ -56,6 +56,9 @@ class HandlerTasks:
         self.concurrency = concurrency
         self._client, self._group, self._handlers = client, group, handlers
         self._waiting: deque[ListenerFlow[None]] = deque()
+        self._cancelled: dict[ListenerFlow[None], tuple[Wanted | Handle, BaseException]] = {}
+        """What waiting flows had asked for when their tasks were cancelled."""
+
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._will_look = self._stopping = self._abandons = False
@@ -115,38 +118,38 @@ class HandlerTasks:
             if copy_context() != self._context:
                 return  # the next call does not see what this one has set
 
-    async def _drive(
-        self,
-        flow: ListenerFlow[None],
-        wanted: Wanted | Handle | None = None,
-        cancelled: asyncio.CancelledError | None = None,
-    ) -> None:
-        """Carry a flow out; `wanted` and `cancelled` are those of a task that was cancelled."""
-        is_handed_over = False
+    async def _drive(self, flow: ListenerFlow[None]) -> None:
+        """Carry a flow out. A cancelled task leaves it to another one: a call has failed then."""
+        is_left = False
+        cancelled: BaseException | None = None
         try:
-            if wanted is None:
+            if flow in self._cancelled:
+                wanted, cancelled = self._cancelled.pop(flow)
+            else:
                 wanted = next(flow)
             while True:
                 try:
                     if not isinstance(wanted, Handle):
                         answer: object = await self._client.carry_out(wanted)
                     elif cancelled is not None:
-                        answer, cancelled = (Outcome(None, cancelled, FAILED), 0.0), None
+                        answer = Outcome(None, cancelled, FAILED), 0.0
                     else:
                         answer = await self._call(wanted.views)
                 except ClientError as error:
                     wanted = flow.throw(error)
                 except asyncio.CancelledError as error:
-                    is_handed_over = not self._abandons
-                    if is_handed_over:
-                        self._spawn(self._drive(flow, wanted, error))
+                    is_left = not self._abandons
+                    if is_left:
+                        self._cancelled[flow] = wanted, error
+                        self._waiting.appendleft(flow)
                     raise
                 else:
+                    cancelled = None
                     wanted = flow.send(answer)
         except StopIteration:
             return
         finally:
-            if not is_handed_over:
+            if not is_left:
                 flow.close()
 
     async def _call(self, views: Sequence[MessageView]) -> tuple[Outcome, float]:

@@ -368,7 +368,7 @@ class Producer(SendMaker, AioMember):
         *,
         compresses: bool,
     ) -> SendFuture:
-        result = SendFuture(loop=self._client.remoting.loop)
+        result = SendFuture(loop=asyncio.get_running_loop())  # `check_running` has seen it
         sending = self._sending(
             self._carrier, parcel, message, timeout_ms, queue, choose, result, compresses=compresses
         )
@@ -387,7 +387,18 @@ class Producer(SendMaker, AioMember):
             lane.length += 1
             task = self._client.remoting.spawn(self._start_later(sending, result, size, lane))
             result.on_end = task.cancel
+            # Not in the task itself: one that is cancelled early does not run at all.
+            task.add_done_callback(lambda task: self._leave_lane(topic, lane, task, result))
         return result
+
+    def _leave_lane(
+        self, topic: str, lane: "_Lane", task: asyncio.Task[None], result: SendFuture
+    ) -> None:
+        if task.cancelled() and not result.done():
+            result.set_exception(ClientClosed("the client is stopped"))
+        lane.length -= 1
+        if not lane.length and self._lanes.get(topic) is lane:
+            del self._lanes[topic]
 
     def _start(self, sending: Sending, result: SendFuture, size: int) -> None:
         def ended() -> None:
@@ -411,18 +422,10 @@ class Producer(SendMaker, AioMember):
                     sending.parcel = await asyncio.to_thread(sending.parcel.compressed)
                 await self._slots.enter(size)
                 self._start(sending, result, size)
+        except ClientError as error:  # first: a RequestTimeout is a TimeoutError, too
+            result.set_exception(type(error)(*error.args))  # notes are added to each
         except TimeoutError:
             result.set_exception(self._too_late(topic, has_route=has_route))
-        except ClientError as error:
-            result.set_exception(type(error)(*error.args))  # notes are added to each
-        except asyncio.CancelledError:
-            if not result.done():
-                result.set_exception(ClientClosed("the client is stopped"))
-            raise
-        finally:
-            lane.length -= 1
-            if not lane.length and self._lanes.get(topic) is lane:
-                del self._lanes[topic]
 
     def _too_late(self, topic: str, *, has_route: bool) -> ClientError:
         if not has_route and self._client.routes.known(topic) is None:
