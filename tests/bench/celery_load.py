@@ -1,11 +1,11 @@
 """Celery on TroupeMQ and on Redis, in turn: `python -m tests.bench.celery_load`.
 
-Needs redis-server, and the package redis. Each round publishes tasks that do nothing, to a worker
-with two processes that is idle; then the figures are, for each broker,
+Needs redis-server, and the package redis. The tasks do nothing, and a worker has two processes. The
+figures of each round are
 
-    publish/s   tasks that one process publishes, with the worker running
-    run/s       tasks from the first to the last that ran
     idle ms     time from publishing to the run of single tasks, median
+    publish/s   tasks that one process publishes, while no worker runs
+    run/s       these tasks, from the first to the last that a worker runs
 """
 
 import os
@@ -66,16 +66,17 @@ def measure(name: str, url: str, folder: Path, count: int) -> tuple[float, float
         command = [sys.executable, "-c", PUBLISH, str(count), str(pause_s)]
         return float(subprocess.run(command, env=env, check=True, capture_output=True).stdout)
 
-    with running([*worker, "--without-gossip", "--without-mingle"], folder / f"{name}.log", env):
+    worker += ["--without-gossip", "--without-mingle"]
+    with running(worker, folder / f"{name}.log", env):
         publish(1, 0)
         wait_until(lambda: len(lines()) >= 2, "the worker to run")
         publish(SINGLES, 0.05)
         wait_until(lambda: len(lines()) >= SINGLES + 3, "single tasks")
-        singles = [each.split() for each in lines()[3:]]
-        rate = publish(count, 0)
-        total = SINGLES + count + 4
-        wait_until(lambda: len(lines()) >= total, "all tasks", 120.0)
-        ran_s = [float(each.split()[2]) for each in lines()[SINGLES + 4 :]]
+    singles = [each.split() for each in lines()[3:]]
+    rate = publish(count, 0)
+    with running(worker, folder / f"{name}.log", env):
+        wait_until(lambda: len(lines()) >= SINGLES + count + 4, "all tasks", 120.0)
+    ran_s = [float(each.split()[2]) for each in lines()[SINGLES + 4 :]]
     waits_ms = [1000 * (float(end) - float(sent)) for _, sent, end in singles]
     return rate, (count - 1) / (max(ran_s) - min(ran_s)), median(waits_ms)
 
