@@ -11,16 +11,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from troupemq.client.aio.admin import Admin
     from troupemq.client.aio.producer import Producer
+    from troupemq.client.aio.pull_consumer import PullConsumer
     from troupemq.client.aio.push_consumer import PushConsumer
     from troupemq.client.aio.simple_consumer import Delivery, SimpleConsumer
     from troupemq.client.aio.transaction import TransactionProducer
 
-__all__ = ["Admin", "Delivery", "Producer", "PushConsumer", "SimpleConsumer", "TransactionProducer"]
+__all__ = [
+    "Admin",
+    "Delivery",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "SimpleConsumer",
+    "TransactionProducer",
+]
 
 _HOMES = {
     "Admin": "admin",
     "Delivery": "simple_consumer",
     "Producer": "producer",
+    "PullConsumer": "pull_consumer",
     "PushConsumer": "push_consumer",
     "SimpleConsumer": "simple_consumer",
     "TransactionProducer": "transaction",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from troupemq.client.admin.answers import OPTIONAL, Change, Failures, Result, Time
-from troupemq.client.admin.operations import Blocking, changes, reads
+from troupemq.client.admin.operations import BlockingMethods, changes, reads
 from troupemq.client.errors import ClientError
 
 
@@ -23,7 +23,7 @@ class Changed(Change):
     beside: Inner | None = field(default=None, metadata=OPTIONAL)
 
 
-class Asking(Blocking):
+class Asking(BlockingMethods):
     """Three servers: the second does not answer, the third ends the question if it is told to."""
 
     def __init__(self, *, ends: bool = False) -> None:

@@ -25,7 +25,7 @@ from troupemq.client.admin.answers import Answers, Change, Result, Span, Time
 from troupemq.client.admin.base import TIMEOUT_MS, BrokerPlace
 from troupemq.client.admin.callers import PRODUCER_GROUP, BlockingCaller
 from troupemq.client.admin.flows import AdminFlows
-from troupemq.client.admin.operations import Blocking, finished
+from troupemq.client.admin.operations import BlockingMethods, finished
 from troupemq.client.admin.reading import TOOLS_GROUP, QueueReader
 from troupemq.client.message import MessageQueue
 from troupemq.client.producing.producer import Producer
@@ -36,7 +36,7 @@ __all__ = ["Admin", "Answers", "BrokerPlace", "Change", "Result", "Span", "Time"
 Answered = TypeVar("Answered", bound=Body)
 
 
-class Admin(Blocking, AdminFlows):
+class Admin(BlockingMethods, AdminFlows):
     """Asks and changes brokers and name servers; every call blocks and raises ClientError.
 
         with Admin("127.0.0.1:9876") as admin:

@@ -5,7 +5,7 @@ coroutines as well. Those of the threaded Admin block and never suspend, so that
 whole operation. In `troupemq.aio` they suspend, and the event loop runs the operation.
 
 The descriptors below show each operation as the method that its class has: one that blocks on
-a subclass of Blocking, else a coroutine function. Types, signatures and docstrings are kept.
+a subclass of BlockingMethods, else a coroutine function. Types, signatures and docstrings are kept.
 """
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -20,7 +20,7 @@ Found = TypeVar("Found")
 Given = ParamSpec("Given")
 
 
-class Blocking:
+class BlockingMethods:
     """Base of a class whose operations block."""
 
     _flows: Any
@@ -57,7 +57,7 @@ class _Shown:
         self._blocking, self._awaited = blocking, awaited
 
     def _shown(self, asked: object, owner: type) -> Any:
-        function: Any = self._blocking if issubclass(owner, Blocking) else self._awaited
+        function: Any = self._blocking if issubclass(owner, BlockingMethods) else self._awaited
         return function if asked is None else function.__get__(asked, owner)
 
 
@@ -70,7 +70,7 @@ class operation(_Shown, Generic[Given, Found]):
         name = method.__name__
 
         @wraps(method)
-        def blocking(asked: Blocking, /, *given: Any, **named: Any) -> Found:
+        def blocking(asked: BlockingMethods, /, *given: Any, **named: Any) -> Found:
             work: Coroutine[Any, Any, Found] = getattr(asked._flows, name)(*given, **named)
             return finished(work)
 
@@ -79,7 +79,7 @@ class operation(_Shown, Generic[Given, Found]):
     @overload
     def __get__(self, asked: None, owner: type) -> Callable[Concatenate[Any, Given], Found]: ...
     @overload
-    def __get__(self, asked: Blocking, owner: type) -> Callable[Given, Found]: ...
+    def __get__(self, asked: BlockingMethods, owner: type) -> Callable[Given, Found]: ...
     @overload
     def __get__(
         self, asked: object, owner: type
@@ -108,7 +108,7 @@ class reads(_Shown, Generic[Given, Found]):
         self, method: Callable[Concatenate[Any, Failures, Given], AsyncIterator[Found]]
     ) -> None:
         @wraps(method)
-        def blocking(asked: Blocking, /, *given: Any, **named: Any) -> Answers[Found]:
+        def blocking(asked: BlockingMethods, /, *given: Any, **named: Any) -> Answers[Found]:
             flows = asked._flows
             answers = Answers(lambda failures: stepped(method(flows, failures, *given, **named)))
             return answers.carry_out() if self.is_change else answers
@@ -134,7 +134,7 @@ class reads(_Shown, Generic[Given, Found]):
         self, asked: None, owner: type
     ) -> Callable[Concatenate[Any, Given], Answers[Found]]: ...
     @overload
-    def __get__(self, asked: Blocking, owner: type) -> Callable[Given, Answers[Found]]: ...
+    def __get__(self, asked: BlockingMethods, owner: type) -> Callable[Given, Answers[Found]]: ...
     @overload
     def __get__(
         self, asked: object, owner: type

@@ -26,7 +26,7 @@ from protocol.message import MessageRecord, RecordError, decode_records
 from protocol.sysflag import PULL_SUBSCRIPTION
 from troupemq.client.admin.answers import HIDDEN, Result, Time
 from troupemq.client.admin.base import TIMEOUT_MS, AdminBase
-from troupemq.client.admin.operations import Blocking, operation, stepped
+from troupemq.client.admin.operations import BlockingMethods, operation, stepped
 from troupemq.client.errors import BadAnswer, BrokerError, understood
 from troupemq.client.message import MessageQueue, MessageView, view_of
 from troupemq.numbers import whole
@@ -116,11 +116,11 @@ class ReaderFlows:
 
 
 @dataclass
-class QueueReader(Blocking, ReaderFlows):
+class QueueReader(BlockingMethods, ReaderFlows):
     """A reader whose methods block."""
 
     def __post_init__(self) -> None:
-        assert isinstance(self.admin, Blocking)
+        assert isinstance(self.admin, BlockingMethods)
         parts = self.address, self.queue, self.expression, self.group
         self._flows = ReaderFlows(self.admin._flows, *parts)
 

@@ -130,7 +130,7 @@ class ListenersByTopic(Generic[Called]):
             )
 
     def of(self, topic: str) -> Called:
-        """Return the listener of a topic. Raises ResultUnknown if there is none."""
+        """Return the listener of a topic. Raises ResultUnknown without one."""
         listener = self._of_topic.get(topic, self._otherwise)
         if listener is None:
             raise ResultUnknown(

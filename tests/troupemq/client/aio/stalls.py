@@ -25,4 +25,5 @@ async def longest_stall_s(work: Coroutine[Any, Any, object]) -> float:
         await work
     finally:
         ticking.cancel()
+        await asyncio.wait([ticking])
     return longest

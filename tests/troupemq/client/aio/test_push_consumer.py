@@ -3,110 +3,50 @@
 import asyncio
 import contextvars
 import random
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from socket import create_server
+from time import monotonic, thread_time
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from tests.troupemq.client.aio.conftest import RunOnLoop
+from tests.troupemq.client.aio.handled import (
+    QUEUES,
+    QUICK,
+    Handled,
+    apart,
+    consumer,
+    in_order,
+    numbered,
+    send,
+)
+from tests.troupemq.fake_server import FakeServer, serve_routes
 from troupemq import (
     ArgumentIllegal,
     BrokerError,
     ClientClosed,
-    ConsumeFrom,
     ConsumeResult,
     ConsumerSettings,
-    Message,
     MessageView,
-    Producer,
     RetryLater,
 )
 from troupemq.aio import PushConsumer
 from troupemq.testing import LocalBroker, running_broker
 
-QUEUES = 4
-QUICK = ConsumerSettings(
-    rebalance_interval_ms=50,
-    commit_interval_ms=50,
-    settle_ms=10,
-    suspend_queue_ms=10,
-    again_after_ms=20,
-    drop_wait_ms=200,
-)
 STALL_S_MAX = 0.5
 """Far below the 3 s for which a look-up waits, and far above the pauses of a busy machine."""
+WORK_S_MAX = 0.025
+"""Processor time of the loop's thread between two turns of another task."""
 
 
 @pytest.fixture
 def broker() -> Iterator[LocalBroker]:
     with running_broker(topics={"Orders": QUEUES, "Bills": 1}) as made:
         yield made
-
-
-def send(broker: LocalBroker, *bodies: str, topic: str = "Orders", tags: str | None = None) -> None:
-    """Send messages, to the queue of the number before a hyphen if there is one."""
-    with Producer("shop", broker.namesrv) as producer:
-        queues = sorted(producer.queues(topic))
-        for body in bodies:
-            number, hyphen, _ = body.partition("-")
-            queue = queues[int(number)] if hyphen else None
-            producer.send(Message(topic, body.encode(), tags=tags, keys=body), queue=queue)
-
-
-def numbered(count: int) -> list[str]:
-    return [f"{number % QUEUES}-{number // QUEUES:05}" for number in range(count)]
-
-
-class Handled:
-    """A handler that notes the bodies that it gets, and does what it is told before."""
-
-    def __init__(self, act: Callable[[MessageView], Any] | None = None) -> None:
-        self.bodies: list[str] = []
-        self.views: list[MessageView] = []
-        self.running = self.most_at_once = 0
-        self._act = act
-        self._changed = asyncio.Condition()
-
-    async def __call__(self, messages: Sequence[MessageView]) -> Any:
-        self.running += 1
-        self.most_at_once = max(self.most_at_once, self.running)
-        try:
-            result = None
-            for view in messages:
-                if self._act is not None:
-                    result = self._act(view)
-                    if asyncio.iscoroutine(result):
-                        result = await result
-                if result is None:
-                    self.bodies.append(view.body.decode())
-                    self.views.append(view)
-            return result
-        finally:
-            self.running -= 1
-            async with self._changed:
-                self._changed.notify_all()
-
-    async def wait(self, count: int) -> None:
-        async with asyncio.timeout(20), self._changed:
-            await self._changed.wait_for(lambda: len(set(self.bodies)) >= count)
-
-
-def consumer(broker: LocalBroker, handled: Any, **options: Any) -> PushConsumer:
-    options = {"begin": ConsumeFrom.FIRST_OFFSET, "settings": QUICK, **options}
-    return PushConsumer("billing", handled, broker.namesrv, **options)
-
-
-async def apart(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    return await asyncio.to_thread(function, *arguments, **named)
-
-
-def in_order(bodies: Sequence[str]) -> bool:
-    by_queue = defaultdict(list)
-    for body in bodies:
-        by_queue[body.partition("-")[0]].append(body)
-    return all(each == sorted(each) for each in by_queue.values())
 
 
 def test_messages_are_handled_concurrently_and_committed(
@@ -543,6 +483,46 @@ def test_administrators_reset_offsets_and_see_the_state(
     assert result.consume_result == "CR_SUCCESS"
     assert info.said["properties"]["consumeThreadMax"] == "7"
     assert len(info.queues) == QUEUES + 1 and info.said["jstack"]
+
+
+@pytest.mark.parametrize("silent", ["name server", "broker"])
+def test_silent_server_stalls_no_other_coroutine(run: RunOnLoop, silent: str) -> None:
+    async def main(namesrv: str) -> tuple[float, float]:
+        """Return the longest turn of other tasks, and of its processor time."""
+        longest_s = work_s = 0.0
+
+        async def tick() -> None:
+            nonlocal longest_s, work_s
+            while True:
+                before_s, worked_s = monotonic(), thread_time()
+                await asyncio.sleep(0)
+                longest_s = max(longest_s, monotonic() - before_s)
+                work_s = max(work_s, thread_time() - worked_s)
+
+        ticking = asyncio.create_task(tick())
+        made = PushConsumer("billing", Handled(), namesrv, settings=QUICK)
+        await made.subscribe("Orders")
+        for _ in range(2):  # a start may be repeated
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.15):
+                    await made.start()
+                    await asyncio.sleep(10)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await made.stop()
+        ticking.cancel()
+        await asyncio.wait((ticking,))
+        return longest_s, work_s
+
+    with create_server(("127.0.0.1", 0)) as server, FakeServer() as namesrv:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        if silent == "broker":
+            routes = {"b": cast(FakeServer, SimpleNamespace(address=address))}
+            serve_routes(namesrv, routes, {"Orders": 2, "%RETRY%billing": 1})
+            address = namesrv.address
+        longest_s, work_s = run(main(address))
+    assert longest_s < STALL_S_MAX  # on any machine, and this on a quiet one
+    assert work_s < WORK_S_MAX
 
 
 def test_other_loops_and_forked_processes_are_refused(

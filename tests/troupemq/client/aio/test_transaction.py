@@ -96,12 +96,20 @@ class Accounts:
 
     def __init__(self) -> None:
         self.paid: list[str] = []
+        self.booked = 0
 
     async def pay(self, key: str, _: str) -> None:
         self.paid.append(key)
 
     async def knows(self, _: str) -> bool:
         return True
+
+    async def book(self, _: bytes) -> None:
+        """Note a call, and end the program."""
+        self.booked += 1
+        for task in asyncio.all_tasks():
+            if "PushConsumer.run" in repr(task.get_coro()):
+                task.cancel()
 
 
 def test_program_of_the_page_sends_what_it_says(
@@ -120,4 +128,5 @@ def test_program_of_the_page_sends_what_it_says(
     assert states == ["OK", "COMMIT"]
     assert body == "one book" or body.isdigit()
     assert accounts.paid == ["order-1"]
+    assert accounts.booked
     assert len(broker.messages("Orders")) == 1001

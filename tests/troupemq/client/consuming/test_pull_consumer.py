@@ -251,3 +251,16 @@ def test_a_message_of_an_iteration_counts_when_the_next_one_is_requested() -> No
                 assert next(messages).body == expected
                 next(messages)
                 raise LookupError
+
+
+def test_batches_are_filled_from_all_queues_until_the_stop(broker: FakeBroker) -> None:
+    bodies = fill(broker, 10)
+    got: list[bytes] = []
+    with make(broker) as consumer:
+        consumer.assign([ONE, TWO])
+        for batch in consumer.batches(7, 200):
+            assert len(batch) <= 7
+            got += [view.body for view in batch]
+            if len(got) == len(bodies):
+                consumer.stop()
+    assert sorted(got) == sorted(bodies)
