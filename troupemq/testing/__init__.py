@@ -11,9 +11,13 @@ quiet.py              log lines of the servers
 pytest_plugin.py      fixtures, which pytest finds by itself
 """
 
+from typing import TYPE_CHECKING, Any
+
 from troupemq.testing.local_broker import CollectingConsumer, LocalBroker, running_broker
 from troupemq.testing.messages import InjectedFault
-from troupemq.testing.virtual_broker import VirtualBroker, simulated
+
+if TYPE_CHECKING:
+    from troupemq.testing.virtual_broker import VirtualBroker, simulated
 
 __all__ = [
     "CollectingConsumer",
@@ -23,3 +27,12 @@ __all__ = [
     "running_broker",
     "simulated",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("VirtualBroker", "simulated"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Imported at its first use: it loads all clients and their administration.
+    from troupemq.testing import virtual_broker
+
+    return getattr(virtual_broker, name)
