@@ -11,12 +11,12 @@ quiet.py              log lines of the servers
 pytest_plugin.py      fixtures, which pytest finds by itself
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from troupemq.testing.local_broker import CollectingConsumer, LocalBroker, running_broker
-from troupemq.testing.messages import InjectedFault
-
 if TYPE_CHECKING:
+    from troupemq.testing.local_broker import CollectingConsumer, LocalBroker, running_broker
+    from troupemq.testing.messages import InjectedFault
     from troupemq.testing.virtual_broker import VirtualBroker, simulated
 
 __all__ = [
@@ -29,9 +29,18 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("VirtualBroker", "simulated"):  # tests with sockets need no simulation
-        from troupemq.testing import virtual_broker
+_HOMES = {
+    "CollectingConsumer": "local_broker",
+    "InjectedFault": "messages",
+    "LocalBroker": "local_broker",
+    "VirtualBroker": "virtual_broker",
+    "running_broker": "local_broker",
+    "simulated": "virtual_broker",
+}
+"""Modules of each name, which are loaded at its first use: a simulation needs no client."""
 
-        return getattr(virtual_broker, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
