@@ -9,6 +9,7 @@ headers/           typed command headers (extFields)
 bodies.py          typed JSON bodies              bodies_admin.py    those for administrators
 bodies_assignment.py   those of assignments       allocation.py      rules that divide queues
 json_body.py       how a dataclass becomes one    fastjson.py        the dialect they are in
+values.py          dataclasses that are quick to make
 message.py         the record of the commit log   properties.py      its property text
 message_id.py      ids of messages                host.py            addresses in records
 batch.py           many messages in one body      compression.py     compressed bodies

@@ -20,6 +20,7 @@ from protocol.fastjson import FastjsonError, dumps, loads
 from protocol.fastjson_reader import SHORT_NODES_MAX
 from protocol.java_numbers import parse_long
 from protocol.json_body import Body, named
+from protocol.values import value
 
 PERM_READ = 4
 PERM_WRITE = 2
@@ -34,7 +35,7 @@ _BEST_COMPRESSION = 9
 _LONG_END = 1 << 63
 
 
-@dataclass(slots=True)
+@value
 class TopicConfig(Body):
     """One topic as its broker has it."""
 
@@ -74,7 +75,7 @@ class DataVersion(Body):
         return DataVersion(now_ms, (self.counter + 1 + _LONG_END) % (2 * _LONG_END) - _LONG_END)
 
 
-@dataclass(slots=True)
+@value
 class TopicConfigTable(Body):
     """All topics of a broker: answer of GET_ALL_TOPIC_CONFIG, topics.json."""
 
@@ -84,7 +85,7 @@ class TopicConfigTable(Body):
     data_version: DataVersion = field(default_factory=DataVersion)
 
 
-@dataclass(slots=True)
+@value
 class RegisterBrokerBody(Body):
     """The registration of a broker at a name server: REGISTER_BROKER.
 
@@ -158,7 +159,7 @@ def _take(data: bytes, position: int) -> tuple[bytes, int]:
     return data[start : start + length], start + length
 
 
-@dataclass(slots=True)
+@value
 class QueueData(Body):
     """Numbers of queues of a topic at a broker name."""
 
@@ -169,7 +170,7 @@ class QueueData(Body):
     topic_sys_flag: int = 0
 
 
-@dataclass(slots=True)
+@value
 class BrokerData(Body):
     """The addresses of one broker name, by broker id (0 = master)."""
 
@@ -180,7 +181,7 @@ class BrokerData(Body):
     """Whether a slave may take the master's place; only for clients of VERSION_5 and later."""
 
 
-@dataclass(slots=True)
+@value
 class TopicRouteData(Body):
     """Brokers and queues of a topic: answer of GET_ROUTEINFO_BY_TOPIC."""
 
@@ -200,7 +201,7 @@ class TopicRouteData(Body):
         return dumps(found, browser_compatible=standard_json, sort_keys=standard_json)
 
 
-@dataclass(slots=True)
+@value
 class ClusterInfo(Body):
     """All brokers: answer of GET_BROKER_CLUSTER_INFO."""
 
@@ -208,7 +209,7 @@ class ClusterInfo(Body):
     cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@value
 class SubscriptionData(Body):
     """Subscription of a consumer to a topic. `sub_version` is a time in ms; the newest applies."""
 
@@ -221,14 +222,14 @@ class SubscriptionData(Body):
     class_filter_mode: bool = False
 
 
-@dataclass(slots=True)
+@value
 class ProducerData(Body):
     """One producer group of a client."""
 
     group_name: str
 
 
-@dataclass(slots=True)
+@value
 class ConsumerData(Body):
     """One consumer group of a client."""
 
@@ -240,7 +241,7 @@ class ConsumerData(Body):
     unit_mode: bool = False
 
 
-@dataclass(slots=True)
+@value
 class HeartbeatData(Body):
     """Groups and subscriptions of a client: HEART_BEAT."""
 
@@ -255,7 +256,7 @@ class HeartbeatData(Body):
             yield each.group_name, [one.topic for one in each.subscription_data_set]
 
 
-@dataclass(slots=True)
+@value
 class SubscriptionGroupConfig(Body):
     """One consumer group as its broker has it: UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
 
@@ -271,7 +272,7 @@ class SubscriptionGroupConfig(Body):
     notify_consumer_ids_changed_enable: bool = True
 
 
-@dataclass(slots=True)
+@value
 class SubscriptionGroupTable(Body):
     """All groups of a broker: GET_ALL_SUBSCRIPTIONGROUP_CONFIG, subscriptionGroup.json."""
 
@@ -279,21 +280,21 @@ class SubscriptionGroupTable(Body):
     data_version: DataVersion = field(default_factory=DataVersion)
 
 
-@dataclass(slots=True)
+@value
 class ConsumerList(Body):
     """Members of a group: answer of GET_CONSUMER_LIST_BY_GROUP."""
 
     consumer_id_list: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@value
 class KVTable(Body):
     """Names and texts: GET_BROKER_RUNTIME_INFO, GET_KVLIST_BY_NAMESPACE, REGISTER_BROKER."""
 
     table: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@value
 class ConsumerOffsetTable(Body):
     """Offsets by `topic@group` and queue: GET_ALL_CONSUMER_OFFSET, consumerOffset.json."""
 
@@ -302,7 +303,7 @@ class ConsumerOffsetTable(Body):
     """Generation of the journal that follows the file; a TroupeMQ extension, absent without it."""
 
 
-@dataclass(slots=True)
+@value
 class DelayOffsetTable(Body):
     """Offsets by delay level: GET_ALL_DELAY_OFFSET, delayOffset.json."""
 
@@ -322,7 +323,7 @@ class MessageQueue(Body):
     queue_id: int
 
 
-@dataclass(slots=True)
+@value
 class OffsetMovedEvent(Body):
     """Body of a message in OFFSET_MOVED_EVENT: a group pulled outside of a queue."""
 
@@ -332,7 +333,7 @@ class OffsetMovedEvent(Body):
     offset_request: int
 
 
-@dataclass(slots=True)
+@value
 class LockBatchRequest(Body):
     """Queues to lock or to unlock for an orderly consumer: LOCK_BATCH_MQ, UNLOCK_BATCH_MQ."""
 
@@ -342,14 +343,14 @@ class LockBatchRequest(Body):
     mq_set: list[MessageQueue] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@value
 class LockBatchResponse(Body):
     """Queues that the client holds locked."""
 
     lock_ok_mq_set: list[MessageQueue] = field(default_factory=list, metadata=named("lockOKMQSet"))
 
 
-@dataclass(slots=True)
+@value
 class CheckClientRequest(Body):
     """A subscription to validate before use: CHECK_CLIENT_CONFIG."""
 

@@ -3,15 +3,14 @@
 Source: common/protocol/body/*.java, common/admin/*.java, common/protocol/topic/*.java.
 """
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import field
 
 from protocol.bodies import MessageQueue, SubscriptionData
-from protocol.fastjson_reader import SHORT_NODES_MAX
 from protocol.json_body import Body, named
+from protocol.values import value
 
 
-@dataclass(slots=True)
+@value
 class TopicList(Body):
     """Names of topics: 206, 224, 304, 305, 311-313."""
 
@@ -19,14 +18,14 @@ class TopicList(Body):
     broker_addr: str | None = None
 
 
-@dataclass(slots=True)
+@value
 class GroupList(Body):
     """Names of groups: QUERY_TOPIC_CONSUME_BY_WHO."""
 
     group_list: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@value
 class TopicOffset(Body):
     """Min and max offset of a queue."""
 
@@ -35,14 +34,14 @@ class TopicOffset(Body):
     last_update_timestamp: int = 0
 
 
-@dataclass(slots=True)
+@value
 class TopicStatsTable(Body):
     """Min and max offsets of a topic's queues: GET_TOPIC_STATS_INFO."""
 
     offset_table: dict[MessageQueue, TopicOffset] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@value
 class OffsetWrapper(Body):
     """Consumer offset of a group in a queue, and the queue's max offset."""
 
@@ -64,7 +63,7 @@ class OffsetWrapper(Body):
         return max(0, self.broker_offset - self.consumer_offset)
 
 
-@dataclass(slots=True)
+@value
 class ConsumeStatsBody(Body):
     """Consumer lag of a group: GET_CONSUME_STATS."""
 
@@ -72,7 +71,7 @@ class ConsumeStatsBody(Body):
     consume_tps: float = 0.0
 
 
-@dataclass(slots=True)
+@value
 class ConsumeStatsList(Body):
     """Consumer lag of all groups: GET_BROKER_CONSUME_STATS."""
 
@@ -81,7 +80,7 @@ class ConsumeStatsList(Body):
     total_diff: int = 0
 
 
-@dataclass(slots=True)
+@value
 class ClientConnection(Body):
     """One client of a group."""
 
@@ -91,14 +90,14 @@ class ClientConnection(Body):
     version: int
 
 
-@dataclass(slots=True)
+@value
 class ProducerConnection(Body):
     """Members of a producer group: GET_PRODUCER_CONNECTION_LIST."""
 
     connection_set: list[ClientConnection] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@value
 class ConsumerConnection(Body):
     """Members of a consumer group and their subscriptions: GET_CONSUMER_CONNECTION_LIST."""
 
@@ -109,7 +108,7 @@ class ConsumerConnection(Body):
     consume_from_where: str | None = None
 
 
-@dataclass(slots=True)
+@value
 class ProducerInfo(Body):
     """One producer; `remote_ip` looks like `/127.0.0.1:43368`."""
 
@@ -120,54 +119,21 @@ class ProducerInfo(Body):
     last_update_timestamp: int
 
 
-@dataclass(slots=True)
+@value
 class ProducerTable(Body):
     """All producers by group: GET_ALL_PRODUCER_INFO."""
 
     data: dict[str, list[ProducerInfo]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class ResetOffsetBody(Body):
-    """New consumer offsets of a group: 220, 222."""
-
-    offset_table: dict[MessageQueue, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class QueueOffset(Body):
-    """New consumer offset in one queue, for clients that cannot read object keys."""
-
-    topic: str
-    broker_name: str
-    queue_id: int
-    offset: int
-
-
-@dataclass(slots=True)
-class ResetOffsetList(Body):
-    """ResetOffsetBody for C++ clients: 220."""
-
-    offset_table: list[QueueOffset] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class ConsumerStatusBody(Body):
-    """Consumer offsets of a group's members: 221, 223."""
-
-    nodes_max: ClassVar = SHORT_NODES_MAX
-    message_queue_table: dict[MessageQueue, int] = field(default_factory=dict)
-    consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
+@value
 class CorrectionOffsets(Body):
     """Offsets by queue: QUERY_CORRECTION_OFFSET."""
 
     correction_offsets: dict[int, int] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@value
 class QueueTimeSpan(Body):
     """Times of one queue (ms, and as text)."""
 
@@ -181,14 +147,14 @@ class QueueTimeSpan(Body):
     consume_time_stamp_str: str | None = None
 
 
-@dataclass(slots=True)
+@value
 class ConsumeTimeSpans(Body):
     """Times of a topic's queues: QUERY_CONSUME_TIME_SPAN."""
 
     consume_time_span_set: list[QueueTimeSpan] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@value
 class StatsItem(Body):
     """Sum, rate per second and average of one statistic."""
 
@@ -197,7 +163,7 @@ class StatsItem(Body):
     avgpt: float = 0.0
 
 
-@dataclass(slots=True)
+@value
 class BrokerStatsData(Body):
     """One counter over three spans: VIEW_BROKER_STATS_DATA."""
 
@@ -206,18 +172,7 @@ class BrokerStatsData(Body):
     stats_day: StatsItem = field(default_factory=StatsItem)
 
 
-@dataclass(slots=True)
-class ConsumeMessageDirectlyResult(Body):
-    """Result of consuming one message: CONSUME_MESSAGE_DIRECTLY."""
-
-    order: bool = False
-    auto_commit: bool = True
-    consume_result: str | None = None
-    remark: str | None = None
-    spent_time_mills: int = 0
-
-
-@dataclass(slots=True)
+@value
 class ConsumeQueueData(Body):
     """A consume queue unit, and whether a group's filter matches it."""
 
@@ -230,7 +185,7 @@ class ConsumeQueueData(Body):
     msg: str | None = None
 
 
-@dataclass(slots=True)
+@value
 class ConsumeQueueView(Body):
     """Some units of a consume queue: QUERY_CONSUME_QUEUE."""
 

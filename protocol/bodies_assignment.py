@@ -8,12 +8,13 @@ SetMessageRequestModeRequestBody.java, common/message/MessageQueueAssignment.jav
 broker/loadbalance/MessageRequestModeManager.java (tag rocketmq-all-5.3.3).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from protocol.bodies import MessageQueue
 from protocol.fastjson_reader import SHORT_NODES_MAX
 from protocol.json_body import Body, named
+from protocol.values import value
 
 PULL, POP = "PULL", "POP"
 """Modes of a group for one topic: the client pulls, or the broker hands out."""
@@ -22,7 +23,7 @@ AVG, AVG_BY_CIRCLE = "AVG", "AVG_BY_CIRCLE"
 """Strategies that a broker knows, by the names that clients send."""
 
 
-@dataclass(slots=True)
+@value
 class AssignmentQuery(Body):
     """Request for a client's queues of a topic: QUERY_ASSIGNMENT."""
 
@@ -34,7 +35,7 @@ class AssignmentQuery(Body):
     topic: str | None = None
 
 
-@dataclass(slots=True)
+@value
 class QueueAssignment(Body):
     """One queue of a client, with the mode in which to request its messages."""
 
@@ -42,7 +43,7 @@ class QueueAssignment(Body):
     mode: str = PULL
 
 
-@dataclass(slots=True)
+@value
 class AssignmentAnswer(Body):
     """A client's queues: answer of QUERY_ASSIGNMENT.
 
@@ -52,7 +53,7 @@ class AssignmentAnswer(Body):
     message_queue_assignments: list[QueueAssignment] | None = None
 
 
-@dataclass(slots=True)
+@value
 class RequestMode(Body):
     """Request mode of a group for one topic: SET_MESSAGE_REQUEST_MODE."""
 
@@ -64,7 +65,7 @@ class RequestMode(Body):
     topic: str | None = None
 
 
-@dataclass(slots=True)
+@value
 class RequestModeTable(Body):
     """All modes by topic and group: GET_ALL_MESSAGE_REQUEST_MODE, messageRequestMode.json."""
 

@@ -1,17 +1,18 @@
-"""The JSON bodies of a consumer's state, for administrators.
+"""The JSON bodies of requests to a consumer, which a broker passes on for administrators.
 
 Source: common/protocol/body/ConsumerRunningInfo.java, ProcessQueueInfo.java, ConsumeStatus.java.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from protocol.bodies import MessageQueue, SubscriptionData
 from protocol.fastjson_reader import SHORT_NODES_MAX
 from protocol.json_body import Body, named
+from protocol.values import value
 
 
-@dataclass(slots=True)
+@value
 class MessageInHand(Body):
     """Message in a listener call (TroupeMQ extension)."""
 
@@ -23,7 +24,7 @@ class MessageInHand(Body):
     """Earlier deliveries that failed."""
 
 
-@dataclass(slots=True)
+@value
 class ProcessQueueInfo(Body):
     """State of one queue at its consumer. Times in ms; "transaction" means being consumed."""
 
@@ -49,7 +50,7 @@ class ProcessQueueInfo(Body):
     """Messages in listener calls, lowest queue offset first (TroupeMQ extension)."""
 
 
-@dataclass(slots=True)
+@value
 class ConsumeStatus(Body):
     """Consumption of one topic: milliseconds, and messages per second."""
 
@@ -61,7 +62,7 @@ class ConsumeStatus(Body):
     consume_failed_msgs: int = 0
 
 
-@dataclass(slots=True)
+@value
 class ConsumerRunningInfo(Body):
     """Internal state of one consumer: GET_CONSUMER_RUNNING_INFO."""
 
@@ -71,3 +72,47 @@ class ConsumerRunningInfo(Body):
     mq_table: dict[MessageQueue, ProcessQueueInfo] = field(default_factory=dict)
     status_table: dict[str, ConsumeStatus] = field(default_factory=dict)
     jstack: str | None = None
+
+
+@value
+class ResetOffsetBody(Body):
+    """New consumer offsets of a group: 220, 222."""
+
+    offset_table: dict[MessageQueue, int] = field(default_factory=dict)
+
+
+@value
+class QueueOffset(Body):
+    """New consumer offset in one queue, for clients that cannot read object keys."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    offset: int
+
+
+@value
+class ResetOffsetList(Body):
+    """ResetOffsetBody for C++ clients: 220."""
+
+    offset_table: list[QueueOffset] = field(default_factory=list)
+
+
+@value
+class ConsumerStatusBody(Body):
+    """Consumer offsets of a group's members: 221, 223."""
+
+    nodes_max: ClassVar = SHORT_NODES_MAX
+    message_queue_table: dict[MessageQueue, int] = field(default_factory=dict)
+    consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
+
+
+@value
+class ConsumeMessageDirectlyResult(Body):
+    """Result of consuming one message: CONSUME_MESSAGE_DIRECTLY."""
+
+    order: bool = False
+    auto_commit: bool = True
+    consume_result: str | None = None
+    remark: str | None = None
+    spent_time_mills: int = 0

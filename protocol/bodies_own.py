@@ -4,15 +4,16 @@ Their codes lie far from all of RocketMQ's, later versions included; RocketMQ's 
 never ask them, and its brokers answer 3 to them.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from protocol.bodies import MessageQueue
 from protocol.bodies_admin import ConsumeStatsBody, ConsumeStatsList, OffsetWrapper
 from protocol.json_body import Body
+from protocol.values import value
 
 
-@dataclass(slots=True)
+@value
 class OffsetProgress(OffsetWrapper):
     """Progress of a group in a queue; times in ms, 0 if unknown.
 
@@ -25,7 +26,7 @@ class OffsetProgress(OffsetWrapper):
     """Time when the first message came that is not consumed; 0 without lag."""
 
 
-@dataclass(slots=True)
+@value
 class ProgressStats(ConsumeStatsBody):
     """Progress of a group: GET_CONSUME_STATS with `withProgress`.
 
@@ -49,7 +50,7 @@ class ProgressStats(ConsumeStatsBody):
     """Time in ms without consumption after which a queue with waiting messages is stuck."""
 
 
-@dataclass(slots=True)
+@value
 class ProgressList(ConsumeStatsList):
     """Progress of all groups: GET_BROKER_CONSUME_STATS with `withProgress`."""
 
@@ -58,7 +59,7 @@ class ProgressList(ConsumeStatsList):
     )
 
 
-@dataclass(slots=True)
+@value
 class GroupChange(Body):
     """Membership change of a consumer group: GET_GROUP_CHANGES."""
 
@@ -72,7 +73,7 @@ class GroupChange(Body):
     """Members after the change."""
 
 
-@dataclass(slots=True)
+@value
 class WantingClients(Body):
     """Members of a group with the same subscription to a topic. An empty expression means none."""
 
@@ -81,7 +82,7 @@ class WantingClients(Body):
     client_ids: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@value
 class SubscriptionMismatch(Body):
     """Topic with different subscriptions within a group: GET_GROUP_CHANGES."""
 
@@ -89,7 +90,7 @@ class SubscriptionMismatch(Body):
     wanted: list[WantingClients] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@value
 class AclRefusal(Body):
     """Refusals of an account by one rule: GET_ACL_REFUSALS, GET_GROUP_CHANGES."""
 
@@ -103,14 +104,14 @@ class AclRefusal(Body):
     """Address of the latest refused request."""
 
 
-@dataclass(slots=True)
+@value
 class AclRefusals(Body):
     """Body of GET_ACL_REFUSALS: counts of refused requests, by account."""
 
     refusals: list[AclRefusal] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@value
 class GroupChanges(Body):
     """Recent changes of a group, oldest first, and its subscription mismatches."""
 
@@ -121,7 +122,7 @@ class GroupChanges(Body):
     refusals: list[AclRefusal] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@value
 class ActorLine(Body):
     """One actor of a broker: GET_ACTORS."""
 
@@ -133,7 +134,7 @@ class ActorLine(Body):
     restarts: int
 
 
-@dataclass(slots=True)
+@value
 class ActorList(Body):
     """The actors of a broker: GET_ACTORS."""
 
@@ -146,7 +147,7 @@ class ActorList(Body):
     longest_message: str = ""
 
 
-@dataclass(slots=True)
+@value
 class DamagedPlace(Body):
     """Range of the commit log without a whole message: GET_STORE_STATE."""
 
@@ -155,7 +156,7 @@ class DamagedPlace(Body):
     why: str
 
 
-@dataclass(slots=True)
+@value
 class StoreState(Body):
     """State and damage of a broker's store: GET_STORE_STATE. Offsets are physical offsets."""
 
@@ -186,7 +187,7 @@ class StoreState(Body):
     """End of the last whole verification round; 0 if none since the start."""
 
 
-@dataclass(slots=True)
+@value
 class OpenTransaction(Body):
     """A half message without commit or rollback: GET_OPEN_TRANSACTIONS. Times in ms."""
 
@@ -203,7 +204,7 @@ class OpenTransaction(Body):
     check_times: int = 0
 
 
-@dataclass(slots=True)
+@value
 class OpenTransactions(Body):
     """Some open transactions, oldest first, and their total number: GET_OPEN_TRANSACTIONS."""
 
@@ -211,7 +212,7 @@ class OpenTransactions(Body):
     transactions: list[OpenTransaction] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@value
 class LeasedQueue(Body):
     """A queue and the offset from which it is being read: LEASE_LOG."""
 
@@ -220,14 +221,14 @@ class LeasedQueue(Body):
     queue_offset: int
 
 
-@dataclass(slots=True)
+@value
 class LeasedQueues(Body):
     """Queues that a lease retains: LEASE_LOG. A missing queue needs nothing."""
 
     queues: list[LeasedQueue] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@value
 class JobRun(Body):
     """One run of a Spark job: GET_JOBS; the answer to RUN_JOB. Times in ms, 0 if not reached."""
 
@@ -256,7 +257,7 @@ class JobRun(Body):
     ended_ms: int = 0
 
 
-@dataclass(slots=True)
+@value
 class JobEntry(Body):
     """One entry of the schedule of jobs: GET_JOBS."""
 
@@ -272,7 +273,7 @@ class JobEntry(Body):
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@value
 class Jobs(Body):
     """Job names, runs (oldest first) and schedule: GET_JOBS."""
 
@@ -281,7 +282,7 @@ class Jobs(Body):
     schedule: list[JobEntry] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@value
 class JobLog(Body):
     """The last lines of one run's log: GET_JOB_LOG."""
 

@@ -18,6 +18,7 @@ from protocol.fastjson import FastjsonError, dumps, loads_object
 from protocol.fastjson_reader import NODES_MAX
 from protocol.java_numbers import parse_double, parse_long
 from protocol.standard_json import loads as standard_loads
+from protocol.values import Value
 
 _LONG_END = 1 << 63
 _SHOWN_CHARS_MAX = 100
@@ -36,8 +37,8 @@ class _Property(NamedTuple):
     mandatory: bool
 
 
-class Body:
-    """Base of JSON bodies. Subclasses are dataclasses."""
+class Body(Value):
+    """Base of JSON bodies. Subclasses are dataclasses, most of them made by `value`."""
 
     __slots__ = ()
     _plans: ClassVar[dict[type, tuple[_Property, ...]]] = {}

@@ -30,7 +30,6 @@ from binascii import b2a_base64
 from bisect import bisect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha1, sha256
 from json import JSONEncoder
 from re import compile as pattern
 from typing import TYPE_CHECKING
@@ -71,10 +70,13 @@ class SecretKey:
     method of a hash takes 0.5 µs; copies would take 4 µs.
     """
 
-    __slots__ = ("_inner", "_outer", "_seal_inner", "_seal_outer")
+    __slots__ = ("_inner", "_outer", "_seal_inner", "_seal_outer", "_sha1", "_sha256")
 
     def __init__(self, secret: str) -> None:
+        from hashlib import sha1, sha256  # without an account, no program loads OpenSSL
+
         key = secret.encode("utf-8", "replace")
+        self._sha1, self._sha256 = sha1, sha256
         self._inner, self._outer = _blocks(sha1, key)
         self._seal_inner, self._seal_outer = _blocks(sha256, key)
 
@@ -85,8 +87,8 @@ class SecretKey:
     def sign(self, values: bytes, body: Buffer | None) -> bytes:
         """Return the signature of this content, in Base64."""
         content = self._inner + values + body if body else self._inner + values
-        inner = sha1(content, usedforsecurity=False).digest()
-        outer = sha1(self._outer + inner, usedforsecurity=False)
+        inner = self._sha1(content, usedforsecurity=False).digest()
+        outer = self._sha1(self._outer + inner, usedforsecurity=False)
         return b2a_base64(outer.digest(), newline=False)
 
     def has_signed(self, signature: bytes, values: bytes, body: Buffer | None) -> bool:
@@ -98,8 +100,8 @@ class SecretKey:
 
         Its hash differs from a signature's, so that neither replaces the other.
         """
-        inner = sha256(self._seal_inner + outline, usedforsecurity=False).digest()
-        outer = sha256(self._seal_outer + inner, usedforsecurity=False)
+        inner = self._sha256(self._seal_inner + outline, usedforsecurity=False).digest()
+        outer = self._sha256(self._seal_outer + inner, usedforsecurity=False)
         return b2a_base64(outer.digest(), newline=False)
 
     def has_sealed(self, code: int, fields: Mapping[str, str], body: Buffer | None) -> bool:

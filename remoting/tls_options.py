@@ -9,9 +9,10 @@ TROUPEMQ_TLS_AUTH_SERVER     false: the server's certificate is not checked
 
 import os
 from dataclasses import dataclass, field
-from ssl import SSLContext
+from typing import TYPE_CHECKING
 
-from remoting.tls import TlsFiles, client_context
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 ENABLE = "TROUPEMQ_TLS"
 TRUST = "TROUPEMQ_TLS_CA"
@@ -37,8 +38,10 @@ class Tls:
     checks_server: bool = True
     """Require a trusted server certificate that names the host."""
 
-    def context(self) -> SSLContext:
+    def context(self) -> "SSLContext":
         """Return the context of connections. Raises TlsUnusable with one sentence."""
+        from remoting.tls import TlsFiles, client_context  # loads OpenSSL
+
         files = TlsFiles(self.certificate, self.key, self.key_password, self.trust)
         return client_context(files, checks_server=self.checks_server)
 

@@ -22,6 +22,7 @@
     │   ├── format.json                 version that may open the store        store_format
     │   ├── queues.json                 list of the queues                     queue_list
     │   ├── leases/                     readers that retain old log files      retention/leases
+    │   ├── offsets/                    changes since consumerOffset.json      offset_journal
     │   ├── jobs.json                   Spark jobs that have run               json_config
     │   ├── sinks.json                  progress of Spark queries that write   sink_table
     │   ├── rebuild                     order to rebuild all derived files     store_rebuild

@@ -69,8 +69,8 @@ They are the command of a run, its Java, our code for another Python, the names 
 check of a store, and readable numbers.
 """
 
-EVENT_LOOP = "troupemq/client/aio/"
-"""The room that may import asyncio (docs/decisions/0054)."""
+EVENT_LOOP = ("troupemq/client/aio/", "troupemq/taskiq.py")
+"""Room and module that may import asyncio (docs/decisions/0054)."""
 
 SPARK_FRONT_DOORS = {
     "datasource.py",  # gives notebooks the data source by the same name in a clone and in the wheel

@@ -43,6 +43,7 @@ WAITS_BY_SLEEPING = {
 }
 
 TESTED_ELSEWHERE = {
+    "troupemq/aio.py": "tests/troupemq/test_imports.py: of each public name",
     "troupemq/client/aio/": "tests/troupemq/client/aio/test_producer.py: over the whole client",
     "troupemq/client/connection/calls.py": "tests/troupemq/client/connection/test_route.py",
     "troupemq/client/consuming/group_work.py": "tests/troupemq/client/consuming/test_consumer.py",
@@ -115,6 +116,9 @@ TESTED_ELSEWHERE = {
 """Modules and folders whose tests stand somewhere else: where, and why there."""
 
 SAME_NAMES = {
+    "Admin": "the asyncio client has the names of the threaded one",
+    "QueueReader": "the asyncio client has the names of the threaded one",
+    "TroupeMQBroker": "each task framework calls its own class a broker",
     "TransactionProducer": "the asyncio client has the names of the threaded one",
     "Delivery": "of the threaded client, of the asyncio client, and of the broker's receipts",
     "SimpleConsumer": "the asyncio client has the names of the threaded one",

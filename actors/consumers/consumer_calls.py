@@ -28,7 +28,7 @@ from actors.network.messages import CallClient, CallDone, CallEnd
 from actors.network.request import Request, Responder, serves, short_body
 from actors.tables.consumer_views import ConsumerView, Member
 from protocol.bodies import MessageQueue
-from protocol.bodies_admin import ConsumerStatusBody
+from protocol.bodies_client import ConsumerStatusBody
 from protocol.client_versions import V3_0_7_SNAPSHOT, V3_1_8_SNAPSHOT, version_name
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RESPONSE_FLAG, RemotingCommand

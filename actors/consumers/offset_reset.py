@@ -27,7 +27,7 @@ from actors.network.request import Request, serves
 from actors.tables.messages import OffsetsTold, ResetOffsets, TellOffsets
 from actors.tables.tables import Tables
 from protocol.bodies import MessageQueue
-from protocol.bodies_admin import QueueOffset, ResetOffsetBody, ResetOffsetList
+from protocol.bodies_client import QueueOffset, ResetOffsetBody, ResetOffsetList
 from protocol.codes import LanguageCode, RequestCode, ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.errors import RemoteError

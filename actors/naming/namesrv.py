@@ -52,12 +52,12 @@ from protocol.bodies import BrokerData, DataVersion, TopicConfigTable
 from protocol.codes import VERSION_5, VERSION_STANDARD_JSON_ROUTE, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import LimitReached, RemoteError
+from protocol.headers.client import GetRouteInfoHeader
 from protocol.headers.namesrv import (
     AddWritePermResponseHeader,
     BrokerIdentityHeader,
     BrokerNameHeader,
     DeleteTopicInNamesrvHeader,
-    GetRouteInfoHeader,
     GetTopicsByClusterHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerHeader,

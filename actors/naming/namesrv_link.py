@@ -55,9 +55,9 @@ from protocol.checksum import body_crc
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from protocol.headers.client import GetRouteInfoHeader
 from protocol.headers.namesrv import (
     BrokerIdentityHeader,
-    GetRouteInfoHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerHeader,
 )

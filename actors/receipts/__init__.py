@@ -3,8 +3,8 @@
 Connection      → Receipts        Request: receives, notifications, acknowledgements, changes
 Receipts        → Connection      header and views of the log
 Reput           → Receipts        Arrived, CaughtUp, QueuesEmptied: wake receives
-Receipts        → ConsumerOffsets AdvanceOffsets: all below is settled or safely copied;
-                                  OffsetsAdvanced answers
+Receipts        → ConsumerOffsets AdvanceOffsets: what is settled or safely copied, and the answers
+                                  that leave when it is written; OffsetsAdvanced answers
 Receipts        → SendBack        ReturnHeld: a copy, as a retry, a dead letter, or still in flight
 SendBack        → PutMessage      InternalAppend; HeldReturned answers Receipts
 Receipts        → ColdRead        ReadCold; ReceiveAgain comes back

@@ -3,16 +3,15 @@
 Source: common/protocol/header/*.java.
 """
 
-from dataclasses import dataclass
-
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.headers.fields import COMMAND_EXCEPTION, Header, wire, wire_long
+from protocol.values import value
 
 TOPIC_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
-@dataclass(slots=True)
+@value
 class CreateTopicHeader(Header):
     """A topic to create or change."""
 
@@ -33,35 +32,35 @@ class CreateTopicHeader(Header):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
 
 
-@dataclass(slots=True)
+@value
 class TopicHeader(Header):
     """One topic: DELETE_TOPIC_IN_BROKER, GET_TOPIC_CONFIG and their like."""
 
     topic: str = wire("topic")
 
 
-@dataclass(slots=True)
+@value
 class GetSubscriptionGroupConfigHeader(Header):
     """One consumer group: GET_SUBSCRIPTIONGROUP_CONFIG."""
 
     group: str = wire("group")
 
 
-@dataclass(slots=True)
+@value
 class ConsumerGroupHeader(Header):
     """One consumer group: GET_CONSUMER_CONNECTION_LIST."""
 
     consumer_group: str = wire("consumerGroup")
 
 
-@dataclass(slots=True)
+@value
 class ProducerGroupHeader(Header):
     """One producer group: GET_PRODUCER_CONNECTION_LIST."""
 
     producer_group: str = wire("producerGroup")
 
 
-@dataclass(slots=True)
+@value
 class DeleteSubscriptionGroupHeader(Header):
     """A group to delete, with its offsets if requested."""
 
@@ -69,7 +68,7 @@ class DeleteSubscriptionGroupHeader(Header):
     remove_offset: bool = wire("removeOffset", default=False)
 
 
-@dataclass(slots=True)
+@value
 class GetConsumeStatsHeader(Header):
     """Consumer lag of a group, in one topic or in all."""
 
@@ -79,7 +78,7 @@ class GetConsumeStatsHeader(Header):
     """TroupeMQ extension: also answer with times and pulled offsets; 4.9.7 ignores the field."""
 
 
-@dataclass(slots=True)
+@value
 class QueryConsumeTimeSpanHeader(Header):
     """Times of the messages that a group has not consumed."""
 
@@ -87,7 +86,7 @@ class QueryConsumeTimeSpanHeader(Header):
     group: str = wire("group")
 
 
-@dataclass(slots=True)
+@value
 class QueryCorrectionOffsetHeader(Header):
     """Offsets of other groups than those filtered, compared with one."""
 
@@ -96,7 +95,7 @@ class QueryCorrectionOffsetHeader(Header):
     filter_groups: str | None = wire("filterGroups", default=None)
 
 
-@dataclass(slots=True)
+@value
 class CloneGroupOffsetHeader(Header):
     """The offsets of one group for another."""
 
@@ -106,7 +105,7 @@ class CloneGroupOffsetHeader(Header):
     offline: bool = wire("offline", default=False)
 
 
-@dataclass(slots=True)
+@value
 class ViewBrokerStatsHeader(Header):
     """One counter of a broker."""
 
@@ -114,7 +113,7 @@ class ViewBrokerStatsHeader(Header):
     stats_key: str = wire("statsKey")
 
 
-@dataclass(slots=True)
+@value
 class GetBrokerConsumeStatsHeader(Header):
     """Consumer lag of all groups."""
 
@@ -123,7 +122,7 @@ class GetBrokerConsumeStatsHeader(Header):
     """TroupeMQ extension, as in GetConsumeStatsHeader."""
 
 
-@dataclass(slots=True)
+@value
 class QueryConsumeQueueHeader(Header):
     """Some units of a consume queue."""
 
@@ -134,14 +133,14 @@ class QueryConsumeQueueHeader(Header):
     consumer_group: str | None = wire("consumerGroup", default=None)
 
 
-@dataclass(slots=True)
+@value
 class GetBrokerConfigResponseHeader(Header):
     """The version of the configuration in the body, as JSON text."""
 
     version: str = wire("version")
 
 
-@dataclass(slots=True)
+@value
 class CreateAccessConfigHeader(Header):
     """An account to create or change; permission lists are `name=PERM`, separated by commas."""
 
@@ -157,14 +156,14 @@ class CreateAccessConfigHeader(Header):
     """TroupeMQ extension: the replaced secret stays valid beside the new one."""
 
 
-@dataclass(slots=True)
+@value
 class DeleteAccessConfigHeader(Header):
     """An account to delete."""
 
     access_key: str = wire("accessKey")
 
 
-@dataclass(slots=True)
+@value
 class UpdateGlobalWhiteAddressesHeader(Header):
     """Addresses that need no signature."""
 
@@ -172,7 +171,7 @@ class UpdateGlobalWhiteAddressesHeader(Header):
     acl_file_full_path: str | None = wire("aclFileFullPath", default=None)
 
 
-@dataclass(slots=True)
+@value
 class GetBrokerAclInfoResponseHeader(Header):
     """Versions of the access control files, as JSON text."""
 

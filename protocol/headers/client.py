@@ -1,15 +1,14 @@
-"""Headers of requests of clients about themselves, and of brokers to clients.
+"""Headers of requests of clients about themselves and routes, and of brokers to clients.
 
 Source: common/protocol/header/UnregisterClientRequestHeader.java,
 GetConsumerListByGroupRequestHeader.java, ConsumerSendMsgBackRequestHeader.java and others.
 """
 
-from dataclasses import dataclass
-
 from protocol.headers.fields import Header, wire, wire_long
+from protocol.values import value
 
 
-@dataclass(slots=True)
+@value
 class UnregisterClientHeader(Header):
     """A client leaves a producer group or a consumer group."""
 
@@ -18,21 +17,21 @@ class UnregisterClientHeader(Header):
     consumer_group: str | None = wire("consumerGroup", default=None)
 
 
-@dataclass(slots=True)
+@value
 class GetConsumerListHeader(Header):
     """Query for the members of a consumer group."""
 
     consumer_group: str = wire("consumerGroup")
 
 
-@dataclass(slots=True)
+@value
 class NotifyConsumerIdsChangedHeader(Header):
     """Notice of changed members of a consumer group, which triggers a rebalance."""
 
     consumer_group: str = wire("consumerGroup")
 
 
-@dataclass(slots=True)
+@value
 class ConsumerSendMsgBackHeader(Header):
     """Request to retry the message at `offset`, which a consumer failed to process."""
 
@@ -50,7 +49,7 @@ class ConsumerSendMsgBackHeader(Header):
     """TroupeMQ extension: delay of the retry, ms, instead of `delay_level`, which 4.9.7 takes."""
 
 
-@dataclass(slots=True)
+@value
 class ResetOffsetHeader(Header):
     """Set a group back to a time (ms; -1 = newest). Admin to broker, and broker to consumers."""
 
@@ -60,7 +59,7 @@ class ResetOffsetHeader(Header):
     is_force: bool = wire("isForce", default=False)
 
 
-@dataclass(slots=True)
+@value
 class GetConsumerStatusHeader(Header):
     """Query for consumer offsets of a group's members. Admin to broker, and broker to consumers."""
 
@@ -69,7 +68,7 @@ class GetConsumerStatusHeader(Header):
     client_address: str | None = wire("clientAddr", default=None)
 
 
-@dataclass(slots=True)
+@value
 class GetConsumerRunningInfoHeader(Header):
     """Query for the internal state of one consumer; the broker forwards it."""
 
@@ -78,7 +77,7 @@ class GetConsumerRunningInfoHeader(Header):
     jstack_enable: bool = wire("jstackEnable", default=False)
 
 
-@dataclass(slots=True)
+@value
 class ConsumeMessageDirectlyHeader(Header):
     """Request that one consumer consume one message now."""
 
@@ -86,3 +85,11 @@ class ConsumeMessageDirectlyHeader(Header):
     client_id: str | None = wire("clientId", default=None)
     msg_id: str | None = wire("msgId", default=None)
     broker_name: str | None = wire("brokerName", default=None)
+
+
+@value
+class GetRouteInfoHeader(Header):
+    """Query for the route of a topic."""
+
+    topic: str = wire("topic")
+    accept_standard_json_only: bool | None = wire("acceptStandardJsonOnly", default=None)

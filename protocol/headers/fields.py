@@ -9,13 +9,14 @@ Source: remoting/protocol/RemotingCommand.java (decodeCommandCustomHeader), Fast
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, field, fields
 from types import NoneType, UnionType
 from typing import Any, ClassVar, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
 
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.java_numbers import NumberFormatError, parse_int, parse_long
+from protocol.values import Value, value
 
 _INT_BITS, _LONG_BITS = 32, 64
 
@@ -43,8 +44,8 @@ class _Field(NamedTuple):
     mandatory: bool
 
 
-@dataclass(slots=True)
-class Header:
+@value
+class Header(Value):
     """Base of typed headers."""
 
     by_hand: ClassVar[bool] = False

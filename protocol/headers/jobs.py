@@ -1,11 +1,10 @@
 """Headers of requests about Spark jobs, TroupeMQ extensions (protocol/bodies_own.py)."""
 
-from dataclasses import dataclass
-
 from protocol.headers.fields import Header, wire
+from protocol.values import value
 
 
-@dataclass(slots=True)
+@value
 class RunJobHeader(Header):
     """A job, or an entry of the schedule, to run when a slot is free: RUN_JOB."""
 
@@ -14,21 +13,21 @@ class RunJobHeader(Header):
     """A JSON object whose values override those of broker and entry."""
 
 
-@dataclass(slots=True)
+@value
 class GetJobsHeader(Header):
     """Query for jobs, runs and schedule: GET_JOBS. Only the report of `run` is included."""
 
     run: str | None = wire("run", default=None)
 
 
-@dataclass(slots=True)
+@value
 class JobRunHeader(Header):
     """Request about one run of a job: CANCEL_JOB."""
 
     run: str = wire("run")
 
 
-@dataclass(slots=True)
+@value
 class JobLogHeader(Header):
     """Query for the end of one run's log: GET_JOB_LOG."""
 

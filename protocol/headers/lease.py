@@ -1,15 +1,14 @@
 """The header of LEASE_LOG, a TroupeMQ extension (protocol/bodies_own.py)."""
 
-from dataclasses import dataclass
-
 from protocol.headers.fields import Header, wire, wire_long
+from protocol.values import value
 
 TAKE, RENEW, RELEASE = "take", "renew", "release"
 LEASE_TTL_MS = 60_000
 """Default time to live."""
 
 
-@dataclass(slots=True)
+@value
 class LeaseHeader(Header):
     """Lease that retains log files for a reader while it is renewed in time.
 
@@ -28,7 +27,7 @@ class LeaseHeader(Header):
     """First physical offset that is needed; -1: taken from the queues in the body."""
 
 
-@dataclass(slots=True)
+@value
 class LeaseResponseHeader(Header):
     """The granted lease."""
 

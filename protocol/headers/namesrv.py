@@ -3,12 +3,11 @@
 Source: common/protocol/header/namesrv/*.java.
 """
 
-from dataclasses import dataclass
-
 from protocol.headers.fields import Header, wire, wire_long
+from protocol.values import value
 
 
-@dataclass(slots=True)
+@value
 class RegisterBrokerHeader(Header):
     """Registration of a live broker; the body holds its topics. `body_crc` 0 = not checked."""
 
@@ -21,7 +20,7 @@ class RegisterBrokerHeader(Header):
     body_crc: int | None = wire("bodyCrc32", default=0)
 
 
-@dataclass(slots=True)
+@value
 class RegisterBrokerResponseHeader(Header):
     """Addresses of the master, for a slave."""
 
@@ -29,7 +28,7 @@ class RegisterBrokerResponseHeader(Header):
     master_address: str | None = wire("masterAddr", default=None)
 
 
-@dataclass(slots=True)
+@value
 class BrokerIdentityHeader(Header):
     """One broker: UNREGISTER_BROKER, QUERY_DATA_VERSION."""
 
@@ -39,22 +38,14 @@ class BrokerIdentityHeader(Header):
     broker_id: int = wire_long("brokerId")
 
 
-@dataclass(slots=True)
+@value
 class QueryDataVersionResponseHeader(Header):
     """Whether the broker has to register again."""
 
     changed: bool = wire("changed")
 
 
-@dataclass(slots=True)
-class GetRouteInfoHeader(Header):
-    """Query for the route of a topic."""
-
-    topic: str = wire("topic")
-    accept_standard_json_only: bool | None = wire("acceptStandardJsonOnly", default=None)
-
-
-@dataclass(slots=True)
+@value
 class KvConfigHeader(Header):
     """One entry: GET_KV_CONFIG, DELETE_KV_CONFIG."""
 
@@ -62,7 +53,7 @@ class KvConfigHeader(Header):
     key: str = wire("key")
 
 
-@dataclass(slots=True)
+@value
 class PutKvConfigHeader(Header):
     """One entry to store."""
 
@@ -71,42 +62,42 @@ class PutKvConfigHeader(Header):
     value: str = wire("value")
 
 
-@dataclass(slots=True)
+@value
 class GetKvConfigResponseHeader(Header):
     """The value of one entry."""
 
     value: str | None = wire("value", default=None)
 
 
-@dataclass(slots=True)
+@value
 class KvNamespaceHeader(Header):
     """All entries of a namespace."""
 
     namespace: str = wire("namespace")
 
 
-@dataclass(slots=True)
+@value
 class BrokerNameHeader(Header):
     """One broker name: WIPE_WRITE_PERM_OF_BROKER, ADD_WRITE_PERM_OF_BROKER."""
 
     broker_name: str = wire("brokerName")
 
 
-@dataclass(slots=True)
+@value
 class WipeWritePermResponseHeader(Header):
     """Number of topics that lost their write permission."""
 
     wipe_topic_count: int = wire("wipeTopicCount")
 
 
-@dataclass(slots=True)
+@value
 class AddWritePermResponseHeader(Header):
     """Number of topics whose write permission was restored."""
 
     add_topic_count: int = wire("addTopicCount")
 
 
-@dataclass(slots=True)
+@value
 class DeleteTopicInNamesrvHeader(Header):
     """A topic that a name server is to delete."""
 
@@ -114,6 +105,6 @@ class DeleteTopicInNamesrvHeader(Header):
     cluster_name: str | None = wire("clusterName", default=None)
 
 
-@dataclass(slots=True)
+@value
 class GetTopicsByClusterHeader(Header):
     cluster: str = wire("cluster")

@@ -4,12 +4,11 @@ Source: common/protocol/header/*ConsumerOffset*.java, GetMaxOffset*.java, GetMin
 GetEarliestMsgStoretime*.java, SearchOffset*.java.
 """
 
-from dataclasses import dataclass
-
 from protocol.headers.fields import Header, wire, wire_long
+from protocol.values import value
 
 
-@dataclass(slots=True)
+@value
 class QueryConsumerOffsetHeader(Header):
     """Query for a group's consumer offset in a queue."""
 
@@ -19,7 +18,7 @@ class QueryConsumerOffsetHeader(Header):
     broker_name: str | None = wire("bname", default=None)
 
 
-@dataclass(slots=True)
+@value
 class UpdateConsumerOffsetHeader(Header):
     """A group's consumer offset in a queue, to store."""
 
@@ -30,7 +29,7 @@ class UpdateConsumerOffsetHeader(Header):
     broker_name: str | None = wire("bname", default=None)
 
 
-@dataclass(slots=True)
+@value
 class QueueHeader(Header):
     """One queue: GET_MAX_OFFSET, GET_MIN_OFFSET, GET_EARLIEST_MSG_STORETIME."""
 
@@ -39,7 +38,7 @@ class QueueHeader(Header):
     broker_name: str | None = wire("bname", default=None)
 
 
-@dataclass(slots=True)
+@value
 class SearchOffsetHeader(Header):
     """The queue offset at a store time (ms)."""
 
@@ -49,14 +48,14 @@ class SearchOffsetHeader(Header):
     broker_name: str | None = wire("bname", default=None)
 
 
-@dataclass(slots=True)
+@value
 class OffsetResponseHeader(Header):
     """Answer to all queries for an offset."""
 
     offset: int = wire_long("offset")
 
 
-@dataclass(slots=True)
+@value
 class EarliestStoreTimeResponseHeader(Header):
     """Store time (ms) of a queue's first message; -1 for an empty queue."""
 

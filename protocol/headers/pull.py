@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from protocol.headers.fields import Header, wire, wire_long
+from protocol.values import value
 
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 """Ext field of QUERY_MESSAGE: "true" asks for a UNIQ_KEY, and the broker picks its own maximum."""
@@ -33,7 +34,7 @@ class PullMessageHeader(Header):
     broker_name: str | None = wire("bname", default=None)
 
 
-@dataclass(slots=True)
+@value
 class PullMessageResponseHeader(Header):
     """Next offset; min and max offset of the queue; broker to ask next."""
 
@@ -45,7 +46,7 @@ class PullMessageResponseHeader(Header):
     max_offset: int = wire_long("maxOffset")
 
 
-@dataclass(slots=True)
+@value
 class QueryMessageHeader(Header):
     """Messages of a topic by key, stored between two times (ms)."""
 
@@ -56,7 +57,7 @@ class QueryMessageHeader(Header):
     end_timestamp: int = wire_long("endTimestamp")
 
 
-@dataclass(slots=True)
+@value
 class QueryMessageResponseHeader(Header):
     """End of the index at the query."""
 
@@ -64,7 +65,7 @@ class QueryMessageResponseHeader(Header):
     index_last_update_physical_offset: int = wire_long("indexLastUpdatePhyoffset")
 
 
-@dataclass(slots=True)
+@value
 class ViewMessageHeader(Header):
     """One message by its physical offset."""
 

@@ -1,12 +1,11 @@
 """Headers of bulk reads, TroupeMQ extensions (bodies: protocol/raw_records.py)."""
 
-from dataclasses import dataclass
-
 from protocol.headers.fields import Header, wire, wire_long
 from protocol.raw_records import ANSWER_BYTES
+from protocol.values import value
 
 
-@dataclass(slots=True)
+@value
 class ReadUnitsHeader(Header):
     """Units [queue_offset, end_offset) of a queue: READ_UNITS."""
 
@@ -16,7 +15,7 @@ class ReadUnitsHeader(Header):
     end_offset: int = wire_long("endOffset")
 
 
-@dataclass(slots=True)
+@value
 class ReadRecordsHeader(Header):
     """Units [queue_offset, end_offset) with their records as they lie in the log: READ_RECORDS."""
 
@@ -28,7 +27,7 @@ class ReadRecordsHeader(Header):
     """Maximum log bytes in the answer; a single record may be longer."""
 
 
-@dataclass(slots=True)
+@value
 class RawResponseHeader(Header):
     """Contents of the body, and the offsets of queue and log at the read."""
 

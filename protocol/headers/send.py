@@ -9,12 +9,12 @@ SendMessageResponseHeader.java, ReplyMessageRequestHeader.java.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Self
 
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.fields import Header, wire, wire_long
+from protocol.values import value
 
 _LONG_NAMES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
 
@@ -27,7 +27,7 @@ SYS_FLAG_V2, BORN_TIMESTAMP_V2, FLAG_V2, PROPERTIES_V2 = "f", "g", "h", "i"
 """One-letter names of the fields of a send that differ between messages."""
 
 
-@dataclass(slots=True)
+@value
 class SendMessageHeader(Header):
     """Metadata of a message or a batch from its producer."""
 
@@ -62,7 +62,7 @@ class SendMessageHeader(Header):
         return cls._decode(command.fields or {}, short=not long_names)
 
 
-@dataclass(slots=True)
+@value
 class SendMessageResponseHeader(Header):
     """Place of a stored message.
 
@@ -75,7 +75,7 @@ class SendMessageResponseHeader(Header):
     transaction_id: str | None = wire("transactionId", default=None)
 
 
-@dataclass(slots=True)
+@value
 class RecallMessageHeader(Header):
     """Request of RocketMQ 5.x to cancel a pending timer, named by its handle (timers.py)."""
 
@@ -84,13 +84,13 @@ class RecallMessageHeader(Header):
     producer_group: str | None = wire("producerGroup", default=None)
 
 
-@dataclass(slots=True)
+@value
 class RecallMessageResponseHeader(Header):
     msg_id: str = wire("msgId")
     """Unique key of the cancelled message."""
 
 
-@dataclass(slots=True)
+@value
 class ReplyMessageHeader(Header):
     """A reply that the broker forwards to the requesting producer."""
 

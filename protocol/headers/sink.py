@@ -1,14 +1,13 @@
 """Headers of a sink's requests, TroupeMQ extensions (protocol/sink.py)."""
 
-from dataclasses import dataclass
-
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.headers.fields import Header, wire, wire_long
 from protocol.sink import CHAIN_BYTES, is_query_name
+from protocol.values import value
 
 
-@dataclass(slots=True)
+@value
 class SinkLaneHeader(Header):
     """Lane of a sink: messages of one task to one topic: GET_SINK_PROGRESS."""
 
@@ -22,7 +21,7 @@ class SinkLaneHeader(Header):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "no query of a sink is called so")
 
 
-@dataclass(slots=True)
+@value
 class SinkBatchHeader(SinkLaneHeader):
     """Messages of a batch, beginning with number `sequence`: SEND_SINK_BATCH."""
 
@@ -39,7 +38,7 @@ class SinkBatchHeader(SinkLaneHeader):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "a batch and its messages count from 0")
 
 
-@dataclass(slots=True)
+@value
 class SinkProgressHeader(Header):
     """Progress of a lane, the answer to both requests. Without a batch the lane is unknown."""
 

@@ -4,15 +4,14 @@ Source: common/protocol/header/EndTransactionRequestHeader.java,
 CheckTransactionStateRequestHeader.java.
 """
 
-from dataclasses import dataclass
-
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.headers.fields import COMMAND_EXCEPTION, Header, wire, wire_long
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
+from protocol.values import value
 
 
-@dataclass(slots=True)
+@value
 class EndTransactionHeader(Header):
     """Commit (8), roll back (12) or unknown (0) for a half message."""
 
@@ -32,7 +31,7 @@ class EndTransactionHeader(Header):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
 
 
-@dataclass(slots=True)
+@value
 class CheckTransactionStateHeader(Header):
     """Check-back of a half message. The body is its record."""
 
@@ -44,14 +43,14 @@ class CheckTransactionStateHeader(Header):
     broker_name: str | None = wire("bname", default=None)
 
 
-@dataclass(slots=True)
+@value
 class ResumeCheckHalfMessageHeader(Header):
     """Request to check a discarded half message again."""
 
     msg_id: str | None = wire("msgId", default=None)
 
 
-@dataclass(slots=True)
+@value
 class OpenTransactionsHeader(Header):
     """Query for open transactions from a physical offset on: GET_OPEN_TRANSACTIONS."""
 

@@ -10,7 +10,7 @@ from protocol.bodies_admin import TopicList
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
-from protocol.headers.namesrv import GetRouteInfoHeader
+from protocol.headers.client import GetRouteInfoHeader
 from protocol.headers.offset import OffsetResponseHeader, QueueHeader, SearchOffsetHeader
 from protocol.message import RecordError, decode_records
 from protocol.topic_names import REPLY_TOPIC_SUFFIX

@@ -21,6 +21,7 @@ from storage.dump.small_files import (
     dump_format,
     dump_left_out,
     dump_mark,
+    dump_offset_journal,
     dump_queue_list,
     dump_redo_log,
     dump_sidecar,
@@ -41,6 +42,7 @@ from storage.files.mapped_file import first_offset_of
 from storage.index.index_layout import HEADER_BYTES, IndexHeader
 from storage.queues.queue_units import UNIT, UNIT_BYTES
 from storage.tables.crc_sidecar import Sidecar
+from storage.tables.offset_journal import JOURNAL_MAGIC
 from storage.transactions.units import UNIT as STATE_UNIT
 
 Dump = Callable[[Disk, str, int | None], Iterator[Item]]
@@ -168,6 +170,8 @@ def _by_content(disk: Disk, path: str) -> Dump | None:
             return dump_log
     if head.startswith(b"TRPTXN01"):
         return _whole(dump_redo_log)
+    if head.startswith(JOURNAL_MAGIC):
+        return _whole(dump_offset_journal)
     if head.startswith(b'{"logMinOffset"'):
         return _whole(dump_clean_stop)
     if head.lstrip()[:1] == b"{":

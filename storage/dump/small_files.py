@@ -15,6 +15,15 @@ from storage.files.disk import Disk
 from storage.files.read_only_disk import ReadOnlyDisk
 from storage.recovery.checkpoint import CHECKPOINT_BYTES, Checkpoint
 from storage.tables.crc_sidecar import Digest, Sidecar, without_flipped_bit
+from storage.tables.offset_journal import (
+    BROKEN_ENTRY,
+    ENTRY_HEAD_BYTES,
+    HEAD_BYTES,
+    KINDS,
+    changes,
+    entries,
+    read_head,
+)
 from storage.tables.skipped_entry import LeftOuts
 from storage.tables.table_files import table_parsers
 from storage.transactions.redo_log import Covered
@@ -66,6 +75,35 @@ def dump_mark(disk: Disk, path: str) -> Iterator[Item]:
     }
     data = content(disk, path)
     yield Item(name, {"bytes": len(data), "meaning": meaning[name], "content": shortened(data)})
+
+
+def dump_offset_journal(disk: Disk, path: str) -> Iterator[Item]:
+    """Yield the changes of consumer offsets that a start would replay from this file."""
+    data = content(disk, path)
+    head = read_head(data)
+    fields: dict[str, object] = {"bytes": len(data)}
+    if head is None:
+        yield Item("offset journal", fields | {"meaning": "damaged: without effect"})
+        return
+    generation, follows, chain = head
+    fields |= {"generation": generation, "begun": utc(generation), "follows": f"{follows:08x}"}
+    yield Item("offset journal", fields)
+    keys: list[str] = []
+    end = HEAD_BYTES
+    try:
+        for payload, _ in entries(data, chain):
+            for kind, key, queue_id, offset, rest in changes(payload, keys):
+                shown: dict[str, object] = {"change": KINDS[kind]}
+                if key:
+                    shown |= {"key": plain(key), "queue_id": queue_id, "offset": offset}
+                if rest:
+                    shown["settled_bytes"] = len(rest)
+                yield Item("change", shown, counted=True)
+            end += ENTRY_HEAD_BYTES + len(payload)
+    except BROKEN_ENTRY as error:
+        yield Item("end", {"meaning": f"no entry of a journal: {error}"})
+        return
+    yield Item("end", {"ignored_bytes": len(data) - end})
 
 
 def dump_sidecar(disk: Disk, path: str) -> Iterator[Item]:

@@ -47,7 +47,7 @@ FILE_BYTES_MAX = 16 << 20
 AHEAD_SPAN_MAX = 1 << 16
 """Offsets from a consumer offset up to which settled ones are kept."""
 
-_MAGIC: Final = b"TRPOFF01"
+JOURNAL_MAGIC: Final = b"TRPOFF01"
 _HEAD: Final = Struct(
     ">8s"  # magic
     "q"  # generation
@@ -81,8 +81,17 @@ _GONE: Final = Struct(
 )
 _IS_KEY, _IS_MOVED, _IS_ADVANCED, _IS_SETTLED, _IS_GONE, _IS_CLEARED = range(1, 7)
 HEAD_BYTES: Final = _HEAD.size + _CRC.size
+ENTRY_HEAD_BYTES: Final = _ENTRY.size
 assert HEAD_BYTES == 24
 _FILE_BYTES_READ = 4 * FILE_BYTES_MAX
+KINDS: Final = {
+    _IS_MOVED: "moved",
+    _IS_ADVANCED: "advanced",
+    _IS_SETTLED: "settled",
+    _IS_GONE: "gone",
+    _IS_CLEARED: "cleared",
+}
+"""Names of the changes that `changes` yields."""
 
 Queue = tuple[str, int]
 """Key `topic@group` and queue id."""
@@ -92,12 +101,16 @@ class JournalError(ValueError):
     """An entry that no journal has."""
 
 
+BROKEN_ENTRY: Final = (IndexError, JournalError, StructError, UnicodeDecodeError)
+"""Errors of `changes`."""
+
+
 @dataclass(slots=True)
 class OffsetState:
     """Consumer offsets, and settled offsets above them. One owner."""
 
     offsets: dict[str, dict[int, int]] = field(default_factory=dict)
-    """By `topic@group`, then by queue."""
+    """Offsets by `topic@group`, then by queue."""
     ahead: dict[Queue, AheadSet] = field(default_factory=dict)
 
     def move(self, key: str, queue_id: int, offset: int) -> None:
@@ -133,9 +146,9 @@ class JournalFile:
         """Keys with a change in this file, and their numbers."""
         self._changes = bytearray()
         """Changes that are not in the file yet."""
-        head = _HEAD.pack(_MAGIC, generation, follows)
+        head = _HEAD.pack(JOURNAL_MAGIC, generation, follows)
         self.chain = crc32(head)
-        """Last checksum."""
+        """Checksum of the last entry."""
         disk.make_dirs(directory, durable=False)
         self._file = disk.open(self.path, create=True)
         self._file.set_size(0)
@@ -233,7 +246,7 @@ def read_head(data: bytes) -> tuple[int, int, int] | None:
         return None
     magic, generation, follows = _HEAD.unpack_from(data)
     (crc,) = _CRC.unpack_from(data, _HEAD.size)
-    if magic != _MAGIC or crc != crc32(data[: _HEAD.size]):
+    if magic != JOURNAL_MAGIC or crc != crc32(data[: _HEAD.size]):
         return None
     return generation, follows, crc
 
@@ -270,14 +283,14 @@ def apply(payload: bytes, keys: list[str], state: OffsetState) -> None:
                 state.settle(key, queue_id, offset, (offset + each for each in numbers))
             elif queue_id in state.offsets.get(key, ()):
                 state.ahead[key, queue_id] = AheadSet(offset, rest)
-    except (IndexError, StructError, UnicodeDecodeError) as error:
+    except BROKEN_ENTRY as error:
         raise JournalError(str(error)) from None
 
 
 def changes(payload: bytes, keys: list[str]) -> Iterator[tuple[int, str, int, int, bytes]]:
     """Yield kind, key, queue id, offset and the bytes behind them of each change.
 
-    Raise JournalError, or what `apply` turns into one.
+    Raise one of BROKEN_ENTRY.
     """
     at = 0
     while at < len(payload):

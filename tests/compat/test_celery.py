@@ -134,27 +134,18 @@ def test_suite_of_kombu_passes(servers: OurBroker, tmp_path: Path) -> None:
     (folder / "t/integration/test_troupemq.py").write_text(
         SUITE.format(namesrv=servers.name_server.address)
     )
+    pytest_alone = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    pytest_alone += ["-c", os.devnull]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-c",
-            os.devnull,
-            "--rootdir",
-            str(folder),
-            "t/integration/test_troupemq.py",
-        ],
+        [*pytest_alone, "--rootdir", str(folder), "t/integration/test_troupemq.py"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{folder}"},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert "40 passed" in done.stdout.splitlines()[-1], done.stdout
+    print(done.stdout.splitlines()[-1])
+    assert done.returncode == 0, done.stdout
 
 
 def test_scale_up_and_clean_stop_run_each_task_once(workers: Workers) -> None:
@@ -218,25 +209,23 @@ def test_pings_find_all_workers_and_leave_no_topics(workers: Workers, servers: O
         workers.start(f"ping{number}", "-P", "solo", "--without-gossip", "--without-mingle")
     inspect = workers.app.control.inspect
     begun_s = time()
-    assert len(inspect(timeout=5, limit=10).ping()) == 10
+    assert len(inspect(timeout=20, limit=10).ping()) == 10
     print(f"10 of 10 after {time() - begun_s:.3f} s")
     with Admin(servers.name_server.address) as admin:
         before = sorted(admin.topics())
         for _ in range(1000):
-            assert inspect(timeout=5, limit=1).ping()
+            assert len(inspect(timeout=20, limit=10).ping()) == 10
         assert sorted(admin.topics()) == before
 
 
 def test_delayed_tasks_are_never_early() -> None:
     random = Random(7)
-    count, minutes = 10_000, 90
+    count, minutes, ahead_ms = 10_000, 90, 0
     queue = Queue("later", Exchange("later"), "later")
     late_ms: list[float] = []
-    early: list[float] = []
 
     def take(message: Any) -> None:
-        stored_ms = message.properties["stored_ms"]
-        (early if stored_ms < due_ms(message._raw) else late_ms).append(stored_ms)  # type: ignore[operator]
+        late_ms.append(time() * 1000 + ahead_ms - (due_ms(message._raw) or 0))
         message.ack()
 
     with running_broker() as broker, Connection(f"troupemq://{broker.namesrv}//") as connection:
@@ -253,10 +242,12 @@ def test_delayed_tasks_are_never_early() -> None:
         with Consumer(connection, [queue], on_message=take, prefetch_count=200):
             for _ in range(minutes + 2):
                 broker.advance("1m")
+                ahead_ms += 60_000
                 while True:
                     try:
                         connection.drain_events(timeout=0.1)
                     except TimeoutError:
                         break
-        assert not early
-        assert len(late_ms) == count
+    print(f"{len(late_ms)} tasks, {min(late_ms):.0f} to {max(late_ms):.0f} ms late")
+    assert len(late_ms) == count
+    assert min(late_ms) >= 0

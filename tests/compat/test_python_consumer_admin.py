@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from protocol.bodies import MessageQueue as MessageQueueKey
-from protocol.bodies_admin import ConsumerStatusBody
+from protocol.bodies_client import ConsumerStatusBody
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import GetConsumerStatusHeader

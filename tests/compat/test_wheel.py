@@ -147,7 +147,7 @@ def test_a_wheel_works_beside_packages_of_the_same_names(stranger: Stranger) -> 
             assert stranger.run("python", "uses_it.py", namesrv) == SAID
             options = ("--store", store, "--output", archive, "--spark-conf", "spark.conf")
             told = stranger.run("troupemq", "job", "run", "archive", *options, "--json")
-            assert json.loads(told)["rows"] == 1
+            assert json.loads(told)["rows"] == 2
     assert not (store / "abort").exists()
 
 

@@ -101,6 +101,12 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
         ("curl", By(CONSOLE + "a_program_reads_and_changes_with_a_token")),
         ('{"webhook"', By(CONSOLE + "the_alerts_of_the_page_are_parsed")),
     ],
+    "docs/celery.md": [
+        (
+            "# shop.py",
+            By("tests/troupemq/kombu/test_celery.py::test_worker_of_the_page_runs_its_task"),
+        )
+    ],
     "docs/consuming.md": [("from troupemq import", By(EXAMPLES + "consuming"))] * 2,
     "docs/decisions/index.md": [(":", DRAWN)],
     "docs/lab/index.md": [(":maxdepth: 1", DRAWN)],

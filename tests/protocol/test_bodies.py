@@ -22,14 +22,14 @@ from protocol.bodies import (
     TopicConfigTable,
     TopicRouteData,
 )
-from protocol.bodies_admin import ConsumeStatsBody, OffsetWrapper, ResetOffsetBody, TopicList
+from protocol.bodies_admin import ConsumeStatsBody, OffsetWrapper, TopicList
 from protocol.bodies_assignment import (
     AssignmentAnswer,
     QueueAssignment,
     RequestMode,
     RequestModeTable,
 )
-from protocol.bodies_client import ConsumerRunningInfo
+from protocol.bodies_client import ConsumerRunningInfo, ResetOffsetBody
 from protocol.bodies_own import Jobs
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError

@@ -25,10 +25,8 @@ from protocol.bodies import (
 )
 from protocol.bodies_admin import (
     BrokerStatsData,
-    ConsumeMessageDirectlyResult,
     ConsumeQueueView,
     ConsumerConnection,
-    ConsumerStatusBody,
     ConsumeStatsBody,
     ConsumeStatsList,
     ConsumeTimeSpans,
@@ -36,10 +34,14 @@ from protocol.bodies_admin import (
     GroupList,
     ProducerConnection,
     ProducerTable,
-    ResetOffsetBody,
-    ResetOffsetList,
     TopicList,
     TopicStatsTable,
+)
+from protocol.bodies_client import (
+    ConsumeMessageDirectlyResult,
+    ConsumerStatusBody,
+    ResetOffsetBody,
+    ResetOffsetList,
 )
 from protocol.codes import VERSION_STANDARD_JSON_ROUTE, RequestCode
 from protocol.command import RemotingCommand

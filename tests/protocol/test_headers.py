@@ -8,9 +8,13 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import CreateTopicHeader
-from protocol.headers.client import ConsumerSendMsgBackHeader, UnregisterClientHeader
+from protocol.headers.client import (
+    ConsumerSendMsgBackHeader,
+    GetRouteInfoHeader,
+    UnregisterClientHeader,
+)
 from protocol.headers.fields import Header
-from protocol.headers.namesrv import GetRouteInfoHeader, RegisterBrokerResponseHeader
+from protocol.headers.namesrv import RegisterBrokerResponseHeader
 from protocol.headers.offset import OffsetResponseHeader, QueueHeader
 from protocol.headers.pop import ALL_QUEUES, PopMessageHeader, PopMessageResponseHeader
 from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader

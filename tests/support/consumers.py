@@ -15,7 +15,7 @@ from protocol.bodies import (
     MessageQueue,
     SubscriptionData,
 )
-from protocol.bodies_admin import ResetOffsetBody
+from protocol.bodies_client import ResetOffsetBody
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import (

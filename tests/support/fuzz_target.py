@@ -23,8 +23,7 @@ from protocol.bodies import (
     SubscriptionGroupConfig,
     TopicConfigTable,
 )
-from protocol.bodies_admin import ResetOffsetBody
-from protocol.bodies_client import ConsumerRunningInfo
+from protocol.bodies_client import ConsumerRunningInfo, ResetOffsetBody
 from protocol.codes import RequestCode as Code
 from protocol.command import RemotingCommand
 from protocol.compression import CompressionError, inflate

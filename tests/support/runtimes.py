@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -18,6 +19,17 @@ def needs(package: str) -> None:
     """Skip a test, or the collection of a module, where PyPy cannot have `package`."""
     if IS_PYPY and package in NOT_ON_PYPY:
         pytest.skip(f"{package} is not made for PyPy")
+
+
+def needs_installed(package: str) -> None:
+    """Skip the collection of a module where `package` is missing, as in environments of CI.
+
+    Those of PyPy and of the newest CPython have few of the optional packages.
+    """
+    if find_spec(package) is None:
+        if sys.implementation.name == "cpython" and sys.version_info < (3, 15):
+            pytest.fail(f"{package} is not installed: make test installs it")
+        pytest.skip(f"{package} is not installed", allow_module_level=True)
 
 
 def end_views() -> None:

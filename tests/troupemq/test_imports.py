@@ -6,10 +6,12 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from tests.compat.servers import SMALL_FILES
+from troupemq import aio
 
 troupemq = import_module("troupemq")
 OURS = ("actors", "protocol", "remoting", "spark", "storage", "troupemq")
@@ -20,23 +22,37 @@ NO_BROKER = (
 )
 
 
-def test_every_exported_name_equals_the_type_checkers_one() -> None:
-    text = Path(str(troupemq.__file__)).read_text(encoding="utf-8")
+PUBLIC = [troupemq, aio]
+CLIENT = "from troupemq import Producer, PushConsumer"
+OWN_MODULES_MAX = 95
+HEAVY = {
+    *("asyncio", "email", "http", "multiprocessing", "pathlib", "subprocess", "tempfile"),
+    *("_hashlib", "_ssl", "ssl"),  # OpenSSL, for programs with an account or TLS
+    *("click", "crcmod", "lark", "opentelemetry", "pykka", "structlog", "yaml"),
+    *("protocol.bodies_admin", "protocol.bodies_own", "protocol.send_wire"),
+    *("troupemq.client.admin", "troupemq.client.receiving", "troupemq.testing"),
+}
+
+
+@pytest.mark.parametrize("public", PUBLIC)
+def test_every_exported_name_equals_the_type_checkers_one(public: ModuleType) -> None:
+    text = Path(str(public.__file__)).read_text(encoding="utf-8")
     seen = {}
     for block in ast.parse(text).body:
         if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
             for node in block.body:
                 assert isinstance(node, ast.ImportFrom) and node.module
                 seen.update({each.name: import_module(node.module) for each in node.names})
-    assert sorted(seen) == sorted(troupemq.__all__)
+    assert sorted(seen) == sorted(public.__all__)
     for name, home in seen.items():
-        assert getattr(troupemq, name) is getattr(home, name)
-    assert set(troupemq.__all__) <= set(dir(troupemq))
+        assert getattr(public, name) is getattr(home, name)
+    assert set(public.__all__) <= set(dir(public))
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+@pytest.mark.parametrize("public", PUBLIC)
+def test_an_unknown_name_is_an_attribute_error(public: ModuleType) -> None:
     with pytest.raises(AttributeError, match="no attribute 'Consumers'"):
-        _ = troupemq.Consumers
+        _ = public.Consumers
 
 
 def imported_by(program: str, *arguments: str) -> list[str]:
@@ -80,6 +96,7 @@ def test_a_spare_process_has_imported_all_modules_of_a_broker(tmp_path: Path) ->
     program = f"""
 import json, sys
 from pathlib import Path
+from types import ModuleType
 from troupemq.cli.servers import Servers, import_broker, parse_broker_config
 import_broker()
 before = set(sys.modules)
@@ -93,3 +110,39 @@ assert servers.stop(10)
     settings = {**SMALL_FILES, "storePathRootDir": str(tmp_path / "store"), "listenPort": "0"}
     settings |= {"brokerIP1": "127.0.0.1", "bindAddress": "127.0.0.1"}
     assert imported_by(program, json.dumps(settings), str(tmp_path / "jobs")) == []
+
+
+def loaded_by(program: str) -> set[str]:
+    """Return the modules that a program loads which an empty one does not."""
+    found = []
+    for each in ("pass", program):
+        command = [sys.executable, "-c", f"{each}\nimport sys; print(*sys.modules)"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        found.append(set(done.stdout.split()))
+    return found[1] - found[0]
+
+
+@pytest.mark.slow
+def test_producer_and_consumer_load_nothing_heavy() -> None:
+    modules = loaded_by(CLIENT)
+    assert modules & HEAVY == set()
+    own = sorted(name for name in modules if name.split(".")[0] in OURS)
+    assert "troupemq.client.consuming.consumer" in own
+    assert len(own) <= OWN_MODULES_MAX, own
+
+
+@pytest.mark.slow
+def test_a_broker_for_tests_loads_no_commands_and_no_admin() -> None:
+    modules = loaded_by("from troupemq.testing import running_broker")
+    assert "actors.broker" in modules
+    commands = {"click", "numpy", "prometheus_client", "starlette", "troupemq.cli", "uvicorn"}
+    assert modules & {*commands, "spark.session", "troupemq.client.admin"} == set()
+
+
+@pytest.mark.slow
+def test_the_plug_in_of_pytest_loads_nothing_but_itself() -> None:
+    modules = loaded_by("import troupemq.pytest_plugin")
+    assert {name for name in modules if name.split(".")[0] in OURS} == {
+        "troupemq",
+        "troupemq.pytest_plugin",
+    }

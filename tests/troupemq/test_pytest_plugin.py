@@ -66,6 +66,28 @@ def test_coroutines_get_clients_that_they_start(pytester: pytest.Pytester) -> No
     pytester.runpytest_inprocess(*HERE).assert_outcomes(passed=1)
 
 
+def test_broker_of_a_test_and_of_the_session_serve_beside_each_other(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from troupemq import Message
+        seen = []
+
+        @pytest.mark.parametrize("number", range(2))
+        def test_it(number, troupemq_broker, troupemq_session_broker, producer):
+            producer.send(Message("Orders", b"one"))
+            assert len(troupemq_broker.messages("Orders")) == 1
+            assert troupemq_session_broker.messages("Orders") == []
+            seen.append((troupemq_broker, troupemq_session_broker))
+            assert len({one for one, _ in seen}) == len(seen)
+            assert len({other for _, other in seen}) == 1
+        """
+    )
+    pytester.runpytest_inprocess(*HERE).assert_outcomes(passed=2)
+
+
 def test_unknown_scope_is_refused_with_a_sentence(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\ntroupemq_scope = module")
     pytester.makepyfile("def test_it(troupemq_broker): ...")

@@ -20,6 +20,9 @@ from protocol.headers.fields import Header
 from troupemq.client.admin import Admin, Answers, Change, Result
 from troupemq.client.admin.answers import Row
 from troupemq.client.admin.base import SILENT_S
+from troupemq.client.admin.callers import Caller
+from troupemq.client.admin.flows import AdminFlows
+from troupemq.client.admin.operations import operation
 from troupemq.client.connection.pending import Answer
 from troupemq.client.errors import ArgumentIllegal, ClientError, RequestTimeout, RouteNotFound
 from troupemq.text import one_line
@@ -34,13 +37,43 @@ ROWS_MAX = 20_000
 Found = TypeVar("Found")
 
 
+class DeadlineFlows(AdminFlows):
+    """The operations of a session, with a deadline for each thread."""
+
+    def __init__(self, caller: Caller, namesrvs: Sequence[str], silent_s: float) -> None:
+        super().__init__(caller, namesrvs, silent_s)
+        self.of_thread = local()
+        self.listed_addresses: frozenset[str] = frozenset()
+
+    @operation
+    async def cluster_info(self) -> ClusterInfo:
+        """Return all brokers of all clusters; later requests go to these only."""
+        found = await super().cluster_info()
+        brokers = found.broker_addr_table.values()
+        self.listed_addresses = frozenset(
+            each for one in brokers for each in one.broker_addrs.values()
+        )
+        return found
+
+    def _left_ms(self, address: str, timeout_ms: float) -> float:
+        until_s = getattr(self.of_thread, "until_s", None)
+        if until_s is None:
+            return timeout_ms
+        left_ms: float = (until_s - monotonic()) * 1000
+        if left_ms < LEAST_MS:
+            raise RequestTimeout(f"{address} was not asked: the deadline of this page has passed")
+        return min(timeout_ms, left_ms)
+
+
 class DeadlineSession(Admin):
     """Admin session of the whole process, with a deadline for each thread."""
 
+    _flows: DeadlineFlows
+    flows_kind = DeadlineFlows
+
     def __init__(self, namesrv: str | None) -> None:
         super().__init__(namesrv, silent_s=SILENT_S)
-        self._of_thread = local()
-        self._listed: frozenset[str] = frozenset()
+        self._silent = self._flows._silent
         self._client.remoting.check_address = self._check_listed
 
     def _check_listed(self, address: str) -> None:
@@ -49,43 +82,21 @@ class DeadlineSession(Admin):
         All users share the console's account. A foreign server must not get a request that is
         signed with it, whatever address a page, a change or a message id names.
         """
-        if address in self.namesrvs or address in self._listed:
+        if address in self.namesrvs or address in self._flows.listed_addresses:
             return
         self.cluster_info()
-        if address not in self._listed:
+        if address not in self._flows.listed_addresses:
             raise RouteNotFound(f"{address} is unknown: no name server lists it")
-
-    def cluster_info(self) -> ClusterInfo:
-        """Return all brokers of all clusters; later requests go to these only."""
-        found = super().cluster_info()
-        brokers = found.broker_addr_table.values()
-        self._listed = frozenset(each for one in brokers for each in one.broker_addrs.values())
-        return found
 
     @contextmanager
     def within(self, seconds: float = DEADLINE_S) -> Iterator[None]:
         """Apply one deadline to all requests of this thread."""
-        self._of_thread.until_s = monotonic() + seconds
+        of_thread = self._flows.of_thread
+        of_thread.until_s = monotonic() + seconds
         try:
             yield
         finally:
-            del self._of_thread.until_s
-
-    def _left_ms(self, address: str, timeout_ms: float) -> float:
-        until_s = getattr(self._of_thread, "until_s", None)
-        if until_s is None:
-            return timeout_ms
-        left_ms: float = (until_s - monotonic()) * 1000
-        if left_ms < LEAST_MS:
-            raise RequestTimeout(f"{address} was not asked: the deadline of this page has passed")
-        return min(timeout_ms, left_ms)
-
-    def _ask(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
-        return super()._ask(address, command, self._left_ms(address, timeout_ms))
-
-    def call(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
-        """Return the answer of `address`, whatever its code."""
-        return super().call(address, command, self._left_ms(address, timeout_ms))
+            del of_thread.until_s
 
     def call_later(
         self, address: str, command: RemotingCommand, timeout_ms: float
@@ -127,7 +138,7 @@ class DeadlineSession(Admin):
                 asked[address] = self.call_later(
                     address,
                     RemotingCommand(code, dict(fields)),
-                    self._left_ms(address, seconds * 1000),
+                    self._flows._left_ms(address, seconds * 1000),
                 )
             except ClientError as error:
                 asked[address] = error

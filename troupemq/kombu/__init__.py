@@ -15,8 +15,9 @@ The import makes the URL schemes `troupemq` and `troupemqs` known to kombu.
 
 from kombu.transport import TRANSPORT_ALIASES
 
+from troupemq.kombu.places import SCHEME, TLS_SCHEME
 from troupemq.kombu.transport import Transport
 
 __all__ = ["Transport"]
 
-TRANSPORT_ALIASES["troupemq"] = TRANSPORT_ALIASES["troupemqs"] = "troupemq.kombu:Transport"
+TRANSPORT_ALIASES[SCHEME] = TRANSPORT_ALIASES[TLS_SCHEME] = "troupemq.kombu:Transport"

@@ -361,8 +361,12 @@ class Channel(virtual.Channel):
         """Whether `deliver` would deliver something."""
         return bool(self._ready) and self.qos.can_consume()
 
-    def deliver(self) -> int:
-        """Call the callbacks of what has been received; return how many there were."""
+    def deliver(self, *, one_read: bool = False) -> int:
+        """Call the callbacks of what has been received; return how many there were.
+
+        `one_read`: stop after a message of a queue that lives with its connection. Remote control
+        counts its replies by the drains of events.
+        """
         delivered = 0
         while self._ready and self.qos.can_consume():
             queue, payload, delivery = self._ready.popleft()
@@ -371,6 +375,8 @@ class Channel(virtual.Channel):
                 self._note(queue, payload, delivery, no_ack)
                 delivered += 1
                 callback(payload)
+                if one_read and delivery is None:
+                    break
             elif delivery is not None:
                 self._fetchers[queue].give_back([(payload, delivery)])
         if delivered:

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from hashlib import sha256
 from ssl import CERT_NONE
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
 
-PORT = 9876
+SCHEME, TLS_SCHEME = "troupemq", "troupemqs"
+LOCAL_HOST, PORT = "127.0.0.1", 9876
 NAME_CHARS_MAX = 120
 """A retry topic has 7 characters more, and a topic 127 in all."""
 DIGEST_CHARS = 32
@@ -54,7 +55,7 @@ def _quoted(name: str) -> str:
 
 
 def place_of(
-    hostname: str,
+    hostname: str | None,
     alternates: Sequence[str] = (),
     *,
     port: int | None = None,
@@ -63,35 +64,31 @@ def place_of(
     space: str | None = None,
     ssl: Any = None,
 ) -> Place:
-    """Return the place of a URL such as `troupemq://user:password@a:9876,b:9876/space`.
+    """Return the place that the parts of a URL name, as kombu has parsed it.
 
-    `alternates` without a scheme are further name servers, after a `;` in the URL.
+    `alternates` are what kombu found between `;`: a URL is another place, the rest are further
+    name servers of this one, as in `troupemq://a:9876;b:9876/space`.
     """
-    url = hostname if "://" in hostname else f"troupemq://{hostname}"
-    parts = urlsplit(url)
-    account, _, hosts = parts.netloc.rpartition("@")
-    if account:
-        user, _, password = (unquote(each) for each in account.partition(":"))
-    found = hosts.split(",")
-    path = parts.path
+    path = space or ""
+    found = [_address(hostname or LOCAL_HOST, port)]
     for each in alternates:
-        if "://" not in each:
-            more, slash, rest = each.partition("/")
-            found += more.split(",")
-            path = path or slash + rest
-    space = unquote(path).strip("/") or (space or "").strip("/")
-    namesrv = tuple(_with_port(each, port or PORT) for each in found if each)
+        if "://" not in each and (name := each.partition("/")[0]):
+            found.append(_address(name, None))
+            path = path.strip("/") or unquote(each.partition("/")[2])
     return Place(
-        namesrv or (f"127.0.0.1:{port or PORT}",),
+        tuple(dict.fromkeys(found)),
         Credentials(user, password or "") if user else None,
-        _tls_of(ssl or parts.scheme == "troupemqs"),
-        space,
+        _tls_of(ssl),
+        path.strip("/"),
     )
 
 
-def _with_port(host: str, port: int) -> str:
+def _address(host: str, port: int | None) -> str:
+    host = host.partition("/")[0]
+    if host.count(":") > 1 and not host.startswith("["):
+        host = f"[{host}]"
     has_port = ":" in host.rpartition("]")[2]
-    return host if has_port else f"{host}:{port}"
+    return host if has_port else f"{host}:{port or PORT}"
 
 
 def _tls_of(ssl: Any) -> Tls | None:
@@ -106,11 +103,3 @@ def _tls_of(ssl: Any) -> Tls | None:
         key_password=options.get("keyfile_password", ""),
         checks_server=options.get("cert_reqs") not in (CERT_NONE, "CERT_NONE", "none"),
     )
-
-
-def without_password(url: str, mask: str) -> str:
-    """Return a URL for logs."""
-    parts = urlsplit(url)
-    account, at, hosts = parts.netloc.rpartition("@")
-    user, colon, _ = account.partition(":")
-    return parts._replace(netloc=f"{user}{colon}{mask if colon else ''}{at}{hosts}").geturl()

@@ -8,7 +8,7 @@ from typing import Any
 from troupemq.kombu.bindings import ANNOUNCE_MS, Bindings
 from troupemq.kombu.fetching import Demand, Settler
 from troupemq.kombu.link import Link
-from troupemq.kombu.places import place_of
+from troupemq.kombu.places import TLS_SCHEME, place_of
 from troupemq.kombu.readers import ReadQueue
 
 
@@ -75,13 +75,13 @@ class Shared:
         if self._link is None or not self._link.is_running:
             client = self._client
             place = place_of(
-                client.hostname or "localhost",
+                client.hostname,
                 client.alt,
                 port=client.port,
                 user=client.userid,
                 password=client.password,
                 space=client.virtual_host,
-                ssl=client.ssl,
+                ssl=client.ssl or client.transport_cls == TLS_SCHEME,
             )
             link = self._link = Link(place)
             link.start()

@@ -15,7 +15,7 @@ from troupemq.client.errors import (
     RouteNotFound,
 )
 from troupemq.kombu.channel import Channel
-from troupemq.kombu.places import PORT, without_password
+from troupemq.kombu.places import PORT
 from troupemq.kombu.shared import Shared, Waker
 
 DRAIN_S_MIN = 0.1
@@ -30,7 +30,6 @@ class Transport(virtual.Transport):
 
     Channel = Channel
     default_port = PORT
-    can_parse_url = True
     driver_type = driver_name = "troupemq"
     connection_errors = (
         *virtual.Transport.connection_errors,
@@ -67,9 +66,6 @@ class Transport(virtual.Transport):
     def verify_connection(self, connection: Any) -> bool:
         return self.shared.is_connected
 
-    def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
-        return uri if include_password else without_password(uri, mask)
-
     # --- messages
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
@@ -80,7 +76,7 @@ class Transport(virtual.Transport):
             shared.demand.until_s = max(shared.demand.until_s, until_s)
             shared.changed.notify_all()
         try:
-            while not self._deliver_ready():
+            while not self._deliver_ready(one_read=True):
                 left_s = until_s - monotonic()
                 with shared.changed:
                     shared.changed.wait_for(self._has_ready, min(left_s, WAKES_S))
@@ -93,8 +89,8 @@ class Transport(virtual.Transport):
     def _has_ready(self) -> bool:
         return any(channel.has_ready for channel in list(self.channels))
 
-    def _deliver_ready(self) -> int:
-        return sum(channel.deliver() for channel in list(self.channels))
+    def _deliver_ready(self, *, one_read: bool = False) -> int:
+        return sum(channel.deliver(one_read=one_read) for channel in list(self.channels))
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
         """Deliver messages in a hub of kombu."""

@@ -1,11 +1,25 @@
-"""A broker for tests: `from troupemq.testing import running_broker`, and fixtures for pytest.
+"""Brokers for tests: `running_broker` with sockets, `simulated` without, and fixtures for pytest.
 
-local_broker.py   a broker and a name server in this process; assertions, time, faults
-faults.py         the actor that applies faults to requests; messages.py: its messages
-pytest_plugin.py  fixtures, which pytest finds by itself
+local_broker.py       a broker and a name server in this process, for any client
+virtual_broker.py     a simulated broker for coroutines, seeded and in virtual time
+broker_under_test.py  checks and faults of both
+faults.py             the actor that applies faults to requests; messages.py: its messages
+virtual_loop.py       the event loop of the simulated broker's clients
+simulation.py         the scheduler of simulated actors; local_client.py: requests to them
+fake_disk.py          a disk in memory that forgets; fake_inode.py: one file of it
+quiet.py              log lines of the servers
+pytest_plugin.py      fixtures, which pytest finds by itself
 """
 
 from troupemq.testing.local_broker import CollectingConsumer, LocalBroker, running_broker
 from troupemq.testing.messages import InjectedFault
+from troupemq.testing.virtual_broker import VirtualBroker, simulated
 
-__all__ = ["CollectingConsumer", "InjectedFault", "LocalBroker", "running_broker"]
+__all__ = [
+    "CollectingConsumer",
+    "InjectedFault",
+    "LocalBroker",
+    "VirtualBroker",
+    "running_broker",
+    "simulated",
+]

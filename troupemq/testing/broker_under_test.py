@@ -4,17 +4,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actors.engine.future import Reply
 from protocol.codes import RequestCode, ResponseCode
 from protocol.delay_levels import delay_levels_ms
 from protocol.topic_names import DLQ_TOPIC_PREFIX
-from troupemq.client.admin import Admin
 from troupemq.client.connection.route import route_of
 from troupemq.client.errors import ClientError, RouteNotFound
 from troupemq.client.message import MessageQueue, MessageView
 from troupemq.testing.messages import AddFault, Effect, InjectedFault, SetDiskFull
+
+if TYPE_CHECKING:
+    from troupemq.client.admin import Admin
 
 QUEUES = 4
 """Queues of a topic that nothing else has created."""
@@ -49,7 +51,7 @@ class BrokerUnderTest(ABC):
 
     @property
     @abstractmethod
-    def admin(self) -> Admin:
+    def admin(self) -> "Admin":
         """Administration of this broker; closed with it."""
 
     @abstractmethod

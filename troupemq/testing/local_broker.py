@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from threading import Event
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actors.broker import Broker
 from actors.broker_server import RunningBroker, start_broker
@@ -21,13 +21,12 @@ from actors.engine.system import ActorSystem
 from actors.namesrv_server import RunningNamesrv, start_namesrv
 from storage.clock import SystemClock
 from storage.files.disk import RealDisk
-from troupemq.client.admin import Admin
 from troupemq.client.consuming import consume, consume_orderly
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.listener import Result
-from troupemq.client.errors import ClientError, RouteNotFound
+from troupemq.client.errors import ClientError
 from troupemq.client.message import MessageView
 from troupemq.testing.broker_under_test import (
     QUEUES,
@@ -42,10 +41,13 @@ from troupemq.testing.faults import Faults, interposed
 from troupemq.testing.messages import CutConnections, Effect, InjectedFault, MoveClock
 from troupemq.testing.quiet import quiet
 
+if TYPE_CHECKING:
+    from troupemq.client.admin import Admin
+
 HOST = "127.0.0.1"
 STOP_S = 20.0
 LOOK_S = 0.005
-"""Pause between two looks at a topic or a lag."""
+"""Longest pause between two looks at a topic or a lag; the first ones are shorter."""
 COMMIT_MS = 20
 """Interval at which consumers of `consume` commit their offsets."""
 SMALL_STORE = {
@@ -190,9 +192,11 @@ class LocalBroker(BrokerUnderTest):
         return f"{HOST}:{self._namesrv.port}"
 
     @property
-    def admin(self) -> Admin:
+    def admin(self) -> "Admin":
         """Administration of this broker; closed with it."""
         if self._admin is None:
+            from troupemq.client.admin import Admin  # a tenth of the modules
+
             self._admin = Admin(self.namesrv)
         return self._admin
 
@@ -242,13 +246,8 @@ class LocalBroker(BrokerUnderTest):
             system.stop(STOP_S)
             raise
         self._port = self._running.ports.main
-        self._wait_until(self._is_registered, "the broker to register", 5)
-
-    def _is_registered(self) -> bool:
-        try:
-            return bool(self.admin.masters())
-        except RouteNotFound:
-            return False
+        registered = self._running.broker.attachment.registered
+        self._wait_until(lambda: registered.value > 0, "the broker to register", 5)
 
     def stop(self) -> None:
         """Stop consumers of `consume`, broker and name server, and remove the store.
@@ -403,11 +402,12 @@ class LocalBroker(BrokerUnderTest):
         within_s: float,
         instead: Callable[[], str] = str,
     ) -> None:
-        deadline_s, pause = monotonic() + within_s, Event()
+        deadline_s, pause, look_s = monotonic() + within_s, Event(), LOOK_S / 32
         while not is_done():
             if monotonic() > deadline_s:
                 raise not_within(what, within_s, instead())
-            pause.wait(LOOK_S)
+            pause.wait(look_s)
+            look_s = min(2 * look_s, LOOK_S)
 
 
 @contextmanager

@@ -15,6 +15,11 @@ class _WarningsOnly(structlog.PrintLogger):
 
     debug = info = msg
 
+    def warning(self, message: str) -> None:
+        """Print the line unless it says no more than that the machine is busy."""
+        if SLOW_HANDLER not in message:
+            super().msg(message)
+
 
 class _LoggerFactory(structlog.PrintLoggerFactory):
     """Loggers as structlog's own, except those of the servers."""
@@ -24,6 +29,7 @@ class _LoggerFactory(structlog.PrintLoggerFactory):
         return _WarningsOnly() if is_ours else super().__call__(*names)
 
 
+SLOW_HANDLER = "slow handler"
 _PACKAGES = {"protocol", "storage", "remoting", "actors", "troupemq"}
 
 

@@ -154,7 +154,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 @contextmanager
 def virtual_clock(servers: Servers, package: str) -> Iterator[None]:
-    """Give the modules of a package the servers' clock in the place of the machine's."""
+    """Give the modules of a package the servers' clock in the place of the machine's.
+
+    Raises RuntimeError inside of another such block.
+    """
+    if _in_use:
+        raise RuntimeError("there can be one simulated broker at a time in a process")
     instead: dict[object, Callable[[], float]] = {
         monotonic: servers.now_s,
         time: lambda: servers.now_ns() / 1e9,
@@ -168,11 +173,14 @@ def virtual_clock(servers: Servers, package: str) -> Iterator[None]:
                 if callable(value) and value in _MACHINE:
                     changed.append((names, each, value))
                     names[each] = instead[value]
+    _in_use.append(servers)
     try:
         yield
     finally:
+        _in_use.remove(servers)
         for names, each, value in changed:
             names[each] = value
 
 
 _MACHINE = (monotonic, time, time_ns)
+_in_use: list[Servers] = []

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from protocol.bodies import MessageQueue
-from protocol.bodies_admin import ConsumerStatusBody
+from protocol.bodies_client import ConsumerStatusBody
 from protocol.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
 from protocol.command import RemotingCommand
 from protocol.signature import CREDENTIALS

@@ -17,7 +17,6 @@ from protocol.bodies import ConsumerData, HeartbeatData, MessageQueue, ProducerD
 from protocol.bodies_admin import (
     ClientConnection,
     ConsumerConnection,
-    ConsumerStatusBody,
     ConsumeStatsBody,
     ConsumeStatsList,
     ConsumeTimeSpans,
@@ -25,10 +24,9 @@ from protocol.bodies_admin import (
     GroupList,
     ProducerConnection,
     ProducerTable,
-    ResetOffsetBody,
-    ResetOffsetList,
     TopicStatsTable,
 )
+from protocol.bodies_client import ConsumerStatusBody, ResetOffsetBody, ResetOffsetList
 from protocol.codes import LanguageCode, RequestCode
 from protocol.command import RemotingCommand
 from protocol.json_body import Body

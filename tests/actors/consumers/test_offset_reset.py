@@ -3,7 +3,7 @@
 import pytest
 
 from protocol.bodies import MessageQueue
-from protocol.bodies_admin import ResetOffsetBody, ResetOffsetList
+from protocol.bodies_client import ResetOffsetBody, ResetOffsetList
 from protocol.codes import LanguageCode, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from tests.support.brokers import SimulatedBroker

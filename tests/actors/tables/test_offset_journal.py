@@ -136,10 +136,10 @@ def test_settlements_after_a_reset_count_from_there() -> None:
     assert bodies(made) == [2, 4, 5]
 
 
-def test_deleted_group_begins_anew_after_a_kill() -> None:
+def test_deleted_group_stays_deleted_after_a_kill() -> None:
     made, messages = sent(4)
     made.ask(batch_ack_command(messages[1:3]))
-    fields = {"groupName": "consumers", "cleanOffset": "true", "removeOffset": "true"}
+    fields = {"groupName": "consumers", "removeOffset": "true"}
     assert made.ask(RemotingCommand(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)).code == 0
     made.system.drain()
     kill(made)

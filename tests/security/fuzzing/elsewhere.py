@@ -284,6 +284,7 @@ ELSEWHERE: list[Decoder] = [
         ),
         (ValueError,),
         lambda: [b"a=b\\\n c\n#d\ne\\:f : \\u0041\\ud83d\\ude80"],
+        ("properties_file.parse_properties",),
     ),
     Decoder(
         "console.settings",

@@ -52,7 +52,7 @@ from protocol.sql92.compile import _cache
 from protocol.standard_json import library_loads
 from protocol.stream import CommandStream
 from protocol.tags import TagFilter
-from protocol.timers import RecallHandle
+from protocol.timers import LevelTimers, RecallHandle
 from tests.security.fuzzing.decoder import Decoder
 from tests.security.fuzzing.elsewhere import ELSEWHERE
 from tests.security.fuzzing.readers import (
@@ -377,6 +377,13 @@ OF_TEXTS: list[Decoder] = [
         (ValueError,),
         lambda: [RecallHandle("Topic", "broker-a", 1_700_000_000_000, "ID").encode().encode()],
         ("timers.RecallHandle.decode",),
+    ),
+    Decoder(
+        "timers.figures",
+        of_text(LevelTimers.decode),
+        (),
+        lambda: [LevelTimers(7, 1_700_000_000_000, 9, 3, 2, 1, 35, 4).encode().encode()],
+        ("timers.LevelTimers.decode",),
     ),
     Decoder(
         "receipt.bits",

@@ -13,6 +13,7 @@ from storage.dump.text import lines_of
 from storage.files.disk import RealDisk
 from storage.recovery.checkpoint import Checkpoint
 from storage.tables.json_config import save
+from storage.tables.offset_journal import JournalFile
 from storage.tables.skipped_entry import SkippedEntry
 from storage.transactions.redo_log import Covered, TransactionRedoLog
 from storage.transactions.units import COMMITTED, PREPARED
@@ -202,6 +203,23 @@ def test_a_transaction_table_and_its_redo_log_are_shown(tmp_path: Path) -> None:
     data[9] ^= 1
     Path(log.path).write_bytes(data)
     assert "crc: wrong" in text(log.path)
+
+
+def test_journal_of_offsets_is_shown_up_to_its_damage(tmp_path: Path) -> None:
+    file = JournalFile(RealDisk(), str(tmp_path), 1_795_189_509_000, 0)
+    file.settle("T@G", 1, 5, [7])
+    file.write()
+    file.remove("T@G")
+    file.write()
+    found = items(file.path)
+    (head,) = of_kind("offset journal", found)
+    assert head["begun"] == "2026-11-20 15:45:09.000Z"
+    assert [each["change"] for each in of_kind("change", found)] == ["advanced", "gone"]
+    assert of_kind("end", found)[0]["ignored_bytes"] == 0
+    Path(file.path).write_bytes(Path(file.path).read_bytes()[:-1])
+    found = items(file.path)
+    assert [each["change"] for each in of_kind("change", found)] == ["advanced"]
+    assert of_kind("end", found)[0]["ignored_bytes"] == 12
 
 
 def test_config_files_are_shown_with_their_checksum_state(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from protocol.bodies import MessageQueue
-from protocol.bodies_admin import ResetOffsetBody
+from protocol.bodies_client import ResetOffsetBody
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import ResetOffsetHeader

@@ -34,7 +34,8 @@ from tests.troupemq.fake_server import FakeServer, serve_routes
 from troupemq.cli.admin import admin
 from troupemq.cli.admin.command import COMMANDS
 from troupemq.cli.admin.output import Output
-from troupemq.client.admin import Admin, BrokerPlace
+from troupemq.client.admin import BrokerPlace
+from troupemq.client.admin.flows import AdminFlows
 from troupemq.client.admin.transfer import parse_export
 from troupemq.client.errors import ClientError
 
@@ -414,10 +415,10 @@ def test_characters_a_terminal_cannot_show_are_escaped(
 def test_ctrl_c_ends_only_endless_commands_with_success(
     namesrv: FakeServer, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object) -> None:
+    async def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Admin, "ask_namesrv", interrupted)
+    monkeypatch.setattr(AdminFlows, "ask_namesrv", interrupted)
     done = run("topicList")
     assert (done.exit_code, done.output) == (130, "")
     done = run("clusterList", "-i", "1")

@@ -1,11 +1,12 @@
 """Tests of troupemq/client/admin/answers.py: results as they come, beside what failed."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import pytest
 
-from troupemq.client.admin.answers import OPTIONAL, Change, Failures, Result, Time, changes, reads
+from troupemq.client.admin.answers import OPTIONAL, Change, Failures, Result, Time
+from troupemq.client.admin.operations import Blocking, changes, reads
 from troupemq.client.errors import ClientError
 
 
@@ -22,14 +23,15 @@ class Changed(Change):
     beside: Inner | None = field(default=None, metadata=OPTIONAL)
 
 
-class Asking:
+class Asking(Blocking):
     """Three servers: the second does not answer, the third ends the question if it is told to."""
 
     def __init__(self, *, ends: bool = False) -> None:
         self.asked: list[str] = []
         self._ends = ends
+        self._flows = self
 
-    def _ask(self, failures: Failures) -> Iterator[Changed]:
+    async def _ask(self, failures: Failures) -> AsyncIterator[Changed]:
         for name in ("a", "b", "c"):
             self.asked.append(name)
             with failures.attempt():
@@ -40,12 +42,14 @@ class Asking:
             raise ClientError("no name server answers")
 
     @reads
-    def read(self, failures: Failures) -> Iterator[Changed]:
-        yield from self._ask(failures)
+    async def read(self, failures: Failures) -> AsyncIterator[Changed]:
+        async for each in self._ask(failures):
+            yield each
 
     @changes
-    def change(self, failures: Failures) -> Iterator[Changed]:
-        yield from self._ask(failures)
+    async def change(self, failures: Failures) -> AsyncIterator[Changed]:
+        async for each in self._ask(failures):
+            yield each
 
 
 def test_servers_are_queried_once_and_lazily() -> None:

@@ -16,7 +16,9 @@ from tests.troupemq.client.copies import (
 )
 from troupemq.cli import cli
 from troupemq.client.admin import Admin
+from troupemq.client.admin.flows import AdminFlows
 from troupemq.client.admin.life import REDRIVE_MARK as MARK
+from troupemq.client.admin.operations import operation
 from troupemq.client.consuming.pull_consumer import PullConsumer
 from troupemq.client.errors import BrokerError, ClientError, RouteNotFound
 from troupemq.client.message import Message, MessageView
@@ -142,7 +144,7 @@ def test_with_accounts_a_forged_origin_moves_nothing(
     namesrv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Formerly a forged dead letter was moved into any topic by the next redrive."""
-    monkeypatch.setattr(Admin, "has_accounts", lambda admin, topic: True)
+    monkeypatch.setattr(AdminFlows, "has_accounts", has_accounts)
     forged = [view.offset_message_id for view in letters(namesrv)]
     assert some(namesrv, forged[0]).without_original == 1
     done = redrive(namesrv).run()
@@ -154,7 +156,7 @@ def test_with_accounts_a_forged_origin_moves_nothing(
 def test_with_accounts_the_original_message_is_sent_again(
     namesrv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Admin, "has_accounts", lambda admin, topic: True)
+    monkeypatch.setattr(AdminFlows, "has_accounts", has_accounts)
     dead, elsewhere = f"%DLQ%{GROUP}", "00" * 15 + "01"
     with Producer("any", namesrv) as producer:
         first = producer.send(Message("Orders", b"100", "new", "key", {"own": "x"}))
@@ -178,14 +180,23 @@ def test_only_a_broker_that_reports_it_counts_as_without_accounts(
 ) -> None:
     with Admin(namesrv) as admin:
         assert not admin.has_accounts("Orders")
-        monkeypatch.setattr(admin, "settings_at", lambda address: {"aclEnable": "true"})
+
+        async def enabled(address: str) -> dict[str, str]:
+            return {"aclEnable": "true"}
+
+        monkeypatch.setattr(admin._flows, "settings_at", enabled)
         assert admin.has_accounts("Orders")
 
-        def refuse(address: str) -> None:
+        async def refuse(address: str) -> None:
             raise BrokerError(16, "shop-account may not", address)
 
-        monkeypatch.setattr(admin, "settings_at", refuse)
+        monkeypatch.setattr(admin._flows, "settings_at", refuse)
         assert admin.has_accounts("Orders")
+
+
+@operation
+async def has_accounts(admin: AdminFlows, topic: str) -> bool:
+    return True
 
 
 def letters(namesrv: str) -> list[MessageView]:
@@ -204,7 +215,7 @@ def letters(namesrv: str) -> list[MessageView]:
 def test_a_retry_is_not_sent_to_an_unverified_topic(
     namesrv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Admin, "has_accounts", lambda admin, topic: True)
+    monkeypatch.setattr(AdminFlows, "has_accounts", has_accounts)
     retries = f"%RETRY%{GROUP}"
     with Admin(namesrv) as admin, Producer("any", namesrv) as producer:
         admin.create_topic(retries, 1)

@@ -6,6 +6,7 @@ from queue import Empty
 
 import pytest
 
+from protocol.bodies import ClusterInfo
 from protocol.bodies_own import JobRun, Jobs
 from protocol.codes import RequestCode as Code
 from protocol.command import RemotingCommand
@@ -100,10 +101,15 @@ def test_a_broker_listed_by_host_name_is_found_by_an_ids_address(
     live: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Admin(live.console.cluster.namesrv) as admin:
-        (broker,) = admin._client.routes.listed_brokers()
+        info = admin.cluster_info()
+        (broker,) = info.broker_addr_table.values()
         port = broker.broker_addrs[0].rpartition(":")[2]
         broker.broker_addrs[0] = f"localhost:{port}"
-        monkeypatch.setattr(admin._client.routes, "listed_brokers", lambda: [broker])
+
+        async def listed() -> ClusterInfo:
+            return info
+
+        monkeypatch.setattr(admin._flows, "cluster_info", listed)
         assert admin.listed(f"127.0.0.1:{port}") == (broker.broker_name, f"localhost:{port}")
         with pytest.raises(RouteNotFound):
             admin.listed(f"127.0.0.2:{port}")

@@ -10,51 +10,58 @@ kombu = pytest.importorskip("kombu", reason="kombu is not installed")
 from protocol.signature import Credentials
 from protocol.topic_names import RETRY_TOPIC_PREFIX, TOPIC_CHARS_MAX, is_legal_name
 from remoting.tls_options import Tls
-from troupemq.kombu.places import Place, place_of, without_password
+from troupemq.kombu.places import Place, place_of
 
 PLACE = Place(("a:9876",))
 
 
+def place(url: str) -> Place:
+    """Return the place of a connection's URL."""
+    made = kombu.Connection(url, transport="troupemq.kombu:Transport")
+    return place_of(
+        made.hostname,
+        made.alt,
+        port=made.port,
+        user=made.userid,
+        password=made.password,
+        space=made.virtual_host,
+    )
+
+
 @pytest.mark.parametrize(
-    ("url", "more", "namesrv", "space"),
+    ("url", "namesrv", "space"),
     [
-        ("troupemq://", (), ("127.0.0.1:9876",), ""),
-        ("troupemq://a", (), ("a:9876",), ""),
-        ("troupemq://a:1//", (), ("a:1",), ""),
-        (
-            "troupemq://a:1,b,[::1]:2,[::2]/jobs",
-            (),
-            ("a:1", "b:9876", "[::1]:2", "[::2]:9876"),
-            "jobs",
-        ),
-        ("troupemq://a:1", ("troupemq://z:1", "b:2//"), ("a:1", "b:2"), ""),
-        ("troupemq://a:1", ("b:2/my%20jobs",), ("a:1", "b:2"), "my jobs"),
-        ("a", (), ("a:9876",), ""),
+        ("troupemq://", ("127.0.0.1:9876",), ""),
+        ("troupemq://a", ("a:9876",), ""),
+        ("troupemq://a:1//", ("a:1",), ""),
+        ("troupemq://a:1/my%20jobs", ("a:1",), "my jobs"),
+        ("troupemq://[::1]:2/jobs", ("[::1]:2",), "jobs"),
+        ("troupemq://a:1;b;[::2]:3/jobs", ("a:1", "b:9876", "[::2]:3"), "jobs"),
+        ("troupemq://a:1;b:2//", ("a:1", "b:2"), ""),
+        ("troupemq://a:1;troupemq://z:1", ("a:1",), ""),
     ],
 )
-def test_url_names_servers_and_space(
-    url: str, more: tuple[str, ...], namesrv: tuple[str, ...], space: str
-) -> None:
-    assert place_of(url, more) == Place(namesrv, space=space)
+def test_url_names_servers_and_space(url: str, namesrv: tuple[str, ...], space: str) -> None:
+    assert place(url) == Place(namesrv, space=space)
+
+
+def test_next_name_server_is_a_place_too() -> None:
+    connection = kombu.Connection("troupemq://a:1;b:2//", transport="troupemq.kombu:Transport")
+    connection.switch("b:2//")
+    assert place_of(connection.hostname, connection.alt).namesrv == ("b:2",)
 
 
 def test_user_and_password_are_the_account() -> None:
-    wanted = Credentials("us@er", "se:cret")
-    assert place_of("troupemq://us%40er:se:cret@a//").credentials == wanted
-    assert place_of("a", user="us@er", password="se:cret").credentials == wanted
+    found = place("troupemq://us%40er:se%3Acret@a//")
+    assert found.credentials == Credentials("us@er", "se:cret")
+    assert found.namesrv == ("a:9876",)
 
 
-def test_tls_is_said_by_the_scheme_or_by_celerys_option() -> None:
-    assert place_of("troupemqs://a").tls == Tls()
-    assert place_of("troupemq://a", ssl=True).tls == Tls()
+def test_tls_is_said_by_celerys_option() -> None:
+    assert place_of("a", ssl=True).tls == Tls()
     given = {"ca_certs": "ca", "certfile": "c", "keyfile": "k", "cert_reqs": CERT_NONE}
-    wanted = Tls("ca", "c", "k", checks_server=False)
-    assert place_of("troupemq://a", ssl=given).tls == wanted
-
-
-def test_logged_url_has_no_password() -> None:
-    assert without_password("troupemq://u:p@a:1,b:2//", "**") == "troupemq://u:**@a:1,b:2//"
-    assert without_password("troupemq://a:1//", "**") == "troupemq://a:1//"
+    assert place_of("a", ssl=given).tls == Tls("ca", "c", "k", checks_server=False)
+    assert place_of("a").tls is None
 
 
 def test_names_are_legal_and_differ() -> None:

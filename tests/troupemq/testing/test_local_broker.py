@@ -1,6 +1,7 @@
 """The broker that tests of other projects run: assertions, time, faults, ends."""
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from threading import enumerate as live_threads
 
 import pytest
@@ -8,11 +9,14 @@ import pytest
 from troupemq import (
     BrokerError,
     ClientError,
+    ConsumeFrom,
     Message,
     MessageView,
     Producer,
     ProducerSettings,
+    PushConsumer,
     RequestTimeout,
+    SimpleConsumer,
     TransactionProducer,
     TransactionState,
 )
@@ -71,6 +75,61 @@ def test_join_raises_the_error_of_a_handler(broker: LocalBroker, producer: Produ
     broker.consume("Orders", broken, group="billing")
     producer.send(Message("Orders", b"new"))
     with pytest.raises(LookupError, match="no such order"):
+        broker.join("billing")
+
+
+def test_join_raises_the_error_of_a_consumer_of_the_application(
+    broker: LocalBroker, producer: Producer
+) -> None:
+    def broken(_: Sequence[MessageView]) -> None:
+        raise LookupError("no such order")
+
+    with PushConsumer("billing", broken, broker.namesrv) as consumer:
+        consumer.subscribe("Orders")
+        producer.send(Message("Orders", b"new"))
+        with pytest.raises(LookupError, match="no such order"):
+            broker.join("billing")
+
+
+def test_messages_are_expected_in_an_order(broker: LocalBroker, producer: Producer) -> None:
+    for body in (b"new", b"other", b"paid"):
+        producer.send(Message("Orders", body))
+    assert [view.body for view in broker.expect_in_order("Orders", ["new", "paid"])] == [
+        b"new",
+        b"paid",
+    ]
+    with pytest.raises(AssertionError, match=r"in this order in Orders; there is: \n.*b'new'"):
+        broker.expect_in_order("Orders", ["paid", "new"], within_s=0.02)
+
+
+def test_names_of_topics_and_groups_are_new(broker: LocalBroker) -> None:
+    topics = {broker.new_topic(queues=2), broker.new_topic(), "Orders"}
+    assert len(topics) == 3
+    assert broker.new_group() != broker.new_group()
+
+
+def test_timer_becomes_due_when_the_clock_is_moved(broker: LocalBroker, producer: Producer) -> None:
+    producer.send(Message("Orders", b"timer", delay=timedelta(hours=3)))
+    broker.advance("2h")
+    assert broker.messages("Orders") == []
+    broker.advance("1h")
+    broker.expect("Orders", body=b"timer")
+
+
+def test_lease_of_a_received_message_ends_when_the_clock_is_moved(
+    broker: LocalBroker, producer: Producer
+) -> None:
+    producer.send(Message("Orders", b"new"))
+    first = ConsumeFrom.FIRST_OFFSET
+    with SimpleConsumer(
+        "billing", broker.namesrv, begin=first, hold="time", auto_extend=False
+    ) as consumer:
+        consumer.subscribe("Orders")
+        (delivery,) = consumer.receive()
+        broker.advance("2h")
+        (again,) = consumer.receive()
+        assert again.message.message_id == delivery.message.message_id
+        again.ack()
         broker.join("billing")
 
 

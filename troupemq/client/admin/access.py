@@ -1,6 +1,6 @@
 """Access control of brokers: accounts, allowlisted addresses, versions of files, refusals."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -13,8 +13,9 @@ from protocol.headers.admin import (
     GetBrokerAclInfoResponseHeader,
     UpdateGlobalWhiteAddressesHeader,
 )
-from troupemq.client.admin.answers import Change, Failures, Result, Time, changes, reads, snake_case
+from troupemq.client.admin.answers import Change, Failures, Result, Time, snake_case
 from troupemq.client.admin.base import AdminBase, Where, json_object
+from troupemq.client.admin.operations import changes, reads
 from troupemq.client.errors import understood
 
 
@@ -109,7 +110,7 @@ class AclVersions:
 
 class AccessAdmin(AdminBase):
     @changes
-    def update_account(
+    async def update_account(
         self,
         failures: Failures,
         access_key: str,
@@ -123,7 +124,7 @@ class AccessAdmin(AdminBase):
         group_perms: str | None = None,
         keep_previous_secret: bool = False,
         **where: Unpack[Where],
-    ) -> Iterator[AccountChanged]:
+    ) -> AsyncIterator[AccountChanged]:
         """Create or change an account at one broker, or at the brokers of a cluster or of all.
 
             admin.update_account("shop", "a long secret", topic_perms="Orders=PUB|SUB")
@@ -141,52 +142,56 @@ class AccessAdmin(AdminBase):
             group_perms,
             keep_previous_secret or None,
         )
-        for address in self.targets(**where, masters_only=False):
+        for address in await self.targets(**where, masters_only=False):
             with failures.attempt():
-                self.ask(address, RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, header)
+                await self.ask(address, RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, header)
                 yield AccountChanged(address, access_key)
 
     @changes
-    def delete_account(
+    async def delete_account(
         self, failures: Failures, access_key: str, **where: Unpack[Where]
-    ) -> Iterator[AccountDeleted]:
+    ) -> AsyncIterator[AccountDeleted]:
         header = DeleteAccessConfigHeader(access_key)
-        for address in self.targets(**where, masters_only=False):
+        for address in await self.targets(**where, masters_only=False):
             with failures.attempt():
-                self.ask(address, RequestCode.DELETE_ACL_CONFIG, header)
+                await self.ask(address, RequestCode.DELETE_ACL_CONFIG, header)
                 yield AccountDeleted(access_key, address)
 
     @changes
-    def update_white_addresses(
+    async def update_white_addresses(
         self, failures: Failures, addresses: str, *, file: str = "", **where: Unpack[Where]
-    ) -> Iterator[AddressesChanged]:
+    ) -> AsyncIterator[AddressesChanged]:
         """Set the addresses that need no account: `10.10.103.*,192.168.0.*`."""
         header = UpdateGlobalWhiteAddressesHeader(addresses, file)
-        for address in self.targets(**where, masters_only=False):
+        for address in await self.targets(**where, masters_only=False):
             with failures.attempt():
-                self.ask(address, RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, header)
+                await self.ask(address, RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, header)
                 yield AddressesChanged(address, addresses)
 
     @reads
-    def acl_files(self, failures: Failures, **where: Unpack[Where]) -> Iterator[AclFileVersion]:
+    async def acl_files(
+        self, failures: Failures, **where: Unpack[Where]
+    ) -> AsyncIterator[AclFileVersion]:
         """Return the versions of the access control files at each broker."""
-        for address in self.targets(**where, masters_only=False):
+        for address in await self.targets(**where, masters_only=False):
             with failures.attempt():
-                found = self._versions(address)
+                found = await self._versions(address)
                 at = found.header.cluster_name, found.header.broker_name
                 for path, (version, changed_ms) in found.files.items():
                     yield AclFileVersion(
                         *at, found.header.broker_address, path, version, changed_ms
                     )
 
-    def _versions(self, address: str) -> AclVersions:
-        return AclVersions.decode(self.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO))
+    async def _versions(self, address: str) -> AclVersions:
+        return AclVersions.decode(await self.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO))
 
     @reads
-    def accounts(self, failures: Failures, **where: Unpack[Where]) -> Iterator[BrokerAccounts]:
-        for address in self.targets(**where, masters_only=False):
+    async def accounts(
+        self, failures: Failures, **where: Unpack[Where]
+    ) -> AsyncIterator[BrokerAccounts]:
+        for address in await self.targets(**where, masters_only=False):
             with failures.attempt():
-                answer = self.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
+                answer = await self.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
                 found = json_object(answer.body)
                 listed = found.get("plainAccessConfigs")
                 accounts = tuple(
@@ -197,22 +202,23 @@ class AccessAdmin(AdminBase):
                 yield BrokerAccounts(address, found.get("globalWhiteAddrs"), accounts)
 
     @reads
-    def compare_accounts(
+    async def compare_accounts(
         self, failures: Failures, *, cluster: str | None = None
-    ) -> Iterator[AclContent]:
+    ) -> AsyncIterator[AclContent]:
         """Return the file versions and fingerprints of each broker; differences are a failure.
 
         Official brokers answer only the versions of their files.
         """
         found: list[AclContent] = []
-        for address in self.targets(None, cluster, masters_only=False):
+        for address in await self.targets(None, cluster, masters_only=False):
             with failures.attempt():
-                seen = self._versions(address)
+                seen = await self._versions(address)
                 versions = tuple(str(version) for version, _ in seen.files.values())
                 content = "-".join(map(str, seen.fingerprints.values())) or None
                 name = seen.header.broker_name
                 found.append(AclContent(name, address, len(versions), versions, content))
-        yield from found
+        for each in found:
+            yield each
         kinds: dict[str, list[str]] = {}
         for each in found:
             kinds.setdefault(each.content or str(each.versions), []).append(each.address)
@@ -221,11 +227,13 @@ class AccessAdmin(AdminBase):
             failures.add(f"The brokers have different accounts: {groups}.")
 
     @reads
-    def acl_refusals(self, failures: Failures, **where: Unpack[Where]) -> Iterator[AclRefused]:
+    async def acl_refusals(
+        self, failures: Failures, **where: Unpack[Where]
+    ) -> AsyncIterator[AclRefused]:
         """Return refusals of access control since the start; `broker` may be a name server."""
-        for address in self.targets(**where, masters_only=False):
+        for address in await self.targets(**where, masters_only=False):
             with failures.attempt():
-                found = self.read(AclRefusals, address, RequestCode.GET_ACL_REFUSALS)
+                found = await self._read(AclRefusals, address, RequestCode.GET_ACL_REFUSALS)
                 for each in found.refusals:
                     yield AclRefused(
                         each.account,

@@ -3,15 +3,12 @@
 A Result is frozen, and its fields are the keys of `troupemq admin --json`, in this order.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import datetime
-from functools import wraps
-from inspect import Parameter, signature
 from re import sub
-from types import GenericAlias
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
+from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from troupemq.client.errors import ClientError
 from troupemq.text import span_text
@@ -23,8 +20,6 @@ HIDDEN = {"hidden": True}
 """Metadata of a field that `row` leaves out."""
 
 Found = TypeVar("Found")
-Asker = TypeVar("Asker")
-Given = ParamSpec("Given")
 
 
 class Time(int):
@@ -185,42 +180,32 @@ class Answers(Sequence[Found], Generic[Found]):
             self._failures.add(str(error))
         return self
 
+    @classmethod
+    async def gathered(
+        cls, ask: Callable[[Failures], AsyncIterator[Found]], *, is_change: bool
+    ) -> "Answers[Found]":
+        """Return the complete answers of an event loop. Raises as they do while iterated over."""
+        failures = Failures()
+        found: list[Found] = []
+        error: ClientError | None = None
+        try:
+            async for each in ask(failures):
+                found.append(each)
+        except ClientError as raised:
+            error = raised
 
-_PLACES = tuple(
-    Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=str | None)
-    for name in ("broker", "cluster")
-)
-"""Parameters that `**where` stands for."""
+        def again(into: Failures) -> Iterator[Found]:
+            for sentence in failures:
+                into.add(sentence)
+            yield from found
+            if error is not None:
+                raise error
 
-
-def reads(
-    method: Callable[Concatenate[Asker, Failures, Given], Iterator[Found]],
-) -> Callable[Concatenate[Asker, Given], Answers[Found]]:
-    """Make a generator a method of Admin that asks servers as its answers are iterated over."""
-
-    @wraps(method)
-    def asked(self: Asker, /, *given: Given.args, **named: Given.kwargs) -> Answers[Found]:
-        return Answers(lambda failures: method(self, failures, *given, **named))
-
-    found = signature(method)
-    kept = [each for each in found.parameters.values() if each.name not in ("failures", "where")]
-    kept += _PLACES if "where" in found.parameters else ()
-    made = GenericAlias(Answers, get_args(found.return_annotation))
-    asked.__signature__ = found.replace(parameters=kept, return_annotation=made)  # type: ignore[attr-defined]
-    return asked
-
-
-def changes(
-    method: Callable[Concatenate[Asker, Failures, Given], Iterator[Found]],
-) -> Callable[Concatenate[Asker, Given], Answers[Found]]:
-    """Make a generator a method of Admin that completes all changes before it returns."""
-    ask = reads(method)
-
-    @wraps(ask)
-    def done(self: Asker, /, *given: Given.args, **named: Given.kwargs) -> Answers[Found]:
-        return ask(self, *given, **named).carry_out()
-
-    return done
+        answers = cls(again)
+        if is_change:
+            return answers.carry_out()
+        answers._complete()
+        return answers
 
 
 def snake_case(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Self, TypedDict, TypeVar
+from typing import TypedDict, TypeVar
 
 from protocol import fastjson
 from protocol.bodies import BrokerData, ClusterInfo, TopicRouteData
@@ -11,21 +11,17 @@ from protocol.bodies_admin import TopicList
 from protocol.codes import LanguageCode, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.fastjson_reader import NODES_MAX
+from protocol.headers.client import GetRouteInfoHeader
 from protocol.headers.fields import Header
-from protocol.headers.namesrv import (
-    GetKvConfigResponseHeader,
-    GetRouteInfoHeader,
-    KvConfigHeader,
-    PutKvConfigHeader,
-)
+from protocol.headers.namesrv import GetKvConfigResponseHeader, KvConfigHeader, PutKvConfigHeader
 from protocol.json_body import Body
-from protocol.signature import Credentials
 from protocol.table_rules import key_fault
 from protocol.topic_names import RETRY_TOPIC_PREFIX
-from remoting.tls_options import Tls
 from troupemq.client.admin.answers import Failures
-from troupemq.client.connection.client import Client
-from troupemq.client.connection.route import MASTER_ID, namesrv_addresses
+from troupemq.client.admin.callers import PRODUCER_GROUP, Caller, SendingProducer
+from troupemq.client.admin.operations import operation
+from troupemq.client.connection.remoting import check_success
+from troupemq.client.connection.route import MASTER_ID
 from troupemq.client.errors import (
     ArgumentIllegal,
     BadAnswer,
@@ -36,12 +32,10 @@ from troupemq.client.errors import (
     RouteNotFound,
     understood,
 )
-from troupemq.client.producing.producer import Producer
 from troupemq.client.producing.producer_settings import ProducerSettings
 
 TIMEOUT_MS = 5000
 INT_MAX = (1 << 31) - 1
-PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 PROBE_TIMEOUT_MS = 1000
 IS_NAMESRV = "is a name server, not a broker: use a broker's port, usually 10911"
 
@@ -81,46 +75,20 @@ class BrokerPlace:
 
 
 class AdminBase:
-    def __init__(
-        self,
-        namesrv: str | Sequence[str] | None = None,
-        *,
-        credentials: Credentials | None = None,
-        tls: Tls | None = None,
-        silent_s: float = 0.0,
-    ) -> None:
-        """Raise ArgumentIllegal for invalid arguments, ConnectionFailed for an invalid address.
-
-        * `namesrv`: "host:port;host:port". [default: NAMESRV_ADDR, else 127.0.0.1:9876]
-        * `credentials`: [default: TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY]
-        * `tls`: [default: TROUPEMQ_TLS and its related variables]
-        * `silent_s`: seconds in which requests to a server that did not answer fail at once.
-        """
-        self._client = Client(namesrv, credentials=credentials, tls=tls)
-        self._options: dict[str, Any] = {"credentials": credentials, "tls": tls}
-        self._silent_s = silent_s
-        self.namesrv = namesrv
-        self.namesrvs = namesrv_addresses(namesrv)
+    def __init__(self, caller: Caller, namesrvs: Sequence[str], silent_s: float) -> None:
+        """Take the caller, and the seconds in which a silent server is not asked again."""
+        self._caller, self.namesrvs, self._silent_s = caller, tuple(namesrvs), silent_s
         self._silent: dict[str, tuple[float, ClientError]] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._client.remoting.close()
-
-    def producer(
+    def _sender(
         self, group: str = PRODUCER_GROUP, settings: ProducerSettings | None = None
-    ) -> Producer:
-        """Return a producer with the same name servers, account and TLS options."""
-        return Producer(group, self.namesrv, settings=settings, **self._options)
+    ) -> SendingProducer:
+        return self._caller.sender(self._caller.producer(group, settings))
 
     # --- one address
 
-    def ask(
+    @operation
+    async def ask(
         self,
         address: str,
         code: RequestCode,
@@ -133,52 +101,51 @@ class AdminBase:
         command = _command(code, header, body)
         if language is not None:
             command.language = language
-        return self._ask(address, command, timeout_ms)
+        return await self._ask(address, command, timeout_ms)
 
-    def _ask(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+    async def _ask(
+        self, address: str, command: RemotingCommand, timeout_ms: float
+    ) -> RemotingCommand:
+        left_ms = self._left_ms(address, timeout_ms)
         since_s, silent = self._silent.get(address, (0.0, None))
         if silent is not None and monotonic() - since_s < self._silent_s:
             raise silent
         try:
-            return self._client.remoting.ask(address, command, timeout_ms)
+            return check_success(await self._caller.call(address, command, left_ms), address)
         except (ConnectionFailed, RequestTimeout) as error:
-            if isinstance(error, RequestTimeout) and self._is_namesrv(address):
+            if isinstance(error, RequestTimeout) and await self._is_namesrv(address):
                 error = RequestTimeout(f"{address} {IS_NAMESRV}")
             self._silent[address] = monotonic(), error
             raise error from None
 
-    def _is_namesrv(self, address: str) -> bool:
+    async def _is_namesrv(self, address: str) -> bool:
         """Return whether `address` is a name server, which does not answer requests for brokers."""
         asked = _command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None, None)
         try:
-            return self.call(address, asked, PROBE_TIMEOUT_MS).code == ResponseCode.SUCCESS
+            return (await self.call(address, asked, PROBE_TIMEOUT_MS)).code == ResponseCode.SUCCESS
         except ClientError:
             return False
 
-    def call(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+    @operation
+    async def call(
+        self, address: str, command: RemotingCommand, timeout_ms: float
+    ) -> RemotingCommand:
         """Return the answer of `address` with any code."""
-        return self._client.remoting.call(address, command, timeout_ms)
+        return await self._caller.call(address, command, self._left_ms(address, timeout_ms))
 
-    def call_together(
+    @operation
+    async def call_together(
         self, address: str, commands: Sequence[RemotingCommand], timeout_ms: float
     ) -> list[RemotingCommand | ClientError]:
         """Send requests without waiting between them; return the answer or error of each."""
         left_ms = self._left_ms(address, timeout_ms)
-        remoting = self._client.remoting
-        waiting = [remoting.call_async(address, command, left_ms) for command in commands]
-        found: list[RemotingCommand | ClientError] = []
-        for each in waiting:
-            try:
-                found.append(each.result())
-            except ClientError as error:
-                found.append(error)
-        return found
+        return await self._caller.call_together(address, commands, left_ms)
 
     def _left_ms(self, address: str, timeout_ms: float) -> float:
         """Return the timeout of a request; a subclass may have a deadline for several."""
         return timeout_ms
 
-    def read(
+    async def _read(
         self,
         kind: type[Answered],
         address: str,
@@ -187,18 +154,19 @@ class AdminBase:
         timeout_ms: float = TIMEOUT_MS,
     ) -> Answered:
         """Return the decoded body of an answer. Raises BadAnswer for one that is not a `kind`."""
-        answer = self.ask(address, code, header, None, timeout_ms)
+        answer = await self.ask(address, code, header, None, timeout_ms)
         if not answer.body and answer.remark:
             raise BadAnswer(f"{address} sent an empty answer: {answer.remark}")
         return understood(kind.decode, answer.body)
 
     # --- the name servers
 
-    def ask_namesrv(self, code: RequestCode, header: Header | None = None) -> RemotingCommand:
+    @operation
+    async def ask_namesrv(self, code: RequestCode, header: Header | None = None) -> RemotingCommand:
         """Return the answer of one name server: all of them know the same brokers."""
-        return self._client.routes.ask_namesrv(_command(code, header, None))
+        return await self._caller.ask_namesrv(_command(code, header, None))
 
-    def _ask_all_namesrvs(
+    async def _ask_all_namesrvs(
         self,
         failures: Failures,
         code: RequestCode,
@@ -209,22 +177,24 @@ class AdminBase:
         found = []
         for address in self.namesrvs:
             with failures.attempt():
-                found.append((address, self.ask(address, code, header, body)))
+                found.append((address, await self.ask(address, code, header, body)))
         return found
 
-    def cluster_info(self) -> ClusterInfo:
+    @operation
+    async def cluster_info(self) -> ClusterInfo:
         """Return all brokers of all clusters."""
-        answer = self.ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO)
+        answer = await self.ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO)
         return understood(ClusterInfo.decode, answer.body)
 
-    def brokers(self, cluster: str | None = None) -> list[BrokerPlace]:
+    @operation
+    async def brokers(self, cluster: str | None = None) -> list[BrokerPlace]:
         """Return the brokers of one cluster, or of all, masters before their slaves.
 
         Raises RouteNotFound without brokers.
         """
         found = sorted(
             place
-            for each in self.cluster_info().broker_addr_table.values()
+            for each in (await self.cluster_info()).broker_addr_table.values()
             if cluster in (None, each.cluster)
             for place in _places(each)
         )
@@ -232,48 +202,60 @@ class AdminBase:
             raise RouteNotFound(f"no broker of {cluster or 'any cluster'} is registered")
         return found
 
-    def masters(self, cluster: str | None = None) -> list[BrokerPlace]:
+    @operation
+    async def masters(self, cluster: str | None = None) -> list[BrokerPlace]:
         """Return the masters of a cluster, or of all. Raises RouteNotFound without masters."""
-        found = [place for place in self.brokers(cluster) if place.is_master]
+        found = [place for place in await self.brokers(cluster) if place.is_master]
         if not found:
             raise RouteNotFound(f"no master of {cluster or 'any cluster'} is registered")
         return found
 
-    def targets(
+    @operation
+    async def targets(
         self, broker: str | None = None, cluster: str | None = None, *, masters_only: bool = True
     ) -> list[str]:
         """Return `broker` if it is given, else the addresses of the cluster's brokers or of all."""
         if broker is not None:
             return [broker]
-        places = self.masters(cluster) if masters_only else self.brokers(cluster)
+        places = await self.masters(cluster) if masters_only else await self.brokers(cluster)
         return [place.address for place in places]
 
-    def topics(self) -> list[str]:
+    @operation
+    async def topics(self) -> list[str]:
         """Return the names of all topics, in order."""
-        answer = self.ask_namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        answer = await self.ask_namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         return sorted(understood(TopicList.decode, answer.body).topic_list)
 
-    def route(self, topic: str) -> TopicRouteData:
+    @operation
+    async def route(self, topic: str) -> TopicRouteData:
         """Return the route of a topic. Raises RouteNotFound if no name server knows it."""
         try:
-            answer = self.ask_namesrv(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoHeader(topic))
+            answer = await self.ask_namesrv(
+                RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoHeader(topic)
+            )
         except BrokerError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 raise RouteNotFound(f"no name server knows the topic {topic}") from None
             raise
         return understood(TopicRouteData.decode, answer.body)
 
-    def topic_brokers(self, topic: str) -> list[BrokerPlace]:
+    @operation
+    async def topic_brokers(self, topic: str) -> list[BrokerPlace]:
         """Return the master, else a slave, of each broker of the topic. Raises RouteNotFound."""
-        found = [min(_places(each)) for each in self.route(topic).broker_datas if each.broker_addrs]
+        found = [
+            min(_places(each))
+            for each in (await self.route(topic)).broker_datas
+            if each.broker_addrs
+        ]
         if not found:
             raise RouteNotFound(f"no broker has the topic {topic}")
         return sorted(found)
 
-    def group_brokers(self, group: str) -> list[BrokerPlace]:
+    @operation
+    async def group_brokers(self, group: str) -> list[BrokerPlace]:
         """Return the brokers with the retry topic of a group. Raises RouteNotFound without any."""
         try:
-            return self.topic_brokers(RETRY_TOPIC_PREFIX + group)
+            return await self.topic_brokers(RETRY_TOPIC_PREFIX + group)
         except RouteNotFound:
             raise RouteNotFound(
                 f"consumer group {group} not found: no broker has its retry topic"
@@ -281,28 +263,31 @@ class AdminBase:
 
     # --- their key-value tables
 
-    def kv(self, namespace: str, key: str) -> str | None:
+    @operation
+    async def kv(self, namespace: str, key: str) -> str | None:
         """Return one entry of the name servers' tables; None where it is missing."""
         try:
-            answer = self.ask_namesrv(RequestCode.GET_KV_CONFIG, KvConfigHeader(namespace, key))
+            answer = await self.ask_namesrv(
+                RequestCode.GET_KV_CONFIG, KvConfigHeader(namespace, key)
+            )
         except BrokerError as error:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
             raise
         return understood(GetKvConfigResponseHeader.decode, answer.fields).value
 
-    def _put_kv(self, failures: Failures, namespace: str, key: str, value: str) -> list[str]:
+    async def _put_kv(self, failures: Failures, namespace: str, key: str, value: str) -> list[str]:
         """Set an entry; return the name servers that did. Raises ArgumentIllegal."""
         if fault := key_fault(namespace) or key_fault(key):
             raise ArgumentIllegal(fault)
         header = PutKvConfigHeader(namespace, key, value)
-        done = self._ask_all_namesrvs(failures, RequestCode.PUT_KV_CONFIG, header)
+        done = await self._ask_all_namesrvs(failures, RequestCode.PUT_KV_CONFIG, header)
         return [address for address, _ in done]
 
-    def _delete_kv(self, failures: Failures, namespace: str, key: str) -> list[str]:
+    async def _delete_kv(self, failures: Failures, namespace: str, key: str) -> list[str]:
         """Delete one entry at every name server; return the addresses of those that did."""
         header = KvConfigHeader(namespace, key)
-        done = self._ask_all_namesrvs(failures, RequestCode.DELETE_KV_CONFIG, header)
+        done = await self._ask_all_namesrvs(failures, RequestCode.DELETE_KV_CONFIG, header)
         return [address for address, _ in done]
 
 

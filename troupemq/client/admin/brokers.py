@@ -1,6 +1,6 @@
 """Brokers and name servers: figures, settings and stores; open transactions."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from time import time_ns
@@ -19,8 +19,9 @@ from protocol.java_numbers import plain_number
 from protocol.properties_file import format_property, parse_properties
 from protocol.timers import TIMERS_OF_LEVEL, LevelTimers
 from storage.spelling import closest
-from troupemq.client.admin.answers import OPTIONAL, Change, Failures, Result, Time, changes, reads
+from troupemq.client.admin.answers import OPTIONAL, Change, Failures, Result, Time
 from troupemq.client.admin.base import TIMEOUT_MS, AdminBase, BrokerPlace, Where
+from troupemq.client.admin.operations import changes, operation, reads
 from troupemq.client.errors import ArgumentIllegal, BrokerError, ClientError, understood
 from troupemq.numbers import first_finite
 
@@ -292,21 +293,23 @@ def _setting_in(line: str) -> dict[str, str]:
 
 class BrokerAdmin(AdminBase):
     @reads
-    def broker_rates(self, failures: Failures) -> Iterator[BrokerRates]:
+    async def broker_rates(self, failures: Failures) -> AsyncIterator[BrokerRates]:
         """Return the load and the disk usage of all brokers."""
-        yield from self._figures(failures, _rates)
+        async for each in self._figures(failures, _rates):
+            yield each
 
     @reads
-    def broker_days(self, failures: Failures) -> Iterator[BrokerDays]:
+    async def broker_days(self, failures: Failures) -> AsyncIterator[BrokerDays]:
         """Return the message counts of all brokers, yesterday and today."""
-        yield from self._figures(failures, _days)
+        async for each in self._figures(failures, _days):
+            yield each
 
-    def _figures(
+    async def _figures(
         self, failures: Failures, show: Callable[[BrokerPlace, dict[str, str]], Figures]
-    ) -> Iterator[Figures]:
-        for place in self.brokers():
+    ) -> AsyncIterator[Figures]:
+        for place in await self.brokers():
             try:
-                table = self.runtime_info(place.address)
+                table = await self.runtime_info(place.address)
             except BrokerError as error:
                 failures.add(f"{place.name} {place.id} refuses to report its state: {error}")
             except ClientError as error:
@@ -314,24 +317,29 @@ class BrokerAdmin(AdminBase):
             else:
                 yield show(place, table)
 
-    def runtime_info(self, address: str, timeout_ms: float = TIMEOUT_MS) -> dict[str, str]:
+    @operation
+    async def runtime_info(self, address: str, timeout_ms: float = TIMEOUT_MS) -> dict[str, str]:
         """Return a broker's figures by name, under RocketMQ's names."""
         code = RequestCode.GET_BROKER_RUNTIME_INFO
-        return self.read(KVTable, address, code, timeout_ms=timeout_ms).table
+        return (await self._read(KVTable, address, code, timeout_ms=timeout_ms)).table
 
     @reads
-    def broker_status(self, failures: Failures, **where: Unpack[Where]) -> Iterator[Properties]:
+    async def broker_status(
+        self, failures: Failures, **where: Unpack[Where]
+    ) -> AsyncIterator[Properties]:
         """Return all figures of a broker, or of the brokers of a cluster or of all."""
-        for address in self.targets(**where, masters_only=False):
+        for address in await self.targets(**where, masters_only=False):
             with failures.attempt():
-                yield Properties(address, dict(sorted(self.runtime_info(address).items())))
+                yield Properties(address, dict(sorted((await self.runtime_info(address)).items())))
 
     @reads
-    def store_reports(self, failures: Failures, **where: Unpack[Where]) -> Iterator[StoreReport]:
+    async def store_reports(
+        self, failures: Failures, **where: Unpack[Where]
+    ) -> AsyncIterator[StoreReport]:
         """Return the state of stores; damage is also a failure. Official brokers do not answer."""
-        for address in self.targets(**where, masters_only=False):
+        for address in await self.targets(**where, masters_only=False):
             with failures.attempt():
-                found = self.read(StoreState, address, RequestCode.GET_STORE_STATE)
+                found = await self._read(StoreState, address, RequestCode.GET_STORE_STATE)
                 yield StoreReport.of(address, found)
                 if found.damaged_places:
                     failures.add(
@@ -342,11 +350,11 @@ class BrokerAdmin(AdminBase):
                     failures.add(f"The start of {address} found {path} damaged.")
 
     @reads
-    def timers(self, failures: Failures, **where: Unpack[Where]) -> Iterator[TimersAt]:
+    async def timers(self, failures: Failures, **where: Unpack[Where]) -> AsyncIterator[TimersAt]:
         """Return the timers of brokers by delay level; official brokers have none."""
-        for address in self.targets(**where):
+        for address in await self.targets(**where):
             with failures.attempt():
-                table = self.runtime_info(address)
+                table = await self.runtime_info(address)
                 levels = {
                     level: text
                     for name, text in table.items()
@@ -358,34 +366,39 @@ class BrokerAdmin(AdminBase):
                     yield TimersAt.of(address, level, LevelTimers.decode(text), now_ms)
 
     @reads
-    def broker_settings(self, failures: Failures, **where: Unpack[Where]) -> Iterator[Properties]:
+    async def broker_settings(
+        self, failures: Failures, **where: Unpack[Where]
+    ) -> AsyncIterator[Properties]:
         """Return the settings of a broker, or of the brokers of a cluster or of all."""
-        for address in self.targets(**where, masters_only=False):
+        for address in await self.targets(**where, masters_only=False):
             with failures.attempt():
-                yield Properties(address, self.settings_at(address))
+                yield Properties(address, await self.settings_at(address))
 
-    def settings_at(self, address: str) -> dict[str, str]:
-        return properties_of(self.ask(address, RequestCode.GET_BROKER_CONFIG).body)
+    @operation
+    async def settings_at(self, address: str) -> dict[str, str]:
+        return properties_of((await self.ask(address, RequestCode.GET_BROKER_CONFIG)).body)
 
     @changes
-    def update_broker_setting(
+    async def update_broker_setting(
         self, failures: Failures, key: str, value: str, **where: Unpack[Where]
-    ) -> Iterator[BrokerSettingChanged]:
+    ) -> AsyncIterator[BrokerSettingChanged]:
         """Change a setting of a broker, or of the masters of a cluster or of all.
 
         The broker applies it at once and saves it in its file.
         """
         body = setting(key, value)
-        for address in self.targets(**where):
+        for address in await self.targets(**where):
             with failures.attempt():
-                self._check_known(address, RequestCode.GET_BROKER_CONFIG, key)
-                remark = self.ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=body).remark
+                await self._check_known(address, RequestCode.GET_BROKER_CONFIG, key)
+                remark = (
+                    await self.ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+                ).remark
                 yield BrokerSettingChanged(address, key, value, remark)
 
-    def _check_known(self, address: str, code: RequestCode, key: str) -> None:
+    async def _check_known(self, address: str, code: RequestCode, key: str) -> None:
         """Raise ClientError for a misspelled key, as servers answer success for unknown keys."""
         try:
-            known = properties_of(self.ask(address, code).body)
+            known = properties_of((await self.ask(address, code)).body)
         except ClientError:
             return  # The change itself fails with the reason, or needs less permission than this.
         name = key.strip()
@@ -393,81 +406,87 @@ class BrokerAdmin(AdminBase):
             raise ClientError(f"unknown setting {name}: did you mean {found}? nothing was changed")
 
     @changes
-    def clean(
+    async def clean(
         self, failures: Failures, what: FilesToClean, **where: Unpack[Where]
-    ) -> Iterator[CleaningBegun]:
+    ) -> AsyncIterator[CleaningBegun]:
         """Delete files at one broker, or at the masters of a cluster or of all."""
-        for address in self.targets(**where):
+        for address in await self.targets(**where):
             with failures.attempt():
-                self.ask(address, what.value)
+                await self.ask(address, what.value)
                 yield CleaningBegun(address)
 
     # --- name servers
 
     @reads
-    def namesrv_settings(self, failures: Failures) -> Iterator[Properties]:
-        for address, answer in self._ask_all_namesrvs(failures, RequestCode.GET_NAMESRV_CONFIG):
+    async def namesrv_settings(self, failures: Failures) -> AsyncIterator[Properties]:
+        for address, answer in await self._ask_all_namesrvs(
+            failures, RequestCode.GET_NAMESRV_CONFIG
+        ):
             yield Properties(address, properties_of(answer.body))
 
     @changes
-    def update_namesrv_setting(
+    async def update_namesrv_setting(
         self, failures: Failures, key: str, value: str
-    ) -> Iterator[NamesrvSettingChanged]:
+    ) -> AsyncIterator[NamesrvSettingChanged]:
         """Change a setting of every name server."""
         body = setting(key, value)
         for address in self.namesrvs:
-            self._check_known(address, RequestCode.GET_NAMESRV_CONFIG, key)
+            await self._check_known(address, RequestCode.GET_NAMESRV_CONFIG, key)
         code = RequestCode.UPDATE_NAMESRV_CONFIG
-        for address, answer in self._ask_all_namesrvs(failures, code, body=body):
+        for address, answer in await self._ask_all_namesrvs(failures, code, body=body):
             yield NamesrvSettingChanged(address, key, value, answer.remark)
 
     @changes
-    def put_kv(
+    async def put_kv(
         self, failures: Failures, namespace: str, key: str, value: str
-    ) -> Iterator[KvChanged]:
+    ) -> AsyncIterator[KvChanged]:
         """Set an entry of a table that every name server keeps."""
-        for address in self._put_kv(failures, namespace, key, value):
+        for address in await self._put_kv(failures, namespace, key, value):
             yield KvChanged(address, namespace, key, value)
 
     @changes
-    def delete_kv(self, failures: Failures, namespace: str, key: str) -> Iterator[KvChanged]:
+    async def delete_kv(
+        self, failures: Failures, namespace: str, key: str
+    ) -> AsyncIterator[KvChanged]:
         """Delete an entry of a table that every name server keeps."""
-        for address in self._delete_kv(failures, namespace, key):
+        for address in await self._delete_kv(failures, namespace, key):
             yield KvChanged(address, namespace, key, None)
 
     @changes
-    def wipe_writes(self, failures: Failures, broker_name: str) -> Iterator[WritesWiped]:
+    async def wipe_writes(self, failures: Failures, broker_name: str) -> AsyncIterator[WritesWiped]:
         """Revoke a broker's write permission at the name servers, so that producers avoid it."""
         code, header = RequestCode.WIPE_WRITE_PERM_OF_BROKER, BrokerNameHeader(broker_name)
-        for address, answer in self._ask_all_namesrvs(failures, code, header):
+        for address, answer in await self._ask_all_namesrvs(failures, code, header):
             found = understood(WipeWritePermResponseHeader.decode, answer.fields)
             yield WritesWiped(address, broker_name, found.wipe_topic_count)
-        self._check_registered(failures, broker_name)
+        await self._check_registered(failures, broker_name)
 
     @changes
-    def restore_writes(self, failures: Failures, broker_name: str) -> Iterator[WritesRestored]:
+    async def restore_writes(
+        self, failures: Failures, broker_name: str
+    ) -> AsyncIterator[WritesRestored]:
         code, header = RequestCode.ADD_WRITE_PERM_OF_BROKER, BrokerNameHeader(broker_name)
-        for address, answer in self._ask_all_namesrvs(failures, code, header):
+        for address, answer in await self._ask_all_namesrvs(failures, code, header):
             found = understood(AddWritePermResponseHeader.decode, answer.fields)
             yield WritesRestored(address, broker_name, found.add_topic_count)
-        self._check_registered(failures, broker_name)
+        await self._check_registered(failures, broker_name)
 
-    def _check_registered(self, failures: Failures, broker_name: str) -> None:
+    async def _check_registered(self, failures: Failures, broker_name: str) -> None:
         """Add a failure for an unknown broker; name servers answer success with 0 topics."""
         with failures.attempt():
-            if broker_name not in self.cluster_info().broker_addr_table:
+            if broker_name not in (await self.cluster_info()).broker_addr_table:
                 failures.add(f"no broker {broker_name} is registered")
 
     # --- transactions
 
     @reads
-    def transactions(
+    async def transactions(
         self, failures: Failures, *, producer_group: str | None = None, **where: Unpack[Where]
-    ) -> Iterator[OpenTransactionAt]:
+    ) -> AsyncIterator[OpenTransactionAt]:
         """Return open transactions, oldest first; official brokers keep no table of them."""
         now_ms = time_ns() // 1_000_000
-        for address in self.targets(**where):
-            for each in self._open_at(failures, address):
+        for address in await self.targets(**where):
+            async for each in self._open_at(failures, address):
                 if producer_group in (None, each.producer_group):
                     yield OpenTransactionAt(
                         each.producer_group,
@@ -481,7 +500,7 @@ class BrokerAdmin(AdminBase):
                         address,
                     )
 
-    def _open_at(self, failures: Failures, address: str) -> Iterator[OpenTransaction]:
+    async def _open_at(self, failures: Failures, address: str) -> AsyncIterator[OpenTransaction]:
         """Yield all open transactions of one broker, from as many answers as needed."""
         behind = -1
         code = RequestCode.GET_OPEN_TRANSACTIONS
@@ -489,16 +508,18 @@ class BrokerAdmin(AdminBase):
             found: list[OpenTransaction] = []
             with failures.attempt():
                 header = OpenTransactionsHeader(behind)
-                found = self.read(OpenTransactions, address, code, header).transactions
+                found = (await self._read(OpenTransactions, address, code, header)).transactions
             if not found:
                 return
-            yield from found
+            for each in found:
+                yield each
             behind = found[-1].physical_offset
 
-    def resume_transaction(self, broker: str, offset_message_id: str) -> TransactionResumed:
+    @operation
+    async def resume_transaction(self, broker: str, offset_message_id: str) -> TransactionResumed:
         """Make the broker check back a transaction again that it no longer checks."""
         header = ResumeCheckHalfMessageHeader(offset_message_id)
-        self.ask(broker, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
+        await self.ask(broker, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
         return TransactionResumed(broker, offset_message_id)
 
 

@@ -1,6 +1,6 @@
 """Consumer groups: settings, and requests for their progress."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
@@ -18,18 +18,10 @@ from protocol.headers.admin import (
 )
 from protocol.table_rules import asked_group_fault, request_mode_fault
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
-from troupemq.client.admin.answers import (
-    HIDDEN,
-    Change,
-    Failures,
-    Result,
-    Time,
-    changes,
-    reads,
-    snake_case,
-)
+from troupemq.client.admin.answers import HIDDEN, Change, Failures, Result, Time, snake_case
 from troupemq.client.admin.base import BrokerPlace, Where
 from troupemq.client.admin.members import MemberAdmin
+from troupemq.client.admin.operations import changes, operation, reads
 from troupemq.client.admin.progress import (
     AskedMember,
     GroupProgress,
@@ -43,7 +35,7 @@ from troupemq.client.admin.progress import (
     stats_by_group,
     stuck_after_ms,
 )
-from troupemq.client.admin.reading import TOOLS_GROUP, QueueReader
+from troupemq.client.admin.reading import TOOLS_GROUP, ReaderFlows
 from troupemq.client.errors import ArgumentIllegal, ClientError, RouteNotFound
 from troupemq.client.message import MessageQueue as ClientQueue
 
@@ -118,33 +110,33 @@ class LagOfGroup(Result):
 
 class GroupAdmin(MemberAdmin):
     @changes
-    def update_group(
+    async def update_group(
         self, failures: Failures, settings: GroupSettings, **where: Unpack[Where]
-    ) -> Iterator[GroupChanged]:
+    ) -> AsyncIterator[GroupChanged]:
         """Create or change a group at one broker, or at the masters of a cluster or of all."""
         config = SubscriptionGroupConfig(**settings.row())  # type: ignore[arg-type]
-        for address in self.targets(**where):
+        for address in await self.targets(**where):
             with failures.attempt():
-                self._set_group(address, config)
+                await self._set_group(address, config)
                 yield GroupChanged(address, settings)
 
-    def _set_group(self, address: str, config: SubscriptionGroupConfig) -> None:
+    async def _set_group(self, address: str, config: SubscriptionGroupConfig) -> None:
         """Create or change a group at one broker. Raises ArgumentIllegal for an invalid one."""
         if fault := asked_group_fault(config):
             raise ArgumentIllegal(f"{config.group_name}: {fault}")
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-        self.ask(address, code, body=config.encode())
+        await self.ask(address, code, body=config.encode())
 
     @changes
-    def delete_group(
+    async def delete_group(
         self, failures: Failures, group: str, *, with_offsets: bool = False, **where: Unpack[Where]
-    ) -> Iterator[GroupDeleted]:
+    ) -> AsyncIterator[GroupDeleted]:
         """Delete a group; for a whole cluster, also its retry topic and dead-letter queue."""
         header = DeleteSubscriptionGroupHeader(group, with_offsets)
-        addresses = self.targets(**where)
+        addresses = await self.targets(**where)
         for address in addresses:
             with failures.attempt():
-                self.ask(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+                await self.ask(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
                 yield GroupDeleted(group, address)
         cluster = where.get("cluster")
         if where.get("broker") is not None or cluster is None:
@@ -152,11 +144,11 @@ class GroupAdmin(MemberAdmin):
         for topic in (RETRY_TOPIC_PREFIX + group, DLQ_TOPIC_PREFIX + group):
             for address in addresses:
                 with failures.attempt():
-                    self.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic))
-            self._forget_topic(failures, topic, cluster)
+                    await self.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic))
+            await self._forget_topic(failures, topic, cluster)
 
     @changes
-    def set_consume_mode(
+    async def set_consume_mode(
         self,
         failures: Failures,
         topic: str,
@@ -165,7 +157,7 @@ class GroupAdmin(MemberAdmin):
         *,
         pop_share_queue_num: int = 0,
         **where: Unpack[Where],
-    ) -> Iterator[ConsumeModeSet]:
+    ) -> AsyncIterator[ConsumeModeSet]:
         """Set how clients of 5.x that leave their assignment to brokers request a topic's messages.
 
         `mode` is PULL or POP. In POP mode a member shares the queues of `pop_share_queue_num`
@@ -174,17 +166,17 @@ class GroupAdmin(MemberAdmin):
         body = RequestMode(group, mode, pop_share_queue_num, topic)
         if fault := request_mode_fault(body):
             raise ArgumentIllegal(f"{group}: {fault}")
-        for address in self.targets(**where):
+        for address in await self.targets(**where):
             with failures.attempt():
-                self.ask(address, RequestCode.SET_MESSAGE_REQUEST_MODE, body=body.encode())
+                await self.ask(address, RequestCode.SET_MESSAGE_REQUEST_MODE, body=body.encode())
                 yield ConsumeModeSet(topic, group, mode, pop_share_queue_num, address)
 
     @reads
-    def group_settings(self, failures: Failures, group: str) -> Iterator[GroupAtBroker]:
+    async def group_settings(self, failures: Failures, group: str) -> AsyncIterator[GroupAtBroker]:
         found = False
-        for place in self.masters():
+        for place in await self.masters():
             with failures.attempt():
-                config = self._group_table(place.address).get(group)
+                config = (await self._group_table(place.address)).get(group)
                 if config is not None:
                     found = True
                     settings = GroupSettings(**snake_case(config.to_json()))
@@ -192,51 +184,59 @@ class GroupAdmin(MemberAdmin):
         if not found:
             failures.add(f"No broker has settings of the group {group}.")
 
-    def _group_table(self, address: str) -> dict[str, SubscriptionGroupConfig]:
+    async def _group_table(self, address: str) -> dict[str, SubscriptionGroupConfig]:
         """Return a broker's settings of all consumer groups."""
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-        return self.read(SubscriptionGroupTable, address, code).subscription_group_table
+        return (await self._read(SubscriptionGroupTable, address, code)).subscription_group_table
 
     # --- progress
 
     @reads
-    def group_list(
+    async def group_list(
         self, failures: Failures, *, stuck_after_s: float | None = None
-    ) -> Iterator[GroupProgress]:
+    ) -> AsyncIterator[GroupProgress]:
         """Return the members and the progress of each group, with some requests per group."""
+        async for each in self._groups(failures, stuck_after_s):
+            yield each
+
+    async def _groups(
+        self, failures: Failures, stuck_after_s: float | None
+    ) -> AsyncIterator[GroupProgress]:
         names = [
             topic.removeprefix(RETRY_TOPIC_PREFIX)
-            for topic in self.topics()
+            for topic in await self.topics()
             if topic.startswith(RETRY_TOPIC_PREFIX)
         ]
         for name in sorted(names):
             try:
-                stats = self._stats_of(failures, name)
+                stats = await self._stats_of(failures, name)
             except RouteNotFound:  # deleted in the meantime
                 continue
-            _, there = self._members_at(name)
+            _, there = await self._members_at(name)
             yield _progress_of(name, stats, queues_of(stats, stuck_after_s), there)
 
     @reads
-    def all_progress(
+    async def all_progress(
         self,
         failures: Failures,
         *,
         stuck_after_s: float | None = None,
         timeout_ms: float = STATS_TIMEOUT_MS,
-    ) -> Iterator[GroupProgress]:
+    ) -> AsyncIterator[GroupProgress]:
         """Return the progress of each group with offsets, with one request per broker.
 
         Members are not asked. Their number is None if no broker reports it.
         """
-        found, trouble = self.progress_at(
-            self.masters(), stuck_after_s=stuck_after_s, timeout_ms=timeout_ms
+        found, trouble = await self.progress_at(
+            await self.masters(), stuck_after_s=stuck_after_s, timeout_ms=timeout_ms
         )
         for sentence in trouble.values():
             failures.add(sentence)
-        yield from found
+        for each in found:
+            yield each
 
-    def progress_at(
+    @operation
+    async def progress_at(
         self,
         places: Sequence[BrokerPlace],
         *,
@@ -253,7 +253,7 @@ class GroupAdmin(MemberAdmin):
         header = GetBrokerConsumeStatsHeader(with_progress=True)
         for place in places:
             try:
-                found = self.read(ProgressList, place.address, code, header, timeout_ms)
+                found = await self._read(ProgressList, place.address, code, header, timeout_ms)
             except ClientError as error:
                 trouble[place.address] = str(error)
             else:
@@ -271,7 +271,8 @@ class GroupAdmin(MemberAdmin):
         ]
         return groups, trouble
 
-    def progress(
+    @operation
+    async def progress(
         self,
         group: str,
         *,
@@ -284,10 +285,12 @@ class GroupAdmin(MemberAdmin):
         `client`: ask only this member.
         """
         failures = Failures()
-        found = self._report(failures, group, stuck_after_s, with_stacks=with_stacks, client=client)
+        found = await self._report(
+            failures, group, stuck_after_s, with_stacks=with_stacks, client=client
+        )
         return replace(found, failures=tuple(failures))
 
-    def _report(
+    async def _report(
         self,
         failures: Failures,
         group: str,
@@ -296,9 +299,9 @@ class GroupAdmin(MemberAdmin):
         with_stacks: bool,
         client: str | None = None,
     ) -> ProgressReport:
-        stats = self._stats_of(failures, group)
-        there, members = self._asked_members(group, client, with_stacks=with_stacks)
-        queues = queues_of(stats, stuck_after_s, members, self._came_ms(stats))
+        stats = await self._stats_of(failures, group)
+        there, members = await self._asked_members(group, client, with_stacks=with_stacks)
+        queues = queues_of(stats, stuck_after_s, members, await self._came_ms(stats))
         after_ms = max(stuck_after_ms(each, stuck_after_s) for each in stats or [ProgressStats()])
         return ProgressReport(
             _progress_of(group, stats, queues, there),
@@ -307,61 +310,71 @@ class GroupAdmin(MemberAdmin):
         )
 
     @reads
-    def late_groups(self, failures: Failures, level: int = 100_000) -> Iterator[GroupProgress]:
+    async def late_groups(
+        self, failures: Failures, level: int = 100_000
+    ) -> AsyncIterator[GroupProgress]:
         """Return groups with a lag of `level` or more, or with any lag and no members."""
-        groups = self.group_list().tell(failures.add)
-        yield from (each for each in groups if each.lag >= level or (each.lag and not each.members))
+        async for each in self._groups(failures, None):
+            if each.lag >= level or (each.lag and not each.members):
+                yield each
 
     @reads
-    def group_progress(
+    async def group_progress(
         self,
         failures: Failures,
         group: str,
         *,
         with_clients: bool = False,
         stuck_after_s: float | None = None,
-    ) -> Iterator[QueueProgress]:
+    ) -> AsyncIterator[QueueProgress]:
         """Return a group's progress in each queue; `with_clients`: also as its members report."""
         if with_clients:
-            yield from self._report(failures, group, stuck_after_s, with_stacks=False).queues
+            report = await self._report(failures, group, stuck_after_s, with_stacks=False)
+            queues = report.queues
         else:
-            yield from queues_of(self._stats_of(failures, group), stuck_after_s)
+            queues = tuple(queues_of(await self._stats_of(failures, group), stuck_after_s))
+        for each in queues:
+            yield each
 
     @reads
-    def member_progress(
+    async def member_progress(
         self, failures: Failures, group: str, *, stuck_after_s: float | None = None
-    ) -> Iterator[MemberProgress]:
+    ) -> AsyncIterator[MemberProgress]:
         """Return the progress of each member, with a sentence on what its threads do."""
-        yield from self._report(failures, group, stuck_after_s, with_stacks=True).members
+        report = await self._report(failures, group, stuck_after_s, with_stacks=True)
+        for each in report.members:
+            yield each
 
-    def _stats_of(self, failures: Failures, group: str) -> list[ProgressStats]:
+    async def _stats_of(self, failures: Failures, group: str) -> list[ProgressStats]:
         """Return each broker's offsets of a group. Raises RouteNotFound if there are no offsets."""
         try:
-            return list(self._asked(failures, group, self.group_brokers(group)))
+            places = await self.group_brokers(group)
+            return [each async for each in self._asked(failures, group, places)]
         except RouteNotFound:  # offsets may be set or cloned before a member consumes
-            asked = self._asked(failures, group, self.masters())
-            found = [stats for stats in asked if stats.offset_table]
+            asked = self._asked(failures, group, await self.masters())
+            found = [stats async for stats in asked if stats.offset_table]
             if not found:
                 raise
             return found
 
-    def _asked(
+    async def _asked(
         self, failures: Failures, group: str, places: Sequence[BrokerPlace]
-    ) -> Iterator[ProgressStats]:
+    ) -> AsyncIterator[ProgressStats]:
         code, header = RequestCode.GET_CONSUME_STATS, GetConsumeStatsHeader(group, None, True)
         for place in places:
             with failures.attempt():
-                yield self.read(ProgressStats, place.address, code, header)
+                yield await self._read(ProgressStats, place.address, code, header)
 
-    def _asked_members(
+    async def _asked_members(
         self, group: str, client: str | None = None, *, with_stacks: bool
     ) -> tuple[ConsumerConnection, list[AskedMember]]:
         """Return the members, and what each of them, or `client` alone, reports."""
-        address, there = self._members_at(group)
+        address, there = await self._members_at(group)
         some = [each for each in there.connection_set if client in (None, each.client_id)]
         some = some[:MEMBERS_ASKED_MAX]
         names = [each.client_id for each in some]
-        infos = self._infos_of(group, address, names, with_stacks=with_stacks) if some else ()
+        asked = self._infos_of(group, address, names, with_stacks=with_stacks)
+        infos = [each async for each in asked] if some else []
         return there, [
             AskedMember(member, None, str(info))
             if isinstance(info, ClientError)
@@ -369,7 +382,7 @@ class GroupAdmin(MemberAdmin):
             for member, info in zip(some, infos, strict=True)
         ]
 
-    def _came_ms(self, stats: Sequence[ProgressStats]) -> dict[MessageQueue, int]:
+    async def _came_ms(self, stats: Sequence[ProgressStats]) -> dict[MessageQueue, int]:
         """Return when the first waiting message came, at brokers that do not report it.
 
         Reads the message itself, in the queues with the oldest consumption only.
@@ -383,20 +396,21 @@ class GroupAdmin(MemberAdmin):
         ]
         if not unknown:
             return {}
-        addresses = {place.name: place.address for place in self.masters()}
+        addresses = {place.name: place.address for place in await self.masters()}
         found = {}
         for _, queue, offset in sorted(unknown, key=lambda each: each[0])[:READ_QUEUES_MAX]:
             address = addresses.get(queue.broker_name)
             if address is not None:
                 place = ClientQueue(queue.topic, queue.broker_name, queue.queue_id)
                 with suppress(ClientError):
-                    view = QueueReader(self, address, place, "*", TOOLS_GROUP).at(offset)
+                    reader = ReaderFlows(self, address, place, "*", TOOLS_GROUP)
+                    view = await reader.at(offset)
                     if view is not None:
                         found[queue] = view.store_timestamp_ms
         return found
 
     @reads
-    def broker_lags(
+    async def broker_lags(
         self,
         failures: Failures,
         broker: str,
@@ -404,11 +418,11 @@ class GroupAdmin(MemberAdmin):
         timeout_ms: float = STATS_TIMEOUT_MS,
         level: int = 0,
         only_ordered: bool = False,
-    ) -> Iterator[LagOfGroup]:
+    ) -> AsyncIterator[LagOfGroup]:
         """Return the lag of all groups of a broker, in queues with a lag of `level` or more."""
         header = GetBrokerConsumeStatsHeader(only_ordered)
         code = RequestCode.GET_BROKER_CONSUME_STATS
-        found = self.read(ConsumeStatsList, broker, code, header, timeout_ms)
+        found = await self._read(ConsumeStatsList, broker, code, header, timeout_ms)
         for table in found.consume_stats_list:
             for group, several in table.items():
                 for stats in several:

@@ -14,7 +14,7 @@ All brokers answer these queries, RocketMQ's too. `unknown` lists what nothing t
 `sent` and of traces are of the client's clock, the others of the broker's.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -30,8 +30,9 @@ from protocol.topic_names import (
     SYSTEM_TOPICS,
     TRACE_TOPIC,
 )
-from troupemq.client.admin.answers import HIDDEN, Failures, Result, Time, reads
+from troupemq.client.admin.answers import HIDDEN, Failures, Result, Time
 from troupemq.client.admin.messages import FOREVER_MS, QUERIED_MAX, MessageAdmin
+from troupemq.client.admin.operations import reads
 from troupemq.client.admin.reading import TraceEvent, events_of
 from troupemq.client.errors import ClientError, MessageNotFound, RouteNotFound
 from troupemq.client.message import MessageView
@@ -113,19 +114,19 @@ class MessageLife(Result):
 
 class LifeAdmin(MessageAdmin):
     @reads
-    def message_lives(
+    async def message_lives(
         self,
         failures: Failures,
         key: str,
         *,
         topic: str | None = None,
         trace_topic: str = TRACE_TOPIC,
-    ) -> Iterator[MessageLife]:
+    ) -> AsyncIterator[MessageLife]:
         """Return the life of each message with a key, a producer's id or a broker's id.
 
         Without `topic` all topics are searched. Raises MessageNotFound if none has it.
         """
-        views = self._views_with(failures, key, topic)
+        views = await self._views_with(failures, key, topic)
         by_id: dict[str, MessageView] = {}
         for view in sorted(views, key=lambda each: each.store_timestamp_ms):
             by_id.setdefault(view.message_id, view)
@@ -135,63 +136,70 @@ class LifeAdmin(MessageAdmin):
         if len(by_id) > LIVES_MAX:
             failures.add(f"{len(by_id)} messages have this key: the newest {LIVES_MAX} are shown.")
         for view in [*by_id.values()][-LIVES_MAX:]:
-            yield self._life_of(failures, view, trace_topic)
+            yield await self._life_of(failures, view, trace_topic)
 
     @reads
-    def life_of(
+    async def life_of(
         self, failures: Failures, view: MessageView, *, trace_topic: str = TRACE_TOPIC
-    ) -> Iterator[MessageLife]:
+    ) -> AsyncIterator[MessageLife]:
         """Return the life of one message, as the only result."""
-        yield self._life_of(failures, view, trace_topic)
+        yield await self._life_of(failures, view, trace_topic)
 
     # --- the message and its copies
 
-    def _views_with(self, failures: Failures, key: str, topic: str | None) -> list[MessageView]:
+    async def _views_with(
+        self, failures: Failures, key: str, topic: str | None
+    ) -> list[MessageView]:
         if is_offset_message_id(key):
             with suppress(ClientError):
-                return [self.view_message(key)]
-        topics = [topic] if topic is not None else self.topics()
+                return [await self.view_message(key)]
+        topics = [topic] if topic is not None else await self.topics()
         found: list[MessageView] = []
         for each in topics:
             if topic is not None or each not in SYSTEM_TOPICS:
-                found += self._copies(failures, each, key)
+                found += await self._copies(failures, each, key)
         own = [each for each in found if not each.queue.topic.startswith(_DERIVED)]
         return own or found
 
-    def _copies(self, failures: Failures, topic: str, key: str) -> list[MessageView]:
+    async def _copies(self, failures: Failures, topic: str, key: str) -> list[MessageView]:
         """Return the messages of a topic with a key, oldest first; none for a missing topic."""
         header = QueryMessageHeader(topic, key, QUERIED_MAX, 0, FOREVER_MS)
         found: list[MessageView] = []
         try:
-            masters = self._masters(topic)
+            masters = await self._masters(topic)
         except RouteNotFound:
             return []
         for name, address in sorted(masters.items()):
             with failures.attempt():
-                found += self._query(address, name, header)[:COPIES_MAX]
+                found += (await self._query(address, name, header))[:COPIES_MAX]
         return sorted(found, key=lambda each: each.store_timestamp_ms)
 
-    def _life_of(self, failures: Failures, view: MessageView, trace_topic: str) -> MessageLife:
+    async def _life_of(
+        self, failures: Failures, view: MessageView, trace_topic: str
+    ) -> MessageLife:
         message_id, topic = view.message_id, view.topic
-        found = self._copies(failures, topic, message_id)
+        found = await self._copies(failures, topic, message_id)
         copies = [each for each in found if each.message_id == message_id]
-        traces = self._traces(failures, message_id, trace_topic)
+        traces = await self._traces(failures, message_id, trace_topic)
         delayed = [
             each
-            for each in self._copies(failures, SCHEDULE_TOPIC, message_id)
+            for each in await self._copies(failures, SCHEDULE_TOPIC, message_id)
             if each.message_id == message_id
         ]
-        groups = self._groups_of(failures, topic)
-        events = [*_sent(view, copies, traces), *self._delayed(delayed, copies)]
+        groups = await self._groups_of(failures, topic)
+        events = [*_sent(view, copies, traces)]
+        events += [each async for each in self._delayed(delayed, copies)]
         unknown: list[str] = []
         if TRAN_MSG in view.properties or view.queue.topic == HALF_TOPIC:
-            events += self._transaction(failures, message_id, traces)
+            ends = self._transaction(failures, message_id, traces)
+            events += [each async for each in ends]
         events += _stored(copies)
         if not copies and view.queue.topic == topic:
             events.append(_placed("stored", view))
             unknown.append("The index does not have its id: it is off, or has not reached it yet.")
         for group in groups[:GROUPS_MAX]:
-            events += self._of_group(failures, group, view, copies, delayed, traces)
+            there = self._of_group(failures, group, view, copies, delayed, traces)
+            events += [each async for each in there]
         if len(groups) > GROUPS_MAX:
             unknown.append(f"Only {GROUPS_MAX} of {len(groups)} groups were asked.")
         unknown += _unknown(view, groups, traces)
@@ -205,39 +213,39 @@ class LifeAdmin(MessageAdmin):
             copies[0] if copies else (view if view.queue.topic == topic else None),
         )
 
-    def _traces(self, failures: Failures, message_id: str, topic: str) -> list[TraceEvent]:
+    async def _traces(self, failures: Failures, message_id: str, topic: str) -> list[TraceEvent]:
         return [
             event
-            for view in self._copies(failures, topic, message_id)
+            for view in await self._copies(failures, topic, message_id)
             for event in events_of(view.body)
             if event.message_id == message_id
         ]
 
-    def _groups_of(self, failures: Failures, topic: str) -> list[str]:
+    async def _groups_of(self, failures: Failures, topic: str) -> list[str]:
         groups: set[str] = set()
         with suppress(RouteNotFound):
-            for place in self.topic_brokers(topic):
+            for place in await self.topic_brokers(topic):
                 with failures.attempt():
-                    groups.update(self._consumers_of(place, topic))
+                    groups.update(await self._consumers_of(place, topic))
         return sorted(groups)
 
     # --- stages
 
-    def _delayed(
+    async def _delayed(
         self, delayed: Sequence[MessageView], copies: Sequence[MessageView]
-    ) -> Iterator[LifeEvent]:
+    ) -> AsyncIterator[LifeEvent]:
         """Yield the delays before the first delivery; those of retries belong to their groups."""
         for view in delayed:
             if not view.properties.get(REAL_TOPIC, "").startswith(RETRY_TOPIC_PREFIX):
-                yield self._delay(view, "delayed")
+                yield await self._delay(view, "delayed")
                 times = (each.store_timestamp_ms for each in copies)
                 due_ms = next((time for time in times if time >= view.store_timestamp_ms), None)
                 if due_ms is not None:
                     yield LifeEvent(Time(due_ms), "due", detail="moved to its topic")
 
-    def _delay(self, view: MessageView, what: str, group: str | None = None) -> LifeEvent:
+    async def _delay(self, view: MessageView, what: str, group: str | None = None) -> LifeEvent:
         level = whole(view.properties.get(DELAY)) or view.queue.queue_id + 1
-        delay_ms = self._delay_ms(view, level)
+        delay_ms = await self._delay_ms(view, level)
         due = "" if delay_ms is None else f", due at {Time(view.store_timestamp_ms + delay_ms)}"
         reason = view.properties.get(TROUPE_FAILURE)
         detail = f"delay level {level}{due}" + (f"; reason: {one_line(reason)}" if reason else "")
@@ -249,19 +257,19 @@ class LifeAdmin(MessageAdmin):
             detail=detail,
         )
 
-    def _delay_ms(self, view: MessageView, level: int) -> int | None:
+    async def _delay_ms(self, view: MessageView, level: int) -> int | None:
         """Return the delay of a level at the message's broker; None if that does not answer."""
         try:
-            _, address = self.listed(view.store_host)
-            levels = delay_levels_ms(self.settings_at(address).get("messageDelayLevel", ""))
+            _, address = await self.listed(view.store_host)
+            levels = delay_levels_ms((await self.settings_at(address)).get("messageDelayLevel", ""))
         except (ClientError, ValueError):
             return None
         return levels[level - 1] if 0 < level <= len(levels) else None
 
-    def _transaction(
+    async def _transaction(
         self, failures: Failures, message_id: str, traces: Sequence[TraceEvent]
-    ) -> Iterator[LifeEvent]:
-        halves = self._copies(failures, HALF_TOPIC, message_id)
+    ) -> AsyncIterator[LifeEvent]:
+        halves = await self._copies(failures, HALF_TOPIC, message_id)
         for number, half in enumerate(halves):
             detail = "half message" if number == 0 else f"checked back {number} times"
             yield LifeEvent(Time(half.store_timestamp_ms), "prepared", detail=detail)
@@ -271,7 +279,7 @@ class LifeAdmin(MessageAdmin):
                 detail = f"producer {event.group}: {state}"
                 yield LifeEvent(_time(event.time_ms), _verdict_of(state), detail=detail)
 
-    def _of_group(
+    async def _of_group(
         self,
         failures: Failures,
         group: str,
@@ -279,55 +287,60 @@ class LifeAdmin(MessageAdmin):
         copies: Sequence[MessageView],
         delayed: Sequence[MessageView],
         traces: Sequence[TraceEvent],
-    ) -> Iterator[LifeEvent]:
+    ) -> AsyncIterator[LifeEvent]:
         """Yield what became of the message in one group."""
         traced = list(_traced(group, traces))
-        yield from traced
+        for event in traced:
+            yield event
         retry_topic = RETRY_TOPIC_PREFIX + group
         pending = [each for each in delayed if each.properties.get(REAL_TOPIC) == retry_topic]
-        returns = [self._delay(each, "retried", group) for each in pending]
-        yield from returns
+        returns = [await self._delay(each, "retried", group) for each in pending]
+        for event in returns:
+            yield event
         retries = [
             each
-            for each in self._copies(failures, retry_topic, view.message_id)
+            for each in await self._copies(failures, retry_topic, view.message_id)
             if each.topic == view.topic
         ]
         for each in retries:
             yield _placed("due", each, group)
-        letters = self._copies(failures, DLQ_TOPIC_PREFIX + group, view.message_id)
+        letters = await self._copies(failures, DLQ_TOPIC_PREFIX + group, view.message_id)
         for each in letters:
             reason = each.properties.get(TROUPE_FAILURE)
             detail = f"reason: {one_line(reason)}" if reason else ""
             yield replace(_placed("dead", each, group), detail=detail, tries=each.reconsume_times)
-            for copy in self._copies(failures, view.topic, REDRIVE_MARK + each.offset_message_id):
+            for copy in await self._copies(
+                failures, view.topic, REDRIVE_MARK + each.offset_message_id
+            ):
                 yield replace(_placed("redriven", copy, group), message_id=copy.message_id)
         if len(pending) > len(retries):
             yield LifeEvent(None, "waiting", group, detail=f"next try: {returns[-1].detail}")
         elif not letters:
-            yield from self._present(group, [view, *copies, *retries][-1], traced)
+            async for event in self._present(group, [view, *copies, *retries][-1], traced):
+                yield event
 
-    def _present(
+    async def _present(
         self, group: str, newest: MessageView, traced: Sequence[LifeEvent]
-    ) -> Iterator[LifeEvent]:
+    ) -> AsyncIterator[LifeEvent]:
         """Yield the state of the newest copy for a group at present."""
-        if event := self._in_hands(group, newest):
+        if event := await self._in_hands(group, newest):
             yield event
             return
         state = "unknown"
         with suppress(ClientError):
-            _, address = self.listed(newest.store_host)
-            state = self._track(newest, group, address)
-            if state == "offline" and self._has_passed(newest, group, address):
+            _, address = await self.listed(newest.store_host)
+            state = await self._track(newest, group, address)
+            if state == "offline" and await self._has_passed(newest, group, address):
                 state = "consumed"
         if state == "consumed" and any(each.what == "consumed" for each in traced):
             return
         what, detail = _STATES.get(state, ("unknown", state))
         yield LifeEvent(None, what, group, detail=detail)
 
-    def _in_hands(self, group: str, view: MessageView) -> LifeEvent | None:
+    async def _in_hands(self, group: str, view: MessageView) -> LifeEvent | None:
         """Return the delivery to a member whose listener has not returned; None without one."""
         place = view.queue.topic, view.queue.broker_name, view.queue.queue_id, view.queue_offset
-        _, asked = self._asked_members(group, with_stacks=False)
+        _, asked = await self._asked_members(group, with_stacks=False)
         for member in asked:
             for call in (call for held in member.held for call in held.in_hand):
                 if (call.topic, call.broker, call.queue_id, call.queue_offset) == place:

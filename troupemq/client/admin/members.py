@@ -1,7 +1,7 @@
 """Members of consumer groups, and producers: their connections and their state."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import time_ns
@@ -22,8 +22,9 @@ from protocol.fastjson import Key
 from protocol.headers.admin import ConsumerGroupHeader, ProducerGroupHeader
 from protocol.headers.client import GetConsumerRunningInfoHeader
 from protocol.java_numbers import plain_number
-from troupemq.client.admin.answers import OPTIONAL, Failures, Result, Time, reads
+from troupemq.client.admin.answers import OPTIONAL, Failures, Result, Time
 from troupemq.client.admin.base import INT_MAX, json_object
+from troupemq.client.admin.operations import operation, reads
 from troupemq.client.admin.queues import QueueAdmin
 from troupemq.client.connection.remoting import check_success
 from troupemq.client.errors import ClientError, RouteNotFound, understood
@@ -180,30 +181,31 @@ class ClientInfo(Result):
 
 class MemberAdmin(QueueAdmin):
     @reads
-    def producers_of(
+    async def producers_of(
         self, failures: Failures, group: str, topic: str
-    ) -> Iterator[ConnectedProducer]:
+    ) -> AsyncIterator[ConnectedProducer]:
         """Return the producers of a group at the brokers of a topic."""
         code, header = RequestCode.GET_PRODUCER_CONNECTION_LIST, ProducerGroupHeader(group)
-        for place in self.topic_brokers(topic):
+        for place in await self.topic_brokers(topic):
             with failures.attempt():
-                found = self.read(ProducerConnection, place.address, code, header)
+                found = await self._read(ProducerConnection, place.address, code, header)
                 for each in found.connection_set:
                     yield ConnectedProducer(place.name, _client(each))
 
     @reads
-    def producers_at(self, failures: Failures, broker: str) -> Iterator[BrokerProducer]:
+    async def producers_at(self, failures: Failures, broker: str) -> AsyncIterator[BrokerProducer]:
         """Return all producers of a broker, by group."""
-        table = self.read(ProducerTable, broker, RequestCode.GET_ALL_PRODUCER_INFO)
+        table = await self._read(ProducerTable, broker, RequestCode.GET_ALL_PRODUCER_INFO)
         for group, members in sorted(table.data.items()):
             for each in members:
                 address = each.remote_ip.removeprefix("/")
                 client = ConnectedClient(each.client_id, address, each.language, each.version)
                 yield BrokerProducer(group, client, Time(each.last_update_timestamp))
 
-    def group_members(self, group: str, *, broker: str | None = None) -> GroupMembers:
+    @operation
+    async def group_members(self, group: str, *, broker: str | None = None) -> GroupMembers:
         """Return a group's members. Raises BrokerError(CONSUMER_NOT_ONLINE) without members."""
-        found = self.members_of(group, broker)
+        found = await self.members_of(group, broker)
         return GroupMembers(
             tuple(map(_client, found.connection_set)),
             {topic: each.sub_string for topic, each in found.subscription_table.items()},
@@ -212,45 +214,49 @@ class MemberAdmin(QueueAdmin):
             found.consume_from_where,
         )
 
-    def members_of(self, group: str, broker: str | None = None) -> ConsumerConnection:
+    @operation
+    async def members_of(self, group: str, broker: str | None = None) -> ConsumerConnection:
         """Return the members as one broker knows them: members connect to every broker."""
         code, header = RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupHeader(group)
-        return self._of_any(
-            group, broker, lambda address: self.read(ConsumerConnection, address, code, header)
-        )
 
-    def running_info(
+        async def ask(address: str) -> ConsumerConnection:
+            return await self._read(ConsumerConnection, address, code, header)
+
+        return await self._of_any(group, broker, ask)
+
+    @operation
+    async def running_info(
         self, group: str, client_id: str, *, broker: str | None = None, with_stacks: bool = False
     ) -> ClientInfo:
         """Return the state of a member, through `broker` or any broker of the group."""
         header = GetConsumerRunningInfoHeader(group, client_id, with_stacks)
 
-        def ask(address: str) -> ClientInfo:
-            answer = self.ask(address, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+        async def ask(address: str) -> ClientInfo:
+            answer = await self.ask(address, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
             return ClientInfo.decode(answer.body)
 
-        return self._of_any(group, broker, ask)
+        return await self._of_any(group, broker, ask)
 
-    def _members_at(self, group: str) -> tuple[str, ConsumerConnection]:
+    async def _members_at(self, group: str) -> tuple[str, ConsumerConnection]:
         """Return the address of a broker and the members it knows; none if none is online."""
         code, header = RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupHeader(group)
+
+        async def ask(address: str) -> tuple[str, ConsumerConnection]:
+            return address, await self._read(ConsumerConnection, address, code, header)
+
         try:
-            return self._of_any(
-                group,
-                None,
-                lambda address: (address, self.read(ConsumerConnection, address, code, header)),
-            )
+            return await self._of_any(group, None, ask)
         except ClientError:
             return "", ConsumerConnection()
 
-    def _infos_of(
+    async def _infos_of(
         self, group: str, address: str, clients: Sequence[str], *, with_stacks: bool
-    ) -> Iterator[ClientInfo | ClientError]:
+    ) -> AsyncIterator[ClientInfo | ClientError]:
         """Yield the state or error of each member; one broker asks them at the same time."""
         headers = (GetConsumerRunningInfoHeader(group, each, with_stacks) for each in clients)
         code = RequestCode.GET_CONSUMER_RUNNING_INFO
         asked = [RemotingCommand(code, header.encode()) for header in headers]
-        for answer in self.call_together(address, asked, MEMBER_TIMEOUT_MS):
+        for answer in await self.call_together(address, asked, MEMBER_TIMEOUT_MS):
             if isinstance(answer, ClientError):
                 yield answer
                 continue
@@ -260,39 +266,43 @@ class MemberAdmin(QueueAdmin):
             except ClientError as error:
                 yield error
 
-    def _of_any(self, group: str, broker: str | None, ask: Callable[[str], Found]) -> Found:
+    async def _of_any(
+        self, group: str, broker: str | None, ask: Callable[[str], Awaitable[Found]]
+    ) -> Found:
         """Return the answer of `broker`, or of the first broker of the group that answers."""
         if broker is not None:
-            return ask(broker)
-        *others, last = self.group_brokers(group)
+            return await ask(broker)
+        *others, last = await self.group_brokers(group)
         for place in others:
             with suppress(ClientError):
-                return ask(place.address)
-        return ask(last.address)
+                return await ask(place.address)
+        return await ask(last.address)
 
     @reads
-    def member_states(
+    async def member_states(
         self,
         failures: Failures,
         group: str,
         *,
         broker: str | None = None,
         with_stacks: bool = False,
-    ) -> Iterator[MemberState]:
+    ) -> AsyncIterator[MemberState]:
         """Return the state of each member of a group; contradictions are failures."""
-        for sentence in self._denied(group, broker):
+        for sentence in await self._denied(group, broker):
             failures.add(sentence)
         try:
-            members = self.members_of(group, broker).connection_set
+            members = (await self.members_of(group, broker)).connection_set
         except RouteNotFound:
-            for sentence in self._denied_routes():
+            for sentence in await self._denied_routes():
                 failures.add(sentence)
             raise
         found: list[MemberState] = []
         for member in members:
             client = member.client_id
             try:
-                info = self.running_info(group, client, broker=broker, with_stacks=with_stacks)
+                info = await self.running_info(
+                    group, client, broker=broker, with_stacks=with_stacks
+                )
             except ClientError as error:
                 failures.add(f"{client} does not report its state: {error}")
                 continue
@@ -308,18 +318,18 @@ class MemberAdmin(QueueAdmin):
             sentence = f"Several members have the same queues at the moment: {', '.join(twice)}."
             failures.add(sentence)
 
-    def _denied(self, group: str, broker: str | None) -> list[str]:
+    async def _denied(self, group: str, broker: str | None) -> list[str]:
         """Return sentences on refused members; official brokers do not report them."""
         found = []
-        for address in self.targets(broker, None):
+        for address in await self.targets(broker, None):
             try:
-                seen = self._changes_of(group, address)
+                seen = await self._changes_of(group, address)
             except ClientError:
                 continue  # An official broker, or a stopped one: other requests report that.
             found += [_refused(address, each) for each in seen.refusals if _is_recent(each)]
         return found
 
-    def _denied_routes(self) -> list[str]:
+    async def _denied_routes(self) -> list[str]:
         """Return sentences on clients that were refused a route, and so reach no broker.
 
         Only TroupeMQ name servers report them, and only to accounts with the permission.
@@ -327,7 +337,7 @@ class MemberAdmin(QueueAdmin):
         found: list[tuple[int, str]] = []
         for address in self.namesrvs:
             try:
-                seen = self.read(AclRefusals, address, RequestCode.GET_ACL_REFUSALS)
+                seen = await self._read(AclRefusals, address, RequestCode.GET_ACL_REFUSALS)
             except ClientError:
                 continue
             found += (
@@ -338,22 +348,22 @@ class MemberAdmin(QueueAdmin):
         newest = sorted(found, reverse=True)[:DENIED_SHOWN_MAX]
         return [sentence for _, sentence in newest]
 
-    def _changes_of(self, group: str, address: str) -> GroupChanges:
+    async def _changes_of(self, group: str, address: str) -> GroupChanges:
         header = ConsumerGroupHeader(group)
-        return self.read(GroupChanges, address, RequestCode.GET_GROUP_CHANGES, header)
+        return await self._read(GroupChanges, address, RequestCode.GET_GROUP_CHANGES, header)
 
     @reads
-    def rebalances(
+    async def rebalances(
         self, failures: Failures, group: str, *, broker: str | None = None
-    ) -> Iterator[MembershipChange]:
+    ) -> AsyncIterator[MembershipChange]:
         """Return the latest membership changes of a group; different subscriptions are failures."""
-        places = [] if broker is not None else self.group_brokers(group)
+        places = [] if broker is not None else await self.group_brokers(group)
         found: list[MembershipChange] = []
         differing: set[str] = set()
         for address in [broker] if broker is not None else [each.address for each in places]:
             seen = GroupChanges(group)
             with failures.attempt():
-                seen = self._changes_of(group, address)
+                seen = await self._changes_of(group, address)
             found += (
                 MembershipChange(
                     Time(each.timestamp),
@@ -371,7 +381,8 @@ class MemberAdmin(QueueAdmin):
                 for one in seen.mismatches
                 for wanted in one.wanted
             }
-        yield from sorted(found, key=lambda each: each.time_ms)
+        for change in sorted(found, key=lambda each: each.time_ms):
+            yield change
         if differing:
             why = "; ".join(sorted(differing))
             failures.add(f"The members of {group} subscribe differently. {why}.")

@@ -1,13 +1,14 @@
 """Messages: queries by id, key or offset, consumers, sends, and direct consumption."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from socket import SOCK_STREAM, getaddrinfo
 
 from protocol.bodies import SubscriptionData
-from protocol.bodies_admin import ConsumeMessageDirectlyResult, ConsumeQueueView, ConsumeStatsBody
+from protocol.bodies_admin import ConsumeQueueView, ConsumeStatsBody
+from protocol.bodies_client import ConsumeMessageDirectlyResult
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import GetConsumeStatsHeader, QueryConsumeQueueHeader
@@ -17,13 +18,12 @@ from protocol.message import MessageRecord
 from protocol.message_id import is_offset_message_id, parse_message_id
 from protocol.properties import ORIGIN_MESSAGE_ID, RESERVED_NAMES, RETRY_TOPIC
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SYSTEM_TOPICS, TRACE_TOPIC
-from troupemq.client.admin.answers import HIDDEN, Change, Failures, Result, reads, snake_case
+from troupemq.client.admin.answers import HIDDEN, Change, Failures, Result, snake_case
 from troupemq.client.admin.base import TIMEOUT_MS
 from troupemq.client.admin.brokers import BrokerAdmin
 from troupemq.client.admin.offsets import OffsetAdmin
+from troupemq.client.admin.operations import operation, reads
 from troupemq.client.admin.reading import (
-    TOOLS_GROUP,
-    QueueReader,
     TraceEvent,
     events_of,
     records_of,
@@ -130,7 +130,8 @@ class QueueUnits:
 
 
 class MessageAdmin(OffsetAdmin, BrokerAdmin):
-    def query_by_key(
+    @operation
+    async def query_by_key(
         self,
         topic: str,
         key: str,
@@ -153,23 +154,24 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         check_time(end_ms, "end_ms")
         header = QueryMessageHeader(topic, key, count_max, begin_ms, end_ms)
         found: list[MessageView] = []
-        for name, address in sorted(self._masters(topic).items()):
-            found += self._query(address, name, header)
+        for name, address in sorted((await self._masters(topic)).items()):
+            found += await self._query(address, name, header)
         return sorted(found, key=lambda each: each.store_timestamp_ms)
 
-    def _query(
+    async def _query(
         self, address: str, broker_name: str, header: QueryMessageHeader
     ) -> list[MessageView]:
         command = RemotingCommand(RequestCode.QUERY_MESSAGE, key_question(header).encode())
         try:
-            answer = self._ask(address, command, TIMEOUT_MS)
+            answer = await self._ask(address, command, TIMEOUT_MS)
         except BrokerError as error:
             if error.code != ResponseCode.QUERY_NOT_FOUND:
                 raise
             return []
         return views_with_key(answer.body, broker_name, header)
 
-    def view_message(self, offset_message_id: str) -> MessageView:
+    @operation
+    async def view_message(self, offset_message_id: str) -> MessageView:
         """Return a message by the broker's id (`SendResult.offset_message_id`).
 
         Raises MessageIllegal for an invalid id, RouteNotFound if no name server lists the broker,
@@ -180,17 +182,18 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
             host, offset = parse_message_id(offset_message_id)
         except ValueError as error:
             raise MessageIllegal(str(error)) from None
-        name, address = self.listed(host_text(host))
+        name, address = await self.listed(host_text(host))
         command = RemotingCommand(
             RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset).encode()
         )
-        answer = self._ask(address, command, TIMEOUT_MS)
+        answer = await self._ask(address, command, TIMEOUT_MS)
         records = records_of(answer.body)
         if len(records) != 1:
             raise BadAnswer(f"{address} answered {len(records)} messages instead of one")
         return view_of(records[0], _queue_of(records[0], name))
 
-    def listed(self, address: str) -> tuple[str, str]:
+    @operation
+    async def listed(self, address: str) -> tuple[str, str]:
         """Return the name and the address of a broker as the name servers list it.
 
         An address in a message may lead to any server, which must not get a signed request.
@@ -198,7 +201,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         """
         places = [
             (each.broker_name, where)
-            for each in self._client.routes.listed_brokers()
+            for each in (await self.cluster_info()).broker_addr_table.values()
             for where in each.broker_addrs.values()
         ]
         for place in places:
@@ -206,11 +209,12 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
                 return place
         ip, port = split_address(address)
         for place in places:
-            if _is_at(place[1], ip, port):
+            if await self._caller.blocking(_is_at, place[1], ip, port):
                 return place
         raise RouteNotFound(f"{address} is not asked: no name server lists a broker there")
 
-    def find_message(self, message_id: str, topic: str | None = None) -> MessageView:
+    @operation
+    async def find_message(self, message_id: str, topic: str | None = None) -> MessageView:
         """Return a message by the broker's id or the producer's id.
 
         A producer's id does not contain a place. Without `topic` all topics are searched, retries
@@ -219,12 +223,14 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         error: ClientError | None = None
         if is_offset_message_id(message_id):
             try:
-                return self.view_message(message_id)
+                return await self.view_message(message_id)
             except (BrokerError, ConnectionFailed, RequestTimeout, RouteNotFound) as failure:
                 error = failure
-        for each in [topic] if topic is not None else sorted(self.topics(), key=_own_topics_first):
+        for each in (
+            [topic] if topic is not None else sorted(await self.topics(), key=_own_topics_first)
+        ):
             try:
-                places = self.topic_brokers(each)
+                places = await self.topic_brokers(each)
             except RouteNotFound:
                 if topic is not None:
                     raise
@@ -232,7 +238,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
             for place in places:
                 header = QueryMessageHeader(each, message_id, QUERIED_MAX, 0, FOREVER_MS)
                 try:
-                    found = self._query(place.address, place.name, header)
+                    found = await self._query(place.address, place.name, header)
                 except ClientError as failure:
                     error = error or failure
                     continue
@@ -246,45 +252,48 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
             " it was not stored, or is deleted already"
         )
 
-    def has_accounts(self, topic: str) -> bool:
+    @operation
+    async def has_accounts(self, topic: str) -> bool:
         """Return whether a broker of the topic has access control, or refuses to answer."""
-        for address in self._masters(topic).values():
+        for address in (await self._masters(topic)).values():
             try:
-                settings = self.settings_at(address)
+                settings = await self.settings_at(address)
             except BrokerError:
                 return True
             if settings.get("aclEnable", "").lower() == "true":
                 return True
         return False
 
-    def original_of(self, copy: MessageView) -> MessageView | None:
+    @operation
+    async def original_of(self, copy: MessageView) -> MessageView | None:
         """Return the original that a retry or dead letter names, if its topic and body match."""
         topic, origin = (copy.properties.get(name, "") for name in (RETRY_TOPIC, ORIGIN_MESSAGE_ID))
         found: list[MessageView] = []
         if is_offset_message_id(origin):
             with suppress(BrokerError, RouteNotFound):  # deleted, or its broker has a new address
-                found = [self.view_message(origin)]
+                found = [await self.view_message(origin)]
         if topic and not found:
             with suppress(RouteNotFound):
-                found = self.query_by_key(topic, copy.message_id)
+                found = await self.query_by_key(topic, copy.message_id)
         for each in found:
             if each.queue.topic == topic and each.stored_body == copy.stored_body:
                 return each
         return None
 
-    def _masters(self, topic: str) -> dict[str, str]:
-        addresses = self._client.routes.look_up(topic).addresses
+    async def _masters(self, topic: str) -> dict[str, str]:
+        addresses = (await self._caller.look_up(topic)).addresses
         return {name: ids[MASTER_ID] for name, ids in addresses.items() if MASTER_ID in ids}
 
     # --- queues
 
-    def readable_queues(
+    @operation
+    async def readable_queues(
         self, topic: str, broker_name: str | None = None, queue_id: int | None = None
     ) -> list[MessageQueue]:
         """Return readable queues. Raises RouteNotFound if the named ones are not readable."""
         found = [
             queue
-            for queue in sorted(route_of(topic, self.route(topic)).subscribe_queues)
+            for queue in sorted(route_of(topic, await self.route(topic)).subscribe_queues)
             if broker_name in (None, queue.broker_name) and queue_id in (None, queue.queue_id)
         ]
         if not found:
@@ -293,16 +302,15 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
             raise RouteNotFound(f"the topic {topic} has no {which}{where}")
         return found
 
-    def reader(
-        self, queue: MessageQueue, expression: str = "*", group: str | None = None
-    ) -> QueueReader:
-        """Return a reader of a queue, which changes no offsets. Raises RouteNotFound."""
-        for place in self.topic_brokers(queue.topic):
+    async def _address_of(self, queue: MessageQueue) -> str:
+        """Return the address of a broker to read a queue at. Raises RouteNotFound."""
+        for place in await self.topic_brokers(queue.topic):
             if place.name == queue.broker_name:
-                return QueueReader(self, place.address, queue, expression, group or TOOLS_GROUP)
+                return place.address
         raise RouteNotFound(f"the broker {queue.broker_name} does not have the topic {queue.topic}")
 
-    def queue_units(
+    @operation
+    async def queue_units(
         self,
         topic: str,
         queue_id: int,
@@ -313,9 +321,9 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         group: str | None = None,
     ) -> QueueUnits:
         """Return units of a consume queue, and the results of a group's filter for them."""
-        address = broker or self.topic_brokers(topic)[0].address
+        address = broker or (await self.topic_brokers(topic))[0].address
         header = QueryConsumeQueueHeader(topic, queue_id, index, count, group)
-        found = self.read(ConsumeQueueView, address, RequestCode.QUERY_CONSUME_QUEUE, header)
+        found = await self._read(ConsumeQueueView, address, RequestCode.QUERY_CONSUME_QUEUE, header)
         wanted = found.subscription_data
         return QueueUnits(
             [
@@ -331,55 +339,63 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
     # --- consumers
 
     @reads
-    def message_tracks(self, failures: Failures, view: MessageView) -> Iterator[MessageTrack]:
+    async def message_tracks(
+        self, failures: Failures, view: MessageView
+    ) -> AsyncIterator[MessageTrack]:
         """Return the state of a message for each consumer group of its topic."""
         try:
-            places = self.topic_brokers(view.topic)
+            places = await self.topic_brokers(view.topic)
         except RouteNotFound:
             return
         groups: set[str] = set()
         for place in places:
             with failures.attempt():
-                groups.update(self._consumers_of(place, view.topic))
+                groups.update(await self._consumers_of(place, view.topic))
         if not groups:
             return
         address = None
         with suppress(RouteNotFound):  # its broker is unregistered, or has a new address
-            _, address = self.listed(view.store_host)
+            _, address = await self.listed(view.store_host)
         found = [
-            MessageTrack(group, "unknown" if address is None else self._track(view, group, address))
+            MessageTrack(
+                group, "unknown" if address is None else await self._track(view, group, address)
+            )
             for group in sorted(groups)
         ]
-        yield from found
+        for each in found:
+            yield each
 
-    def _track(self, view: MessageView, group: str, address: str) -> str:
+    async def _track(self, view: MessageView, group: str, address: str) -> str:
         try:
-            members = self.members_of(group)
+            members = await self.members_of(group)
         except RouteNotFound:
             return "unknown"
         except BrokerError as error:
             return "offline" if error.code == ResponseCode.CONSUMER_NOT_ONLINE else "unknown"
         if members.consume_type == "CONSUME_ACTIVELY":
             return "pull"
-        if not self._has_passed(view, group, address):
+        if not await self._has_passed(view, group, address):
             return "not_yet"
         wanted = members.subscription_table.get(view.topic)
         return "consumed" if wanted is None or _wants(wanted, view.tags) else "filtered"
 
-    def _has_passed(self, view: MessageView, group: str, address: str) -> bool:
+    async def _has_passed(self, view: MessageView, group: str, address: str) -> bool:
         code, header = RequestCode.GET_CONSUME_STATS, GetConsumeStatsHeader(group, view.queue.topic)
-        stats = self.read(ConsumeStatsBody, address, code, header)
+        stats = await self._read(ConsumeStatsBody, address, code, header)
         return any(
             where.consumer_offset > view.queue_offset
             for queue, where in stats.offset_table.items()
             if queue.topic == view.queue.topic and queue.queue_id == view.queue.queue_id
         )
 
-    def trace_events(self, message_id: str, trace_topic: str = TRACE_TOPIC) -> list[TraceEvent]:
+    @operation
+    async def trace_events(
+        self, message_id: str, trace_topic: str = TRACE_TOPIC
+    ) -> list[TraceEvent]:
         """Return the traces of a message: sends and consumptions with their duration."""
         found = [
             event
-            for view in self.query_by_key(trace_topic, message_id)
+            for view in await self.query_by_key(trace_topic, message_id)
             for event in events_of(view.body)
             if event.message_id == message_id
         ]
@@ -387,7 +403,8 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
 
     # --- sending
 
-    def send_message(
+    @operation
+    async def send_message(
         self,
         topic: str,
         body: bytes,
@@ -399,8 +416,8 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
     ) -> MessageSent:
         """Send one message; to send many, use a Producer."""
         message = Message(topic, body, tags=tags, keys=tuple(keys))
-        with self.producer(settings=ProducerSettings(trace=trace)) as producer:
-            result = producer.send(message, queue=queue)
+        async with self._sender(settings=ProducerSettings(trace=trace)) as producer:
+            result = await producer.send(message, queue=queue)
         return MessageSent(
             result.queue.broker_name,
             result.queue.queue_id,
@@ -410,15 +427,16 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
             result.offset_message_id,
         )
 
-    def send_again(self, view: MessageView) -> SentAgain:
+    @operation
+    async def send_again(self, view: MessageView) -> SentAgain:
         """Send a message to its topic again.
 
         With access control, raises MessageNotFound for a retry without an original at any broker.
         """
         source = view
         is_retry = view.queue.topic != view.topic  # `view.topic` is only the sender's claim
-        if is_retry and self.has_accounts(view.queue.topic):
-            original = self.original_of(view)
+        if is_retry and await self.has_accounts(view.queue.topic):
+            original = await self.original_of(view)
             if original is None:
                 raise MessageNotFound(
                     f"{view.offset_message_id} is a retry that names {view.topic} as its topic, and"
@@ -428,25 +446,29 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         pairs = source.properties.items()
         own = {name: value for name, value in pairs if name not in RESERVED_NAMES}
         message = Message(source.topic, source.body, source.tags, source.keys, own)
-        with self.producer() as producer:
-            result = producer.send(message)
+        async with self._sender() as producer:
+            result = await producer.send(message)
         return SentAgain(
             source.offset_message_id, result.message_id, result.offset_message_id, result.queue
         )
 
-    def recall_message(self, topic: str, handle: str) -> Recalled:
+    @operation
+    async def recall_message(self, topic: str, handle: str) -> Recalled:
         """Cancel a delayed delivery that is not due yet, by the handle in the answer to its send.
 
         Raises BrokerError if the message is delivered or recalled already.
         """
-        with self.producer() as producer:
-            return Recalled(topic, producer.recall(topic, handle))
+        async with self._sender() as producer:
+            return Recalled(topic, await producer.recall(topic, handle))
 
-    def consume_directly(self, view: MessageView, group: str, client_id: str) -> ConsumedDirectly:
+    @operation
+    async def consume_directly(
+        self, view: MessageView, group: str, client_id: str
+    ) -> ConsumedDirectly:
         """Make one member of a group consume a message now, without changing offsets."""
-        found = self.read(
+        found = await self._read(
             ConsumeMessageDirectlyResult,
-            self.listed(view.store_host)[1],
+            (await self.listed(view.store_host))[1],
             RequestCode.CONSUME_MESSAGE_DIRECTLY,
             ConsumeMessageDirectlyHeader(group, client_id, view.offset_message_id),
             timeout_ms=DIRECTLY_TIMEOUT_MS,

@@ -1,18 +1,20 @@
 """Offsets of consumer groups: reset and clone."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from protocol.bodies import MessageQueue
-from protocol.bodies_admin import ConsumeStatsBody, ResetOffsetBody
+from protocol.bodies_admin import ConsumeStatsBody
+from protocol.bodies_client import ResetOffsetBody
 from protocol.codes import LanguageCode, RequestCode, ResponseCode
 from protocol.headers.admin import CloneGroupOffsetHeader, GetConsumeStatsHeader
 from protocol.headers.client import ResetOffsetHeader
 from protocol.headers.offset import QueueHeader, SearchOffsetHeader, UpdateConsumerOffsetHeader
 from protocol.topic_names import group_name_fault, topic_name_fault
-from troupemq.client.admin.answers import Change, Failures, Result, changes
+from troupemq.client.admin.answers import Change, Failures, Result
 from troupemq.client.admin.base import BrokerPlace
 from troupemq.client.admin.groups import GroupAdmin
+from troupemq.client.admin.operations import changes
 from troupemq.client.errors import ArgumentIllegal, BrokerError, understood
 
 NEWEST = -1
@@ -39,7 +41,7 @@ class OffsetsCloned(Change):
 
 class OffsetAdmin(GroupAdmin):
     @changes
-    def reset_offsets(
+    async def reset_offsets(
         self,
         failures: Failures,
         group: str,
@@ -48,7 +50,7 @@ class OffsetAdmin(GroupAdmin):
         *,
         force: bool = True,
         is_cplus: bool = False,
-    ) -> Iterator[QueueReset]:
+    ) -> AsyncIterator[QueueReset]:
         """Reset a group's offsets in one topic to a time; None: behind the last message.
 
             admin.reset_offsets("billing", "Orders", time_ms=1_790_000_000_000)
@@ -56,70 +58,73 @@ class OffsetAdmin(GroupAdmin):
         `time_ms`: ms since 1970. `force`: also forward. `is_cplus`: the members are C++ clients.
         """
         header = ResetOffsetHeader(topic, group, NEWEST if time_ms is None else time_ms, force)
-        for place in self.topic_brokers(topic):
+        for place in await self.topic_brokers(topic):
             with failures.attempt():
                 try:
-                    found = list(self._reset_online(place, header, is_cplus))
+                    found = [each async for each in self._reset_online(place, header, is_cplus)]
                 except BrokerError as error:
                     if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
                         raise
-                    found = list(self._reset_offline(place, header))
-                yield from found
+                    found = [each async for each in self._reset_offline(place, header)]
+                for each in found:
+                    yield each
 
-    def _reset_online(
+    async def _reset_online(
         self, place: BrokerPlace, header: ResetOffsetHeader, is_cplus: bool
-    ) -> Iterator[QueueReset]:
+    ) -> AsyncIterator[QueueReset]:
         """Let the broker send the reset to the members."""
         language = LanguageCode.CPP if is_cplus else LanguageCode.JAVA
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-        answer = self.ask(place.address, code, header, language=language)
+        answer = await self.ask(place.address, code, header, language=language)
         table = understood(ResetOffsetBody.decode, answer.body).offset_table
         for queue, offset in sorted(table.items(), key=lambda item: item[0].queue_id):
             yield QueueReset(queue.broker_name, queue.queue_id, offset, "told")
 
-    def _reset_offline(self, place: BrokerPlace, header: ResetOffsetHeader) -> Iterator[QueueReset]:
+    async def _reset_offline(
+        self, place: BrokerPlace, header: ResetOffsetHeader
+    ) -> AsyncIterator[QueueReset]:
         """Set offsets of a group without members. Raises ArgumentIllegal for invalid names."""
         if fault := topic_name_fault(header.topic) or group_name_fault(header.group):
             raise ArgumentIllegal(fault)
-        for queue, before in self._consumed(place, header):
-            offset = self._offset_at(place, queue, header.timestamp)
+        for queue, before in await self._consumed(place, header):
+            offset = await self._offset_at(place, queue, header.timestamp)
             if header.is_force or offset <= before:
                 update = UpdateConsumerOffsetHeader(
                     header.group, header.topic, queue.queue_id, offset, queue.broker_name
                 )
-                self.ask(place.address, RequestCode.UPDATE_CONSUMER_OFFSET, update)
+                await self.ask(place.address, RequestCode.UPDATE_CONSUMER_OFFSET, update)
             else:
                 offset = before
             yield QueueReset(queue.broker_name, queue.queue_id, offset, "offline")
 
-    def _consumed(
+    async def _consumed(
         self, place: BrokerPlace, header: ResetOffsetHeader
     ) -> list[tuple[MessageQueue, int]]:
         """Return the group's offset in each queue, or the min offsets if it has no offsets."""
         of_group = GetConsumeStatsHeader(header.group)
         code = RequestCode.GET_CONSUME_STATS
-        stats = self.read(ConsumeStatsBody, place.address, code, of_group)
+        stats = await self._read(ConsumeStatsBody, place.address, code, of_group)
         found = [
             (queue, where.consumer_offset)
             for queue, where in stats.offset_table.items()
             if queue.topic == header.topic
         ]
         if not found:
-            ends = self._offset_table(place, header.topic)
+            ends = await self._offset_table(place, header.topic)
             found = [(queue, where.min_offset) for queue, where in ends]
         return sorted(found, key=lambda item: item[0].queue_id)
 
-    def _offset_at(self, place: BrokerPlace, queue: MessageQueue, time_ms: int) -> int:
+    async def _offset_at(self, place: BrokerPlace, queue: MessageQueue, time_ms: int) -> int:
         name, number, broker = queue.topic, queue.queue_id, queue.broker_name
         if time_ms == NEWEST:
             header = QueueHeader(name, number, broker)
-            return self._offset(self.ask(place.address, RequestCode.GET_MAX_OFFSET, header))
+            return self._offset(await self.ask(place.address, RequestCode.GET_MAX_OFFSET, header))
         search = SearchOffsetHeader(name, number, time_ms, broker)
         code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
-        return self._offset(self.ask(place.address, code, search))
+        return self._offset(await self.ask(place.address, code, search))
 
     @changes
-    def clone_offsets(
+    async def clone_offsets(
         self,
         failures: Failures,
         source_group: str,
@@ -127,17 +132,17 @@ class OffsetAdmin(GroupAdmin):
         topic: str,
         *,
         offline: bool = False,
-    ) -> Iterator[OffsetsCloned]:
+    ) -> AsyncIterator[OffsetsCloned]:
         """Copy the offsets of another group; `offline`: also to a group without members."""
         if fault := group_name_fault(group):
             raise ArgumentIllegal(fault)
         header = CloneGroupOffsetHeader(source_group, group, topic, offline)
-        for place in self.topic_brokers(topic):
+        for place in await self.topic_brokers(topic):
             with failures.attempt():
-                if source_group not in self._consumers_of(place, topic):
+                if source_group not in (await self._consumers_of(place, topic)):
                     failures.add(
                         f"{place.address} has no offsets of the group {source_group} in {topic}."
                     )
                     continue
-                self.ask(place.address, RequestCode.CLONE_GROUP_OFFSET, header)
+                await self.ask(place.address, RequestCode.CLONE_GROUP_OFFSET, header)
                 yield OffsetsCloned(place.address, source_group, group, topic)

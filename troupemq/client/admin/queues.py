@@ -1,6 +1,6 @@
 """Queues of topics: offsets and message counts; traffic of topics."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -22,8 +22,9 @@ from protocol.topic_names import (
     group_name_fault,
     topic_name_fault,
 )
-from troupemq.client.admin.answers import OPTIONAL, Failures, Result, Time, reads
+from troupemq.client.admin.answers import OPTIONAL, Failures, Result, Time
 from troupemq.client.admin.base import BrokerPlace
+from troupemq.client.admin.operations import operation, reads
 from troupemq.client.admin.topics import TopicAdmin
 from troupemq.client.arguments import check_instance
 from troupemq.client.connection.route import route_of
@@ -89,61 +90,65 @@ class TopicTraffic(Result):
 
 
 class QueueAdmin(TopicAdmin):
-    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+    @operation
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the readable queues. Raises RouteNotFound for a missing topic."""
         check_topic(topic)
-        return self._client.routes.look_up(topic).subscribe_queues
+        return (await self._caller.look_up(topic)).subscribe_queues
 
-    def offsets(self, queue: MessageQueue) -> tuple[int, int]:
+    @operation
+    async def offsets(self, queue: MessageQueue) -> tuple[int, int]:
         """Return the min and max offset of a queue; the max is behind its last message."""
         check_instance(queue, MessageQueue, "the queue is a MessageQueue")
-        self._client.routes.get(queue.topic)
-        address = self._client.routes.master(queue.broker_name)
-        return self._ends_at(address, queue)
+        address = await self._caller.master_of(queue)
+        return await self._ends_at(address, queue)
 
-    def _ends_at(self, address: str, queue: MessageQueue) -> tuple[int, int]:
+    async def _ends_at(self, address: str, queue: MessageQueue) -> tuple[int, int]:
         header = QueueHeader(queue.topic, queue.queue_id, queue.broker_name)
-        first = self._offset(self.ask(address, RequestCode.GET_MIN_OFFSET, header))
-        return first, self._offset(self.ask(address, RequestCode.GET_MAX_OFFSET, header))
+        first = self._offset(await self.ask(address, RequestCode.GET_MIN_OFFSET, header))
+        return first, self._offset(await self.ask(address, RequestCode.GET_MAX_OFFSET, header))
 
-    def stored_offset(self, group: str, queue: MessageQueue) -> int | None:
+    @operation
+    async def stored_offset(self, group: str, queue: MessageQueue) -> int | None:
         """Return a group's consumer offset at the master; None if the group has none there."""
-        self._client.routes.get(queue.topic)
-        address = self._client.routes.master(queue.broker_name)
+        address = await self._caller.master_of(queue)
         header = QueryConsumerOffsetHeader(group, queue.topic, queue.queue_id, queue.broker_name)
         try:
-            return self._offset(self.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, header))
+            return self._offset(await self.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, header))
         except BrokerError as error:
             if error.code != ResponseCode.QUERY_NOT_FOUND:
                 raise
             return None
 
-    def store_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+    @operation
+    async def store_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Set the consumer offset of a group without members. Raises ArgumentIllegal."""
         if fault := topic_name_fault(queue.topic) or group_name_fault(group):
             raise ArgumentIllegal(fault)
-        self._client.routes.get(queue.topic)
-        address = self._client.routes.master(queue.broker_name)
+        address = await self._caller.master_of(queue)
         header = UpdateConsumerOffsetHeader(
             group, queue.topic, queue.queue_id, offset, queue.broker_name
         )
-        self.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+        await self.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
     @staticmethod
     def _offset(answer: RemotingCommand) -> int:
         return understood(OffsetResponseHeader.decode, answer.fields).offset
 
-    def message_count(self, topic: str) -> int:
+    @operation
+    async def message_count(self, topic: str) -> int:
         """Return the number of messages in the queues of `topic`; 0 if it does not exist."""
         try:
-            queues = self.queues(topic)
+            queues = await self.queues(topic)
         except RouteNotFound:
             return 0
-        return sum(end - begin for begin, end in map(self.offsets, queues))
+        bounds = [await self.offsets(queue) for queue in queues]
+        return sum(end - begin for begin, end in bounds)
 
-    def allocate_queues(self, topic: str, members: Iterable[str]) -> list[Allocation]:
+    @operation
+    async def allocate_queues(self, topic: str, members: Iterable[str]) -> list[Allocation]:
         """Return the queues that each member would get by the default assignment rule."""
-        queues = sorted(route_of(topic, self.route(topic)).subscribe_queues)
+        queues = sorted(route_of(topic, await self.route(topic)).subscribe_queues)
         names = sorted(set(members))
         return [
             Allocation(member, queue.broker_name, queue.queue_id)
@@ -152,12 +157,12 @@ class QueueAdmin(TopicAdmin):
         ]
 
     @reads
-    def topic_status(self, failures: Failures, topic: str) -> Iterator[QueueBounds]:
+    async def topic_status(self, failures: Failures, topic: str) -> AsyncIterator[QueueBounds]:
         """Return the min and max offset of each queue, and the time of its last message."""
-        for place in self.topic_brokers(topic):
+        for place in await self.topic_brokers(topic):
             table: list[tuple[TableQueue, TopicOffset]] = []
             with failures.attempt():
-                table = self._offset_table(place, topic)
+                table = await self._offset_table(place, topic)
             for queue, ends in table:
                 yield QueueBounds(
                     queue.broker_name,
@@ -167,15 +172,17 @@ class QueueAdmin(TopicAdmin):
                     Time(ends.last_update_timestamp),
                 )
 
-    def _offset_table(self, place: BrokerPlace, topic: str) -> list[tuple[TableQueue, TopicOffset]]:
+    async def _offset_table(
+        self, place: BrokerPlace, topic: str
+    ) -> list[tuple[TableQueue, TopicOffset]]:
         code, header = RequestCode.GET_TOPIC_STATS_INFO, TopicHeader(topic)
-        table = self.read(TopicStatsTable, place.address, code, header).offset_table
+        table = (await self._read(TopicStatsTable, place.address, code, header)).offset_table
         return sorted(table.items(), key=lambda item: item[0].queue_id)
 
     @reads
-    def queue_states(
+    async def queue_states(
         self, failures: Failures, topic: str, *, with_times: bool = False, group: str | None = None
-    ) -> Iterator[QueueState]:
+    ) -> AsyncIterator[QueueState]:
         """Return the queues of a topic with their message counts.
 
         `with_times`: also store times. `group`: also its offset, and whether the next message is
@@ -183,30 +190,31 @@ class QueueAdmin(TopicAdmin):
         """
         known = False
         found: list[QueueState] = []
-        for place in self.topic_brokers(topic):
+        for place in await self.topic_brokers(topic):
             with failures.attempt():
-                groups = self._consumers_of(place, topic)
+                groups = await self._consumers_of(place, topic)
                 known = known or group in groups
-                for queue, ends in self._offset_table(place, topic):
-                    times = self._times(place, queue, ends) if with_times else None
+                for queue, ends in await self._offset_table(place, topic):
+                    times = await self._times(place, queue, ends) if with_times else None
                     of_group = None
                     if group is not None:
-                        of_group = self._queue_of_group(place, queue, ends, group, groups)
+                        of_group = await self._queue_of_group(place, queue, ends, group, groups)
                     count = ends.max_offset - ends.min_offset
                     found.append(
                         QueueState(queue.broker_name, queue.queue_id, count, times, of_group)
                     )
-        yield from found
+        for each in found:
+            yield each
         if group is not None and not known:
             failures.add(f"The group {group} has no offsets in {topic}.")
 
-    def _times(self, place: BrokerPlace, queue: TableQueue, ends: TopicOffset) -> StoredTimes:
+    async def _times(self, place: BrokerPlace, queue: TableQueue, ends: TopicOffset) -> StoredTimes:
         header = QueueHeader(queue.topic, queue.queue_id, queue.broker_name)
-        answer = self.ask(place.address, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
+        answer = await self.ask(place.address, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
         first = understood(EarliestStoreTimeResponseHeader.decode, answer.fields).timestamp
         return StoredTimes(Time(first), Time(ends.last_update_timestamp))
 
-    def _queue_of_group(
+    async def _queue_of_group(
         self,
         place: BrokerPlace,
         queue: TableQueue,
@@ -218,7 +226,7 @@ class QueueAdmin(TopicAdmin):
             return QueueOfGroup(None, None)
         header = QueryConsumerOffsetHeader(group, queue.topic, queue.queue_id, queue.broker_name)
         try:
-            answer = self.ask(place.address, RequestCode.QUERY_CONSUMER_OFFSET, header)
+            answer = await self.ask(place.address, RequestCode.QUERY_CONSUMER_OFFSET, header)
         except BrokerError as error:
             if error.code != ResponseCode.QUERY_NOT_FOUND:
                 raise
@@ -229,54 +237,64 @@ class QueueAdmin(TopicAdmin):
     # --- traffic
 
     @reads
-    def topic_traffic(self, failures: Failures, topic: str | None = None) -> Iterator[TopicTraffic]:
+    async def topic_traffic(
+        self, failures: Failures, topic: str | None = None
+    ) -> AsyncIterator[TopicTraffic]:
         """Return the throughput of one topic or of all, and the lag of the groups."""
         if topic is not None:
-            self.route(topic)  # a missing one is an error
-        for each in self.topics() if topic is None else [topic]:
+            await self.route(topic)  # a missing one is an error
+        for each in await self.topics() if topic is None else [topic]:
             if not each.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
-                yield from self._traffic(failures, each)
+                async for found in self._traffic(failures, each):
+                    yield found
 
-    def _traffic(self, failures: Failures, topic: str) -> Iterator[TopicTraffic]:
+    async def _traffic(self, failures: Failures, topic: str) -> AsyncIterator[TopicTraffic]:
         places: list[BrokerPlace] = []
         names: set[str] = set()
         with suppress(RouteNotFound):
-            for place in self.topic_brokers(topic):
+            for place in await self.topic_brokers(topic):
                 with failures.attempt():
-                    names |= {*self._consumers_of(place, topic)}
+                    names |= {*(await self._consumers_of(place, topic))}
                     places.append(place)
         if not places:
             return
-        came = [self._counter(place, "TOPIC_PUT_NUMS", topic) for place in places]
+        came = [await self._counter(place, "TOPIC_PUT_NUMS", topic) for place in places]
         for group in sorted(names) or [""]:
-            went = [self._counter(each, "GROUP_GET_NUMS", f"{topic}@{group}") for each in places]
+            went = [
+                await self._counter(each, "GROUP_GET_NUMS", f"{topic}@{group}") for each in places
+            ]
             yield TopicTraffic(
                 topic,
                 group,
-                sum(self._lag(place, topic, group) for place in places) if group else 0,
+                sum([await self._lag(place, topic, group) for place in places]) if group else 0,
                 sum(each.stats_minute.tps for each in came),
                 sum(each.stats_minute.tps for each in went),
                 sum(_day(each) for each in came),
                 sum(_day(each) for each in went),
             )
 
-    def _counter(self, place: BrokerPlace, name: str, key: str) -> BrokerStatsData:
+    async def _counter(self, place: BrokerPlace, name: str, key: str) -> BrokerStatsData:
         """Return one counter of a broker; zeros if it has never counted that."""
         try:
-            return self.counter(place.address, name, key)
+            return await self.counter(place.address, name, key)
         except BrokerError as error:
             if error.code != ResponseCode.SYSTEM_ERROR:
                 raise
             return BrokerStatsData()
 
-    def counter(self, address: str, name: str, key: str) -> BrokerStatsData:
+    @operation
+    async def counter(self, address: str, name: str, key: str) -> BrokerStatsData:
         """Return a counter of a broker. Raises BrokerError(SYSTEM_ERROR) if it never counted."""
         header = ViewBrokerStatsHeader(name, key)
-        return self.read(BrokerStatsData, address, RequestCode.VIEW_BROKER_STATS_DATA, header)
+        return await self._read(
+            BrokerStatsData, address, RequestCode.VIEW_BROKER_STATS_DATA, header
+        )
 
-    def _lag(self, place: BrokerPlace, topic: str, group: str) -> int:
+    async def _lag(self, place: BrokerPlace, topic: str, group: str) -> int:
         header = GetConsumeStatsHeader(group, topic)
-        stats = self.read(ConsumeStatsBody, place.address, RequestCode.GET_CONSUME_STATS, header)
+        stats = await self._read(
+            ConsumeStatsBody, place.address, RequestCode.GET_CONSUME_STATS, header
+        )
         return sum(each.lag for each in stats.offset_table.values())
 
 

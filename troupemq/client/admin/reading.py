@@ -15,7 +15,7 @@ Older clients omit the last fields.
 Source: client/trace/TraceDataEncoder.java.
 """
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 
 from protocol.codes import RequestCode, ResponseCode
@@ -26,6 +26,7 @@ from protocol.message import MessageRecord, RecordError, decode_records
 from protocol.sysflag import PULL_SUBSCRIPTION
 from troupemq.client.admin.answers import HIDDEN, Result, Time
 from troupemq.client.admin.base import TIMEOUT_MS, AdminBase
+from troupemq.client.admin.operations import Blocking, operation, stepped
 from troupemq.client.errors import BadAnswer, BrokerError, understood
 from troupemq.client.message import MessageQueue, MessageView, view_of
 from troupemq.numbers import whole
@@ -41,39 +42,44 @@ PASSED_OVER = (
 
 
 @dataclass
-class QueueReader:
+class ReaderFlows:
+    """Reader of a queue, outside of any group; it changes no offsets."""
+
     admin: AdminBase
     address: str
     queue: MessageQueue
     expression: str
     group: str
 
-    def ends(self) -> tuple[int, int]:
+    @operation
+    async def ends(self) -> tuple[int, int]:
         """Return the min and max offset; the max is behind the last message."""
         header = QueueHeader(self.queue.topic, self.queue.queue_id, self.queue.broker_name)
-        first = self._offset(self.admin.ask(self.address, RequestCode.GET_MIN_OFFSET, header))
-        last = self._offset(self.admin.ask(self.address, RequestCode.GET_MAX_OFFSET, header))
+        first = self._offset(await self.admin.ask(self.address, RequestCode.GET_MIN_OFFSET, header))
+        last = self._offset(await self.admin.ask(self.address, RequestCode.GET_MAX_OFFSET, header))
         return first, last
 
-    def offset_at(self, time_ms: int) -> int:
+    @operation
+    async def offset_at(self, time_ms: int) -> int:
         """Return the offset of the first message stored at `time_ms` or later."""
         queue = self.queue
         header = SearchOffsetHeader(queue.topic, queue.queue_id, time_ms, queue.broker_name)
         code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
-        return self._offset(self.admin.ask(self.address, code, header))
+        return self._offset(await self.admin.ask(self.address, code, header))
 
     def _offset(self, answer: RemotingCommand) -> int:
         return understood(OffsetResponseHeader.decode, answer.fields).offset
 
-    def at(self, offset: int) -> MessageView | None:
+    @operation
+    async def at(self, offset: int) -> MessageView | None:
         """Return the message at `offset`, or None."""
-        views, _ = self._pull(offset, 1)
+        views, _ = await self._pull(offset, 1)
         return next((view for view in views if view.queue_offset == offset), None)
 
-    def messages(self, first: int, last: int) -> Iterator[MessageView]:
+    async def _messages(self, first: int, last: int) -> AsyncIterator[MessageView]:
         """Yield the messages from `first` on and before `last`."""
         while first < last:
-            views, following = self._pull(first, PULLED_MAX)
+            views, following = await self._pull(first, PULLED_MAX)
             for view in views:
                 if view.queue_offset >= last:
                     return
@@ -82,7 +88,7 @@ class QueueReader:
                 return
             first = following
 
-    def _pull(self, offset: int, count: int) -> tuple[list[MessageView], int]:
+    async def _pull(self, offset: int, count: int) -> tuple[list[MessageView], int]:
         header = PullMessageHeader(
             consumer_group=self.group,
             topic=self.queue.topic,
@@ -96,7 +102,7 @@ class QueueReader:
             subscription=self.expression,
         )
         command = RemotingCommand(RequestCode.PULL_MESSAGE, header.encode())
-        answer = self.admin.call(self.address, command, TIMEOUT_MS)
+        answer = await self.admin.call(self.address, command, TIMEOUT_MS)
         if answer.code not in (ResponseCode.SUCCESS, *PASSED_OVER):
             raise BrokerError(answer.code, answer.remark, self.address)
         found = understood(PullMessageResponseHeader.decode, answer.fields)
@@ -107,6 +113,20 @@ class QueueReader:
         """Return whether its tag matches: brokers compare only hashes, which tags may share."""
         tags = {tag.strip() for tag in self.expression.split("||")}
         return "*" in tags or "" in tags or view.tags in tags
+
+
+@dataclass
+class QueueReader(Blocking, ReaderFlows):
+    """A reader whose methods block."""
+
+    def __post_init__(self) -> None:
+        assert isinstance(self.admin, Blocking)
+        parts = self.address, self.queue, self.expression, self.group
+        self._flows = ReaderFlows(self.admin._flows, *parts)
+
+    def messages(self, first: int, last: int) -> Iterator[MessageView]:
+        """Yield the messages from `first` on and before `last`."""
+        return stepped(self._flows._messages(first, last))
 
 
 def records_of(body: bytes | memoryview | None) -> list[MessageRecord]:

@@ -1,6 +1,6 @@
 """Topics: creation, changes and deletion; routes, groups and order."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Unpack
@@ -13,17 +13,9 @@ from protocol.headers.admin import CreateTopicHeader, TopicHeader
 from protocol.headers.namesrv import DeleteTopicInNamesrvHeader
 from protocol.table_rules import asked_topic_fault
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
-from troupemq.client.admin.answers import (
-    HIDDEN,
-    OPTIONAL,
-    Change,
-    Failures,
-    Result,
-    changes,
-    reads,
-    snake_case,
-)
+from troupemq.client.admin.answers import HIDDEN, OPTIONAL, Change, Failures, Result, snake_case
 from troupemq.client.admin.base import ORDER_CONFIGURATION, AdminBase, BrokerPlace, Where
+from troupemq.client.admin.operations import changes, operation, reads
 from troupemq.client.arguments import check_instance, check_integer
 from troupemq.client.connection.route import DEFAULT_TOPIC
 from troupemq.client.errors import ArgumentIllegal, ClientError, RouteNotFound, understood
@@ -182,7 +174,10 @@ def order_entries(text: str | None) -> dict[str, str]:
 
 
 class TopicAdmin(AdminBase):
-    def create_topic(self, topic: str, queue_count: int = 8, *, cluster: str | None = None) -> None:
+    @operation
+    async def create_topic(
+        self, topic: str, queue_count: int = 8, *, cluster: str | None = None
+    ) -> None:
         """Create or change a topic at every master of the cluster, or of all clusters.
 
         Raises MessageIllegal for an invalid name, RouteNotFound without masters.
@@ -191,14 +186,11 @@ class TopicAdmin(AdminBase):
         check_integer(queue_count, 1, QUEUES_MAX, "queue_count")
         if cluster is not None:
             check_instance(cluster, str, "cluster is a string")
-        masters = self._client.routes.masters_of_cluster(cluster)
-        if not masters:
-            raise RouteNotFound(f"no broker of {cluster or 'any cluster'} is registered")
-        for address in masters.values():
-            self._set_topic(address, TopicConfig(topic, queue_count, queue_count))
+        for place in await self.masters(cluster):
+            await self._set_topic(place.address, TopicConfig(topic, queue_count, queue_count))
 
     @changes
-    def update_topic(
+    async def update_topic(
         self,
         failures: Failures,
         topic: str,
@@ -210,7 +202,7 @@ class TopicAdmin(AdminBase):
         sys_flag: int = 0,
         broker: str | None = None,
         cluster: str | None = None,
-    ) -> Iterator[TopicChanged]:
+    ) -> AsyncIterator[TopicChanged]:
         """Create or change a topic at one broker, or at the masters of a cluster or of all.
 
         `perm`: 4 read, 2 write, 6 both. `order`: ordered across brokers.
@@ -218,16 +210,16 @@ class TopicAdmin(AdminBase):
         check_topic(topic)
         config = TopicConfig(topic, read_queues, write_queues, perm, "SINGLE_TAG", sys_flag, order)
         if broker is None:
-            places = self.masters(cluster)
+            places = await self.masters(cluster)
         elif order:
-            places = [self._place_of(broker)]
+            places = [await self._place_of(broker)]
         else:
             places = [BrokerPlace("", "", 0, broker)]
         counts: dict[str, int] = {}
         for place in places:
             with failures.attempt():
-                unread = self._unread_messages(place.address, config)
-                self._set_topic(place.address, config)
+                unread = await self._unread_messages(place.address, config)
+                await self._set_topic(place.address, config)
                 counts[place.name] = write_queues
                 yield TopicChanged(
                     place.address,
@@ -236,16 +228,16 @@ class TopicAdmin(AdminBase):
                     unread_queues=tuple(sorted(unread)),
                 )
         if order and counts:
-            self._put_order(failures, topic, counts, whole=broker is None)
+            await self._put_order(failures, topic, counts, whole=broker is None)
 
-    def _place_of(self, address: str) -> BrokerPlace:
+    async def _place_of(self, address: str) -> BrokerPlace:
         """Return the master at an address; orders of topics use broker names."""
-        for place in self.masters():
+        for place in await self.masters():
             if place.address == address:
                 return place
         raise RouteNotFound(f"no master is registered with the address {address}")
 
-    def _set_topic(self, address: str, config: TopicConfig) -> None:
+    async def _set_topic(self, address: str, config: TopicConfig) -> None:
         """Create or change a topic at one broker. Raises ArgumentIllegal for an invalid one."""
         if fault := asked_topic_fault(config):
             raise ArgumentIllegal(f"{config.topic_name}: {fault}")
@@ -259,9 +251,9 @@ class TopicAdmin(AdminBase):
             topic_sys_flag=config.topic_sys_flag,
             order=config.order,
         )
-        self.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+        await self.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
-    def _unread_messages(self, address: str, config: TopicConfig) -> dict[int, int]:
+    async def _unread_messages(self, address: str, config: TopicConfig) -> dict[int, int]:
         """Return the messages by queue that consumers could not read with `config`.
 
         Must run before the change: afterwards no broker lists these queues. If the broker does not
@@ -272,7 +264,7 @@ class TopicAdmin(AdminBase):
         question = RemotingCommand(RequestCode.GET_TOPIC_STATS_INFO, header)
         if not asked_topic_fault(config):
             with suppress(ClientError):
-                answer = self.call(address, question, UNREAD_TIMEOUT_MS)
+                answer = await self.call(address, question, UNREAD_TIMEOUT_MS)
                 if answer.code == ResponseCode.SUCCESS:
                     table = understood(TopicStatsTable.decode, answer.body)
         return {
@@ -283,44 +275,49 @@ class TopicAdmin(AdminBase):
         }
 
     @changes
-    def delete_topic(
+    async def delete_topic(
         self, failures: Failures, topic: str, cluster: str
-    ) -> Iterator[TopicDeleted | TopicForgotten]:
+    ) -> AsyncIterator[TopicDeleted | TopicForgotten]:
         """Delete a topic from a cluster and from the name servers."""
-        for place in self.masters(cluster):
+        for place in await self.masters(cluster):
             with failures.attempt():
-                self.ask(place.address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic))
+                await self.ask(
+                    place.address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic)
+                )
                 yield TopicDeleted(topic, place.address)
-        for address in self._forget_topic(failures, topic, cluster):
+        for address in await self._forget_topic(failures, topic, cluster):
             yield TopicForgotten(topic, address)
 
-    def _forget_topic(self, failures: Failures, topic: str, cluster: str) -> list[str]:
+    async def _forget_topic(self, failures: Failures, topic: str, cluster: str) -> list[str]:
         """Remove a topic from the name servers' tables; return the addresses of those that did."""
         header = DeleteTopicInNamesrvHeader(topic, cluster)
         code = RequestCode.DELETE_TOPIC_IN_NAMESRV
-        done = self._ask_all_namesrvs(failures, code, header)
-        self._delete_kv(failures, ORDER_CONFIGURATION, topic)
+        done = await self._ask_all_namesrvs(failures, code, header)
+        await self._delete_kv(failures, ORDER_CONFIGURATION, topic)
         return [address for address, _ in done]
 
     @changes
-    def update_topic_permission(
+    async def update_topic_permission(
         self, failures: Failures, topic: str, perm: int, **where: Unpack[Where]
-    ) -> Iterator[TopicPermissionChanged]:
+    ) -> AsyncIterator[TopicPermissionChanged]:
         """Change the permission of a topic: 4 read, 2 write, 6 both."""
-        for address in sorted(set(self.targets(**where))):
+        for address in sorted(set(await self.targets(**where))):
             with failures.attempt():
-                table = self.read(TopicConfigTable, address, RequestCode.GET_ALL_TOPIC_CONFIG)
+                table = await self._read(
+                    TopicConfigTable, address, RequestCode.GET_ALL_TOPIC_CONFIG
+                )
                 config = table.topic_configs.get(topic)
                 if config is None:
                     failures.add(f"{address} does not have the topic {topic}.")
                     continue
                 before, config.perm = config.perm, perm
-                self._set_topic(address, config)
+                await self._set_topic(address, config)
                 yield TopicPermissionChanged(address, topic, before, perm)
 
-    def topic_route(self, topic: str) -> TopicRoute:
+    @operation
+    async def topic_route(self, topic: str) -> TopicRoute:
         """Return the brokers of a topic, with their addresses and queues."""
-        route = self.route(topic)
+        route = await self.route(topic)
         return TopicRoute(
             tuple(
                 RouteQueues(
@@ -343,53 +340,59 @@ class TopicAdmin(AdminBase):
             route.order_topic_conf,
         )
 
-    def topic_clusters(self, topic: str) -> list[str]:
-        return sorted({each.cluster for each in self.route(topic).broker_datas})
+    @operation
+    async def topic_clusters(self, topic: str) -> list[str]:
+        return sorted({each.cluster for each in (await self.route(topic)).broker_datas})
 
     @reads
-    def topic_groups(self, failures: Failures) -> Iterator[TopicGroup]:
+    async def topic_groups(self, failures: Failures) -> AsyncIterator[TopicGroup]:
         """Return all topics with their clusters and consumer groups."""
-        for topic in self.topics():
+        for topic in await self.topics():
             if topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
                 continue
             try:
-                places = self.topic_brokers(topic)
+                places = await self.topic_brokers(topic)
                 clusters = sorted({place.cluster for place in places})
-                groups = {group for place in places for group in self._consumers_of(place, topic)}
+                groups = {
+                    group for place in places for group in await self._consumers_of(place, topic)
+                }
             except RouteNotFound:
                 continue
             for cluster in clusters:
                 for group in sorted(groups) or [""]:
                     yield TopicGroup(cluster, topic, group)
 
-    def _consumers_of(self, place: BrokerPlace, topic: str) -> list[str]:
+    async def _consumers_of(self, place: BrokerPlace, topic: str) -> list[str]:
         """Return the groups that consume or have consumed a topic at one broker."""
         code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
-        return self.read(GroupList, place.address, code, TopicHeader(topic)).group_list
+        return (await self._read(GroupList, place.address, code, TopicHeader(topic))).group_list
 
     # --- the order of a topic
 
-    def order_of(self, topic: str) -> str | None:
+    @operation
+    async def order_of(self, topic: str) -> str | None:
         """Return an ordered topic's count of queues by broker, `broker-a:4;broker-b:4`, or None."""
-        return self.kv(ORDER_CONFIGURATION, topic)
+        return await self.kv(ORDER_CONFIGURATION, topic)
 
     @changes
-    def put_order(self, failures: Failures, topic: str, order: str) -> Iterator[OrderChanged]:
+    async def put_order(
+        self, failures: Failures, topic: str, order: str
+    ) -> AsyncIterator[OrderChanged]:
         """Set the order of a topic at every name server."""
-        for address in self._put_kv(failures, ORDER_CONFIGURATION, topic, order):
+        for address in await self._put_kv(failures, ORDER_CONFIGURATION, topic, order):
             yield OrderChanged(address, topic, order)
 
     @changes
-    def delete_order(self, failures: Failures, topic: str) -> Iterator[OrderChanged]:
+    async def delete_order(self, failures: Failures, topic: str) -> AsyncIterator[OrderChanged]:
         """Delete the order of a topic at every name server."""
-        for address in self._delete_kv(failures, ORDER_CONFIGURATION, topic):
+        for address in await self._delete_kv(failures, ORDER_CONFIGURATION, topic):
             yield OrderChanged(address, topic, None)
 
-    def _put_order(
+    async def _put_order(
         self, failures: Failures, topic: str, counts: Mapping[str, int], *, whole: bool
     ) -> None:
         """Set an ordered topic's counts of queues; `whole`: remove the counts of other brokers."""
-        kept = {} if whole else order_entries(self.order_of(topic))
+        kept = {} if whole else order_entries(await self.order_of(topic))
         table = kept | {name: str(count) for name, count in counts.items()}
         value = ";".join(f"{name}:{count}" for name, count in table.items())
-        self._put_kv(failures, ORDER_CONFIGURATION, topic, value)
+        await self._put_kv(failures, ORDER_CONFIGURATION, topic, value)

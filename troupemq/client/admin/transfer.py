@@ -1,7 +1,7 @@
 """Export and import of brokers' tables, also in the form of mqadmin."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from time import time_ns
 from typing import Unpack
@@ -20,10 +20,11 @@ from protocol.topic_names import (
     SCHEDULE_TOPIC,
     TRANSACTION_GROUP,
 )
-from troupemq.client.admin.answers import Change, Failures, changes
+from troupemq.client.admin.answers import Change, Failures
 from troupemq.client.admin.base import INT_MAX, BrokerPlace, Where
 from troupemq.client.admin.brokers import first_number
 from troupemq.client.admin.messages import MessageAdmin
+from troupemq.client.admin.operations import changes, operation
 from troupemq.client.admin.topics import order_entries
 from troupemq.client.errors import ArgumentIllegal, BrokerError, ClientError
 from troupemq.numbers import whole
@@ -134,10 +135,11 @@ class TablesImported(Change):
 
 
 class TransferAdmin(MessageAdmin):
-    def user_topics(self, address: str, *, special: bool = False) -> Topics:
+    @operation
+    async def user_topics(self, address: str, *, special: bool = False) -> Topics:
         """Return a broker's topics without system topics; `special`: with retries, dead letters."""
-        own = self.read(TopicList, address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
-        table = self.read(TopicConfigTable, address, RequestCode.GET_ALL_TOPIC_CONFIG)
+        own = await self._read(TopicList, address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+        table = await self._read(TopicConfigTable, address, RequestCode.GET_ALL_TOPIC_CONFIG)
         return {
             name: config
             for name, config in sorted(table.topic_configs.items())
@@ -145,45 +147,49 @@ class TransferAdmin(MessageAdmin):
             and (special or not name.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)))
         }
 
-    def user_groups(self, address: str) -> Groups:
+    @operation
+    async def user_groups(self, address: str) -> Groups:
         """Return the consumer groups of a broker without system groups."""
-        table = self._group_table(address)
+        table = await self._group_table(address)
         return {name: each for name, each in sorted(table.items()) if name not in SYSTEM_GROUPS}
 
-    def export_tables(self, **where: Unpack[Where]) -> ExportedTables:
+    @operation
+    async def export_tables(self, **where: Unpack[Where]) -> ExportedTables:
         """Return the topics and groups of one broker, or of the masters of a cluster or of all."""
         found = ExportedTables({}, {})
-        for place in self._places(**where):
-            topics = self.user_topics(place.address)
+        for place in await self._places(**where):
+            topics = await self.user_topics(place.address)
             for name in (each.topic_name for each in topics.values() if each.order):
-                order = self.order_of(name)
+                order = await self.order_of(name)
                 found.orders.update({} if order is None else {name: order})
-            tables = BrokerTables(topics, self.user_groups(place.address))
+            tables = BrokerTables(topics, await self.user_groups(place.address))
             found.brokers[place.cluster, place.name] = tables
         return found
 
-    def _places(self, broker: str | None = None, cluster: str | None = None) -> list[BrokerPlace]:
+    async def _places(
+        self, broker: str | None = None, cluster: str | None = None
+    ) -> list[BrokerPlace]:
         """Return the selected masters; a broker given by its address is asked for its name."""
         if broker is None:
-            return self.masters(cluster)
-        settings = self.settings_at(broker)
+            return await self.masters(cluster)
+        settings = await self.settings_at(broker)
         name, its_cluster = settings.get("brokerName", ""), settings.get("brokerClusterName", "")
         return [BrokerPlace(its_cluster, name, 0, broker)]
 
     @changes
-    def import_tables(
+    async def import_tables(
         self,
         failures: Failures,
         contents: ExportedTables,
         *,
         dry_run: bool = False,
         **where: Unpack[Where],
-    ) -> Iterator[TablesImported]:
+    ) -> AsyncIterator[TablesImported]:
         """Set topics and groups at the brokers that had them, or at the named ones.
 
         Topics and groups that are not in `contents` do not change. `dry_run`: change nothing.
         """
-        places = self._places(**where)
+        places = await self._places(**where)
         if where.get("cluster") is None and where.get("broker") is None:
             there = {(place.cluster, place.name) for place in places}
             for its_cluster, name in sorted(contents.brokers.keys() - there):
@@ -191,12 +197,12 @@ class TransferAdmin(MessageAdmin):
             places = [place for place in places if (place.cluster, place.name) in contents.brokers]
         wanted = [(place, contents.for_broker(place)) for place in places]
         if not dry_run:
-            self._import_orders(failures, wanted, contents.orders)
+            await self._import_orders(failures, wanted, contents.orders)
         for place, tables in wanted:
             with failures.attempt():
-                yield self._import_at(place, tables, dry_run)
+                yield await self._import_at(place, tables, dry_run)
 
-    def _import_orders(
+    async def _import_orders(
         self,
         failures: Failures,
         wanted: list[tuple[BrokerPlace, BrokerTables]],
@@ -211,18 +217,20 @@ class TransferAdmin(MessageAdmin):
                 number = topic.write_queue_nums if given is None else given
                 ordered.setdefault(topic.topic_name, {})[place.name] = number
         for name, counts in sorted(ordered.items()):
-            have = order_entries(self.order_of(name))
+            have = order_entries(await self.order_of(name))
             if any(have.get(broker) != str(count) for broker, count in counts.items()):
-                self._put_order(failures, name, counts, whole=False)
+                await self._put_order(failures, name, counts, whole=False)
 
-    def _import_at(self, place: BrokerPlace, tables: BrokerTables, dry_run: bool) -> TablesImported:
-        have, had = self.user_topics(place.address), self.user_groups(place.address)
+    async def _import_at(
+        self, place: BrokerPlace, tables: BrokerTables, dry_run: bool
+    ) -> TablesImported:
+        have, had = await self.user_topics(place.address), await self.user_groups(place.address)
         topics = [each for name, each in tables.topics.items() if _changes(have.get(name), each)]
         groups = [each for name, each in tables.groups.items() if had.get(name) != each]
         for topic in () if dry_run else topics:
-            self._set_topic(place.address, topic)
+            await self._set_topic(place.address, topic)
         for group in () if dry_run else groups:
-            self._set_group(place.address, group)
+            await self._set_group(place.address, group)
         return TablesImported(
             place.address,
             tuple(each.topic_name for each in topics),
@@ -232,7 +240,8 @@ class TransferAdmin(MessageAdmin):
 
     # --- files of mqadmin
 
-    def export_metadata(
+    @operation
+    async def export_metadata(
         self,
         *,
         with_topics: bool = True,
@@ -241,7 +250,7 @@ class TransferAdmin(MessageAdmin):
         **where: Unpack[Where],
     ) -> dict[str, object]:
         """Return topics and groups in mqadmin's form, with queues summed over brokers."""
-        topics, groups = self._added_up(self.targets(**where), special)
+        topics, groups = await self._added_up(await self.targets(**where), special)
         found: dict[str, object] = {}
         if with_topics:
             found["topicConfigTable"] = {name: each.to_json() for name, each in topics.items()}
@@ -251,26 +260,27 @@ class TransferAdmin(MessageAdmin):
         found["exportTime"] = time_ns() // 1_000_000
         return found
 
-    def _added_up(self, addresses: Iterable[str], special: bool) -> tuple[Topics, Groups]:
+    async def _added_up(self, addresses: Iterable[str], special: bool) -> tuple[Topics, Groups]:
         topics: Topics = {}
         groups: Groups = {}
         for address in addresses:
-            for name, topic in self.user_topics(address, special=special).items():
+            for name, topic in (await self.user_topics(address, special=special)).items():
                 if (before := topics.get(name)) is not None:
                     topic.read_queue_nums += before.read_queue_nums
                     topic.write_queue_nums += before.write_queue_nums
                 topics[name] = topic
-            for name, group in self.user_groups(address).items():
+            for name, group in (await self.user_groups(address)).items():
                 if (earlier := groups.get(name)) is not None:
                     group.retry_queue_nums += earlier.retry_queue_nums
                 groups[name] = group
         return topics, groups
 
-    def export_configs(self, cluster: str) -> dict[str, object]:
+    @operation
+    async def export_configs(self, cluster: str) -> dict[str, object]:
         """Return the settings of a cluster's brokers in mqadmin's form."""
-        places = self.brokers(cluster)
+        places = await self.brokers(cluster)
         masters = [place for place in places if place.is_master]
-        settings = {place.name: self.settings_at(place.address) for place in masters}
+        settings = {place.name: await self.settings_at(place.address) for place in masters}
         return {
             "brokerConfigs": {
                 name: {key: table[key] for key in EXPORTED_SETTINGS if key in table}
@@ -283,22 +293,23 @@ class TransferAdmin(MessageAdmin):
             },
         }
 
-    def export_metrics(self, cluster: str) -> dict[str, object]:
+    @operation
+    async def export_metrics(self, cluster: str) -> dict[str, object]:
         """Return the figures of a cluster's brokers in mqadmin's form."""
         reports = {}
         rates: dict[str, float] = {}
         counts: dict[str, int] = {}
-        for place in self.masters(cluster):
-            table = self.runtime_info(place.address)
-            rate, count = self._rates(place.address, table)
-            threads = self.settings_at(place.address).get("clientCallbackExecutorThreads")
-            quota = self._quota(place.address, table)
+        for place in await self.masters(cluster):
+            table = await self.runtime_info(place.address)
+            rate, count = await self._rates(place.address, table)
+            threads = (await self.settings_at(place.address)).get("clientCallbackExecutorThreads")
+            quota = await self._quota(place.address, table)
             reports[place.name] = {
                 "runtimeEnv": {"cpuNum": threads, "totalMemKBytes": table.get("totalMemKBytes")},
                 "runtimeQuota": quota | {"tps": rate, "oneDayNum": count},
                 "runtimeVersion": {
                     "rocketmqVersion": table.get("brokerVersionDesc", str(VERSION)),
-                    "clientInfo": self._clients(place.address),
+                    "clientInfo": await self._clients(place.address),
                 },
             }
             for name, tps in rate.items():
@@ -308,20 +319,23 @@ class TransferAdmin(MessageAdmin):
         totals = {"totalTps": rates, "totalOneDayNum": counts}
         return {"evaluateReport": reports, "totalData": totals}
 
-    def _quota(self, address: str, table: Mapping[str, str]) -> dict[str, object]:
+    async def _quota(self, address: str, table: Mapping[str, str]) -> dict[str, object]:
         return {
             "diskRatio": {
                 name: table.get(name) for name in ("commitLogDiskRatio", "consumeQueueDiskRatio")
             },
             "messageAverageSize": table.get("putMessageAverageSize"),
-            "topicSize": len(self.user_topics(address)),
-            "groupSize": len(self.user_groups(address)),
+            "topicSize": len(await self.user_topics(address)),
+            "groupSize": len(await self.user_groups(address)),
         }
 
-    def _rates(
+    async def _rates(
         self, address: str, table: Mapping[str, str]
     ) -> tuple[dict[str, float], dict[str, int]]:
-        half, delayed = self._stats(address, HALF_TOPIC), self._stats(address, SCHEDULE_TOPIC)
+        half, delayed = (
+            await self._stats(address, HALF_TOPIC),
+            await self._stats(address, SCHEDULE_TOPIC),
+        )
 
         def yesterday(kind: str) -> int:
             today = whole(table.get(f"msg{kind}TotalTodayMorning")) or 0
@@ -341,17 +355,17 @@ class TransferAdmin(MessageAdmin):
         }
         return rates, counts
 
-    def _stats(self, address: str, topic: str) -> BrokerStatsData:
+    async def _stats(self, address: str, topic: str) -> BrokerStatsData:
         try:
-            return self.counter(address, "TOPIC_PUT_NUMS", topic)
+            return await self.counter(address, "TOPIC_PUT_NUMS", topic)
         except BrokerError:  # it never counted that topic
             return BrokerStatsData()
 
-    def _clients(self, address: str) -> list[str]:
+    async def _clients(self, address: str) -> list[str]:
         found = set()
-        for group in self.user_groups(address):
+        for group in await self.user_groups(address):
             try:
-                members = self.members_of(group, address)
+                members = await self.members_of(group, address)
             except BrokerError:
                 continue
             found |= {f"{each.language}%{each.version}" for each in members.connection_set}

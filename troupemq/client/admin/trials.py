@@ -1,15 +1,17 @@
 """Trial sends, which measure the latency of brokers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
+from typing import Any
 
-from troupemq.client.admin.answers import Failures, Result, reads
+from troupemq.client.admin.answers import Failures, Result
 from troupemq.client.admin.base import AdminBase
+from troupemq.client.admin.callers import SendingProducer
+from troupemq.client.admin.operations import operation, reads
 from troupemq.client.connection.route import route_of
 from troupemq.client.errors import ClientError
 from troupemq.client.message import Message
-from troupemq.client.producing.producer import Producer
 
 TRIAL_GROUP = "troupemq-admin-trial"
 
@@ -52,36 +54,41 @@ class ClusterTrial(Result):
 
 
 class TrialAdmin(AdminBase):
-    def trial_sends(
+    @operation
+    async def trial_sends(
         self, topic: str, count: int, size: int, *, broker_name: str | None = None
     ) -> list[SendTrial]:
         """Send messages to the queues of a topic in turn; return the latency of each."""
-        with self.producer(TRIAL_GROUP) as producer:
-            return self._trials(producer, topic, count, size, broker_name)
+        async with self._sender(TRIAL_GROUP) as producer:
+            return await self._trials(producer, topic, count, size, broker_name)
 
     @reads
-    def cluster_trials(
+    async def cluster_trials(
         self,
         failures: Failures,
-        producer: Producer,
+        producer: Any,
         count: int,
         size: int,
         *,
         cluster: str | None = None,
         room: str = "",
-    ) -> Iterator[ClusterTrial]:
-        """Send messages to each broker of a cluster or of all, to the topic with its name."""
-        for place in self.masters(cluster):
+    ) -> AsyncIterator[ClusterTrial]:
+        """Send messages to each broker of a cluster or of all, to the topic with its name.
+
+        `producer`: a running Producer of the kind that `producer` returns.
+        """
+        sender = self._caller.sender(producer)
+        for place in await self.masters(cluster):
             with failures.attempt():
-                trials = self._trials(producer, place.name, count, size, place.name)
+                trials = await self._trials(sender, place.name, count, size, place.name)
                 yield ClusterTrial(place.cluster, place.name, room, TrialSummary.of(trials))
 
-    def _trials(
-        self, producer: Producer, topic: str, count: int, size: int, broker_name: str | None
+    async def _trials(
+        self, producer: SendingProducer, topic: str, count: int, size: int, broker_name: str | None
     ) -> list[SendTrial]:
         queues = [
             queue
-            for queue in route_of(topic, self.route(topic)).publish_queues
+            for queue in route_of(topic, await self.route(topic)).publish_queues
             if broker_name in (None, queue.broker_name)
         ]
         if not queues:
@@ -91,7 +98,7 @@ class TrialAdmin(AdminBase):
             queue = queues[number % len(queues)]
             began_s = monotonic()
             try:
-                result = producer.send(Message(queue.topic, b"a" * size), queue=queue)
+                result = await producer.send(Message(queue.topic, b"a" * size), queue=queue)
                 status = result.status.value
             except ClientError as error:
                 status = str(error)

@@ -6,6 +6,7 @@ client.py       client id, routes, heartbeats and requests of brokers
 lifecycle.py    start, stop and `async with`
 producer.py     sends, batches, requests
 transaction.py  transactions
+admin.py        administration: the operations of client/admin/
 push_consumer.py  messages passed to a coroutine; handler_tasks.py: the tasks that call it
 group_member.py   the base of consumers that are members of a group
 simple_consumer.py  messages settled one by one; waiter.py: driver of its flows

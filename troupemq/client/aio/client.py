@@ -105,7 +105,8 @@ class AioRoutes(RouteCache):
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            if running.cancelled():
+            own = asyncio.current_task()
+            if running.cancelled() and own is not None and not own.cancelling():
                 raise ClientClosed("the client is stopped") from None
             raise
 

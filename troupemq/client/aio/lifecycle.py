@@ -1,4 +1,4 @@
-"""Base of producers and consumers on an event loop: a group, a client, one start and one stop."""
+"""Bases of the classes of an event loop: a client, one start and one stop, and a group."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -14,8 +14,8 @@ from troupemq.client.errors import ClientClosed
 from troupemq.client.message import check_own_group
 
 
-class AioMember(ABC):
-    """A producer or consumer; call `start` and `stop`, or use `async with`.
+class AioLifecycle(ABC):
+    """Owner of a client; call `start` and `stop`, or use `async with`.
 
     It belongs to the event loop that runs at its start. A failed start may be repeated; after a
     stop, make a new one.
@@ -27,19 +27,8 @@ class AioMember(ABC):
     stop_timeout_s: ClassVar[float]
     """Default timeout of `stop`."""
 
-    def __init__(
-        self,
-        group: str,
-        namesrv: str | Sequence[str] | None,
-        instance_name: str | None,
-        credentials: Credentials | None,
-        tls: Tls | None,
-        ip: str | None = None,
-    ) -> None:
-        """Raise ArgumentIllegal for invalid arguments, ConnectionFailed for an invalid address."""
-        check_own_group(group, self.kind)
-        self.group = group
-        self._client = AioClient(namesrv, instance_name, credentials, tls, ip)
+    def __init__(self, client: AioClient) -> None:
+        self._client = client
         self._state = LifecycleState.NEW
 
     async def start(self) -> None:
@@ -47,7 +36,7 @@ class AioMember(ABC):
         if self._state is LifecycleState.RUNNING:
             return
         self._check(LifecycleState.NEW)
-        await self._client.start()
+        await self._open()
         await self._prepare()
         self._state = LifecycleState.RUNNING
         self._begin()
@@ -108,6 +97,9 @@ class AioMember(ABC):
         if self._state is not wanted:
             raise ClientClosed(f"the {self.kind} {self._state.value}")
 
+    async def _open(self) -> None:
+        await self._client.start()
+
     async def _prepare(self) -> None:  # noqa: B027 (optional)
         """Run the steps of a start that may fail, before it counts as running."""
 
@@ -120,3 +112,21 @@ class AioMember(ABC):
     @abstractmethod
     async def _finish(self, deadline_s: float) -> None:
         """Reject new work and wait for in-flight work, until `deadline_s` of the loop."""
+
+
+class AioMember(AioLifecycle):
+    """A producer or consumer: a member of a group."""
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] | None,
+        instance_name: str | None,
+        credentials: Credentials | None,
+        tls: Tls | None,
+        ip: str | None = None,
+    ) -> None:
+        """Raise ArgumentIllegal for invalid arguments, ConnectionFailed for an invalid address."""
+        check_own_group(group, self.kind)
+        self.group = group
+        super().__init__(AioClient(namesrv, instance_name, credentials, tls, ip))

@@ -6,10 +6,9 @@ from ipaddress import ip_address
 from itertools import count
 from random import getrandbits
 from socket import AF_INET, AF_INET6, SOCK_DGRAM, socket
-from ssl import SSLContext
 from threading import Event, Lock, RLock
 from time import time_ns
-from typing import Protocol, assert_never
+from typing import TYPE_CHECKING, Protocol, assert_never
 
 from protocol.bodies import ConsumerData, HeartbeatData, ProducerData
 from protocol.codes import RequestCode, ResponseCode
@@ -18,7 +17,6 @@ from protocol.errors import RemoteError
 from protocol.headers.client import UnregisterClientHeader
 from protocol.message_id import UniqueIds
 from protocol.signature import Credentials
-from remoting.tls import TlsUnusable
 from remoting.tls_options import Tls, tls_of_environment
 from storage.access.account import account_of_environment
 from storage.errors import StoreError
@@ -43,6 +41,9 @@ from troupemq.client.connection.route import RouteCache, Routes, named_by, names
 from troupemq.client.connection.task_thread import Tasks, TaskThread
 from troupemq.client.errors import ArgumentIllegal, ClientClosed, ClientError
 from troupemq.client.log import client_logger
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 log = client_logger(__name__)
 
@@ -127,9 +128,13 @@ def _check_account(credentials: Credentials | None) -> None:
         raise ArgumentIllegal("access_key and secret_key are strings")
 
 
-def _context_of(tls: Tls | None) -> SSLContext | None:
+def _context_of(tls: Tls | None) -> "SSLContext | None":
+    if tls is None:
+        return None
+    from remoting.tls import TlsUnusable  # loads OpenSSL
+
     try:
-        return None if tls is None else tls.context()
+        return tls.context()
     except TlsUnusable as error:
         raise ArgumentIllegal(f"TLS: {error}") from None
 

@@ -23,20 +23,20 @@ from socket import (
     getaddrinfo,
     socket,
 )
-from ssl import SSLContext, SSLError, SSLWantReadError, SSLWantWriteError
 from threading import Lock, Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from protocol.command import RemotingCommand
 from protocol.errors import FrameError
 from protocol.frame import encode
 from protocol.stream import CommandStream
 from remoting.address import split_address as host_and_port
-from remoting.tls import reason_of_tls
 from remoting.tls_options import WANTS_TLS
-from remoting.tls_socket import TlsSocket
 from troupemq.client.connection.pending import Later, PendingAnswers, Waiting, broken_by
 from troupemq.client.errors import ClientBusy, ClientError, ConnectionFailed
+
+if TYPE_CHECKING:
+    from remoting.tls_socket import TlsSocket
 
 RECEIVE_BYTES = 256 << 10
 
@@ -61,7 +61,6 @@ class ServerConnection:
         on_command: Callable[["ServerConnection", RemotingCommand], None],
         on_changed: Callable[["ServerConnection"], None],
         later: Later,
-        tls: SSLContext | None = None,
     ) -> None:
         """Start to connect. Raises ConnectionFailed.
 
@@ -84,7 +83,6 @@ class ServerConnection:
 
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
-        self._tls = tls
         self._opens_on = EVENT_READ | EVENT_WRITE
         """Selector events to wait for until it is open."""
 
@@ -159,9 +157,9 @@ class ServerConnection:
     def _send_directly(self, frame: bytes) -> memoryview:
         """Send as much as the socket accepts; return the rest."""
         rest = memoryview(frame)
-        if not self.is_open or isinstance(self.socket, TlsSocket):
+        sock = self.socket if self.is_open else None
+        if not isinstance(sock, socket):
             return rest  # OpenSSL does not allow calls of two threads at once
-        sock = self.socket
         if len(self._pending) <= DIRECT_SENDS_MAX:
             with suppress(OSError):  # full or broken: the I/O thread finds out which
                 rest = rest[sock.send(rest) :]
@@ -194,27 +192,13 @@ class ServerConnection:
 
     def _opened(self) -> bool:
         """Continue to open; return whether it is open. Raises ConnectionFailed."""
-        sock = self.socket
-        if isinstance(sock, socket) and (status := sock.getsockopt(SOL_SOCKET, SO_ERROR)):
-            raise ConnectionFailed(f"{self.address}: {strerror(status).lower()}")
-        if self._tls is not None:
-            try:
-                if not isinstance(sock, TlsSocket):
-                    host, _ = split_address(self.address)
-                    sock = self.socket = TlsSocket(sock, self._tls, server_hostname=host)
-                sock.do_handshake()
-            except SSLWantReadError:
-                self._opens_on = EVENT_READ
-                return False
-            except SSLWantWriteError:
-                self._opens_on = EVENT_WRITE
-                return False
-            except OSError as error:
-                raise ConnectionFailed(f"{self.address}: {reason_of_tls(error)}") from None
-            except ValueError as error:  # a host name that no certificate can have
-                raise ConnectionFailed(f"{self.address}: {error}") from None
+        self._check_connected(self.socket)
         self.is_open = True
         return True
+
+    def _check_connected(self, sock: "socket | TlsSocket") -> None:
+        if isinstance(sock, socket) and (status := sock.getsockopt(SOL_SOCKET, SO_ERROR)):
+            raise ConnectionFailed(f"{self.address}: {strerror(status).lower()}")
 
     def _receive(self) -> None:
         try:
@@ -275,14 +259,11 @@ class ServerConnection:
             self.socket.close()
 
     def _lost(self, error: OSError) -> ConnectionFailed:
-        text = reason_of_tls(error)
-        text = text if isinstance(error, SSLError) else text.lower()
+        text = (error.strerror or str(error) or type(error).__name__).lower()
         return ConnectionFailed(f"{self.address}: connection lost, {text}{self._perhaps_tls()}")
 
     def _perhaps_tls(self) -> str:
-        if self._has_heard or self._tls is not None:
-            return ""
-        return f" before it answered anything{WANTS_TLS}, or --tls"
+        return "" if self._has_heard else f" before it answered anything{WANTS_TLS}, or --tls"
 
 
 def _resolved(host: str, port: int, flags: int = 0) -> tuple[AddressFamily, Any]:

@@ -12,9 +12,9 @@ from heapq import heappop, heappush
 from itertools import count
 from selectors import EVENT_READ, DefaultSelector
 from socket import socket, socketpair
-from ssl import SSLContext
 from threading import Lock, Thread, current_thread
 from time import monotonic, time_ns
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from protocol.codes import ResponseCode
@@ -25,6 +25,9 @@ from troupemq.client.connection.connection import ServerConnection
 from troupemq.client.connection.pending import Answer, Waiting
 from troupemq.client.errors import BrokerError, ClientClosed, ClientError, ConnectionFailed
 from troupemq.client.log import client_logger
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 log = client_logger(__name__)
 
@@ -73,7 +76,7 @@ class Remoting(Framing):
         on_request: OnRequest,
         greeting: Greeting = lambda address: None,
         credentials: Credentials | None = None,
-        tls: SSLContext | None = None,
+        tls: "SSLContext | None" = None,
     ) -> None:
         """Open nothing yet. With `credentials` every request is signed."""
         super().__init__(credentials)
@@ -199,9 +202,7 @@ class Remoting(Framing):
                 return connection
             if not self._opened:
                 self._open()
-            connection = ServerConnection(
-                address, self._command, self._look_again, self.later, self._tls
-            )
+            connection = self._new_connection(address)
             if greeting is not None:
                 self._greet(connection, greeting)
             self._connections[address] = connection
@@ -210,6 +211,13 @@ class Remoting(Framing):
         self._look_again(connection)
         self.later(CONNECT_TIMEOUT_MS, lambda: self._check_open(connection))
         return connection
+
+    def _new_connection(self, address: str) -> ServerConnection:
+        if self._tls is None:
+            return ServerConnection(address, self._command, self._look_again, self.later)
+        from troupemq.client.connection.tls_connection import TlsConnection  # loads OpenSSL
+
+        return TlsConnection(address, self._command, self._look_again, self.later, self._tls)
 
     def _open(self) -> None:
         self._selector = DefaultSelector()

@@ -15,7 +15,7 @@ from protocol.bodies import (
 )
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
-from protocol.headers.namesrv import GetRouteInfoHeader
+from protocol.headers.client import GetRouteInfoHeader
 from troupemq.client.connection.calls import Call, RouteFlow, Value, drive
 from troupemq.client.connection.connection import split_address
 from troupemq.client.connection.remoting import Remoting

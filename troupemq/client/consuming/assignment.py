@@ -8,7 +8,6 @@ Source: client/consumer/rebalance/AllocateMessageQueue*.java, common/consistenth
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
-from hashlib import md5
 
 from protocol.allocation import averagely, averagely_by_circle
 from troupemq.client.arguments import check_integer
@@ -124,6 +123,8 @@ def _room(broker_name: str) -> str | None:
 
 
 def _place(text: str) -> int:
+    from hashlib import md5  # no other rule loads OpenSSL
+
     digest = md5(text.encode(), usedforsecurity=False).digest()
     return int.from_bytes(digest[:_HASH_BYTES], "big")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
@@ -20,6 +20,9 @@ from troupemq.client.consuming.listener_threads import ListenerThreads
 from troupemq.client.consuming.push_work import PushWork
 from troupemq.client.log import client_logger
 from troupemq.client.spans import spans_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 log = client_logger(__name__)
 
@@ -64,7 +67,7 @@ class PushConsumer(GroupMember, PushWork):
         assign: Assignment = averagely,
         instance_name: str | None = None,
         client_ip: str | None = None,
-        offsets_folder: Path | None = None,
+        offsets_folder: "Path | None" = None,
         credentials: Credentials | None = None,
         tls: Tls | None = None,
     ) -> None:

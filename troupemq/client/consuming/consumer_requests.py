@@ -14,13 +14,13 @@ from functools import partial
 from typing import Protocol
 
 from protocol.bodies import MessageQueue as QueueKey
-from protocol.bodies_admin import (
+from protocol.bodies_client import (
     ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
     ConsumerStatusBody,
     ResetOffsetBody,
     ResetOffsetList,
 )
-from protocol.bodies_client import ConsumerRunningInfo
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError

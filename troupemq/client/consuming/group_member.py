@@ -1,7 +1,7 @@
 """Base of the threaded push and pull consumers."""
 
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
@@ -13,8 +13,10 @@ from troupemq.client.connection.task_thread import TaskThread
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.group_work import GroupWork, check_arguments
-from troupemq.client.consuming.local_offsets import INSTANCE_NAME
 from troupemq.client.message import check_topic
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class GroupMember(ClientMember, GroupWork):
@@ -30,7 +32,7 @@ class GroupMember(ClientMember, GroupWork):
         broadcast: bool,
         instance_name: str | None,
         client_ip: str | None,
-        offsets_folder: Path | None,
+        offsets_folder: "Path | None",
         credentials: Credentials | None,
         tls: Tls | None,
     ) -> None:
@@ -39,6 +41,8 @@ class GroupMember(ClientMember, GroupWork):
             settings, begin, begin_ms, broadcast=broadcast, offsets_folder=offsets_folder
         )
         if broadcast:
+            from troupemq.client.consuming.local_offsets import INSTANCE_NAME
+
             instance_name = instance_name or INSTANCE_NAME
             client_ip = client_ip or local_address()
         super().__init__(group, namesrv, instance_name, client_ip, credentials, tls)

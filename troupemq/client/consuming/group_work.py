@@ -6,9 +6,8 @@ these flows.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from pathlib import Path
 from threading import Lock
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from protocol.bodies import CheckClientRequest, ConsumerData
 from protocol.codes import RequestCode
@@ -25,13 +24,17 @@ from troupemq.client.consuming.consumer_offsets import (
 )
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.consumer_statistics import SAMPLE_INTERVAL_MS, ConsumerStatistics
-from troupemq.client.consuming.local_offsets import LocalOffsets, default_folder
 from troupemq.client.consuming.pull import Pulling
 from troupemq.client.consuming.rebalance import INCOMPLETE_AGAIN_MS, Rebalancing
 from troupemq.client.consuming.subscription import TAG, TopicSubscription
 from troupemq.client.errors import ArgumentIllegal, ClientError, RouteNotFound
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue, check_topic
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from troupemq.client.consuming.local_offsets import LocalOffsets
 
 log = client_logger(__name__)
 
@@ -43,6 +46,15 @@ _members: set[tuple[str, str, str]] = set()
 """Name servers, group and client id of this process's consumers, the key of a member at brokers."""
 
 _members_lock = Lock()
+
+
+def _offsets_in_files(folder: "Path | None", group: str, ends: QueueEnds) -> "LocalOffsets":
+    """Return the offsets of a broadcast consumer. Files are loaded for it alone."""
+    from pathlib import Path
+
+    from troupemq.client.consuming.local_offsets import LocalOffsets, default_folder
+
+    return LocalOffsets(default_folder() if folder is None else Path(folder), group, ends)
 
 
 class GroupWork(ABC):
@@ -64,7 +76,7 @@ class GroupWork(ABC):
         begin_ms: int | None,
         *,
         broadcast: bool,
-        offsets_folder: Path | None,
+        offsets_folder: "Path | None",
     ) -> None:
         """Set the state up, after `check_arguments` and the creation of the client."""
         self._core, self.settings = client, settings
@@ -76,10 +88,9 @@ class GroupWork(ABC):
         self._subscriptions: dict[str, TopicSubscription] = {}
         self._statistics = ConsumerStatistics()
         self._ends = QueueEnds(self._core, begin, begin_ms)
-        self._local_offsets: LocalOffsets | None = None
-        if broadcast:
-            folder = default_folder() if offsets_folder is None else Path(offsets_folder)
-            self._local_offsets = LocalOffsets(folder, self.group, self._ends)
+        self._local_offsets = (
+            _offsets_in_files(offsets_folder, self.group, self._ends) if broadcast else None
+        )
         self._offsets: Offsets = self._local_offsets or GroupOffsets(
             self._core, self.group, self._ends
         )
@@ -214,7 +225,7 @@ def check_arguments(
     begin_ms: int | None,
     *,
     broadcast: bool,
-    offsets_folder: Path | None,
+    offsets_folder: "Path | None",
 ) -> None:
     """Raise ArgumentIllegal for invalid arguments of a consumer."""
     check_instance(settings, ConsumerSettings, "settings are ConsumerSettings")
@@ -222,6 +233,8 @@ def check_arguments(
     if begin_ms is not None:
         check_time(begin_ms, "begin_ms")
     if offsets_folder is not None:
+        from pathlib import Path
+
         check_instance(offsets_folder, str | Path, "offsets_folder is a path")
     check_flag(broadcast, "broadcast")
     if begin_ms is not None and begin is not ConsumeFrom.TIMESTAMP:

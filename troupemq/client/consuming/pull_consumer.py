@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from threading import Condition
 from time import monotonic, time_ns
+from typing import TYPE_CHECKING
 
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
@@ -37,6 +37,9 @@ from troupemq.client.consuming.rebalance import Rebalancing
 from troupemq.client.errors import ClientClosed, ClientError, MessageIllegal
 from troupemq.client.message import MessageQueue, MessageView, check_queues, check_topic
 from troupemq.client.spans import spans_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 POLL_TIMEOUT_MS = 5000
 POLL_COUNT_MAX = 32
@@ -86,7 +89,7 @@ class PullConsumer(GroupMember):
         assign: Assignment = averagely,
         instance_name: str | None = None,
         client_ip: str | None = None,
-        offsets_folder: Path | None = None,
+        offsets_folder: "Path | None" = None,
         credentials: Credentials | None = None,
         tls: Tls | None = None,
     ) -> None:

@@ -18,7 +18,6 @@ from threading import Lock
 from time import monotonic
 from types import MappingProxyType
 from typing import Protocol
-from uuid import uuid4
 
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
@@ -57,6 +56,8 @@ MEET_AGAIN_S = 10.0
 
 
 def request_of(message: Message, client_id: str, timeout_ms: float) -> Message:
+    from uuid import uuid4
+
     system = {
         **message.system_properties,
         CORRELATION_ID: str(uuid4()),

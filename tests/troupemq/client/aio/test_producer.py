@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.troupemq.client.aio.stalls import STALL_S_MAX, longest_stall_s
 from troupemq import (
     BrokerError,
     ClientBusy,
@@ -27,8 +28,6 @@ from troupemq.testing import LocalBroker, running_broker
 pytestmark = pytest.mark.usefixtures("either_loop")
 
 TRIES_ONCE = ProducerSettings(retries=0)
-STALL_S_MAX = 0.5
-"""Far below the 3 s for which a look-up waits, and far above the pauses of a busy machine."""
 
 Use = Callable[[Producer], Awaitable[Any]]
 
@@ -206,25 +205,14 @@ def test_limit_of_sends_in_flight_fails_a_send_only_at_its_timeout(broker: Local
 
 
 def test_silent_name_server_stalls_no_other_coroutine() -> None:
-    async def main(port: int) -> float:
-        longest, loop = 0.0, asyncio.get_running_loop()
-
-        async def tick() -> None:
-            nonlocal longest
-            while True:
-                before = loop.time()
-                await asyncio.sleep(0.002)
-                longest = max(longest, loop.time() - before - 0.002)
-
-        ticking = asyncio.create_task(tick())
+    async def main(port: int) -> None:
         async with Producer("shop", f"127.0.0.1:{port}") as producer:
             with pytest.raises(RequestTimeout, match="no route of the topic Orders"):
                 await producer.send(Message("Orders", b"new"), 100)
-        ticking.cancel()
-        return longest
 
     with create_server(("127.0.0.1", 0)) as silent:
-        assert asyncio.run(main(silent.getsockname()[1])) < STALL_S_MAX
+        work = main(silent.getsockname()[1])
+        assert asyncio.run(longest_stall_s(work)) < STALL_S_MAX
 
 
 def test_stop_waits_for_sends_in_flight_and_fails_the_rest(broker: LocalBroker) -> None:

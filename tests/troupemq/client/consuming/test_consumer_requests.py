@@ -9,14 +9,14 @@ from time import monotonic
 import pytest
 
 from protocol.bodies import MessageQueue as QueueKey
-from protocol.bodies_admin import (
+from protocol.bodies_client import (
     ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
     ConsumerStatusBody,
     QueueOffset,
     ResetOffsetBody,
     ResetOffsetList,
 )
-from protocol.bodies_client import ConsumerRunningInfo
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.message import MessageRecord, encode_record

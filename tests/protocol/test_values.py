@@ -1,0 +1,46 @@
+"""Values are dataclasses: equality, text and hash as those that `dataclass` makes."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from protocol.values import Value, value
+
+
+@value
+class Made(Value):
+    name: str
+    counts: list[int] = field(default_factory=list)
+
+
+@value
+class Longer(Made):
+    flag: bool = False
+
+
+@dataclass(slots=True)
+class Usual:
+    name: str
+    counts: list[int] = field(default_factory=list)
+
+
+def test_equality_needs_one_class_and_equal_fields() -> None:
+    assert Made("a", [1]) == Made("a", [1])
+    assert Made("a", [1]) != Made("a", [2])
+    assert Longer("a") != Made("a") and Made("a") != Usual("a")
+    assert Longer("a", flag=True) != Longer("a")
+
+
+def test_the_text_is_that_of_a_dataclass() -> None:
+    assert repr(Made("a", [1])) == repr(Usual("a", [1])).replace("Usual", "Made")
+    assert repr(Longer("a")) == "Longer(name='a', counts=[], flag=False)"
+
+
+def test_values_have_slots_defaults_and_copies_but_no_hash() -> None:
+    made = Made("a")
+    assert replace(made, name="b") == Made("b", [])
+    assert Made("a").counts is not made.counts
+    with pytest.raises(AttributeError):
+        made.other = 1  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(made)

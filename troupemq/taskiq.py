@@ -1,0 +1,152 @@
+"""Broker for taskiq: tasks are messages of one topic, and each worker receives them one by one.
+
+    broker = TroupeMQBroker("10.0.0.1:9876")
+
+    @broker.task
+    async def resize(picture: str) -> None: ...
+
+    await resize.kicker().with_labels(delay=60).kiq("cat.png")
+
+taskiq                   TroupeMQ
+task id, task name       KEYS, TAGS of the message
+label `delay`, seconds   timer of the broker
+ack                      acknowledgement of the message, at the time that the task's ack type says
+lost or stopped worker   the message is delivered again; after `redeliveries_max` a dead letter
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from functools import partial
+
+from taskiq import AckableMessage, AsyncBroker, BrokerMessage
+
+from protocol.signature import Credentials
+from remoting.tls_options import Tls
+from troupemq.client.aio.producer import Producer
+from troupemq.client.aio.simple_consumer import Delivery, SimpleConsumer
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.listener import RetryLater
+from troupemq.client.errors import ArgumentIllegal
+from troupemq.client.message import Message
+
+WAIT_MS = 1000
+"""Time for which the broker holds a receive; a worker that stops waits for the end of one."""
+REDELIVERIES_MAX = 16
+
+
+class TroupeMQBroker(AsyncBroker):
+    """A taskiq broker whose workers share the tasks of one topic.
+
+    A task is held for its worker as long as the worker's connection lives, so it may take hours.
+    The task of a lost worker is delivered to another one about a second later. Nothing is
+    prefetched but for what the worker asks for (`--max-prefetch`).
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        topic: str = "taskiq",
+        group: str | None = None,
+        redeliveries_max: int = REDELIVERIES_MAX,
+        credentials: Credentials | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        """Do no I/O; `startup` raises the errors of a client.
+
+        * `namesrv`: "host:port;host:port". [default: NAMESRV_ADDR, else 127.0.0.1:9876]
+        * `group`: the group of the workers. [default: the topic]
+        * `redeliveries_max`: deliveries of a task after the first one, then it is a dead letter.
+        """
+        super().__init__()
+        self.topic, self.group = topic, group or topic
+        self._redeliveries_max = redeliveries_max
+        self._namesrv, self._credentials, self._tls = namesrv, credentials, tls
+        self._producer: Producer | None = None
+        self._consumer: SimpleConsumer | None = None
+
+    async def startup(self) -> None:
+        """Connect to the name server. Raises ConnectionFailed."""
+        if self._producer is None:
+            producer = Producer(
+                self.group, self._namesrv, credentials=self._credentials, tls=self._tls
+            )
+            await producer.start()
+            self._producer = producer
+        await super().startup()
+
+    async def shutdown(self) -> None:
+        """Give back the tasks that are not acknowledged, and close the connections."""
+        await super().shutdown()
+        consumer, self._consumer = self._consumer, None
+        producer, self._producer = self._producer, None
+        for client in (consumer, producer):
+            if client is not None:
+                await client.stop()
+
+    async def kick(self, message: BrokerMessage) -> None:
+        """Send a task, and return when the broker has stored it.
+
+        Raises ArgumentIllegal before `startup`, MessageIllegal for a label `delay` that is no
+        number of seconds, and other ClientErrors.
+        """
+        if self._producer is None:
+            raise ArgumentIllegal("the broker is not started: await broker.startup() first")
+        delay = message.labels.get("delay")
+        if isinstance(delay, str):  # which labels are, after a formatter or a scheduler
+            try:
+                delay = float(delay)
+            except ValueError:
+                raise ArgumentIllegal(
+                    f"the label delay is a number of seconds, not {delay!r}"
+                ) from None
+        await self._producer.send(
+            Message(
+                self.topic,
+                message.message,
+                tags=message.task_name,
+                keys=message.task_id,
+                delay=delay,
+            )
+        )
+
+    async def listen(self) -> AsyncGenerator[AckableMessage, None]:
+        """Yield tasks until the broker is shut down. Raises the errors of a client's `receive`."""
+        consumer = await self._listening()
+        while consumer.is_running:
+            try:
+                deliveries = await consumer.receive(1, WAIT_MS)
+            except asyncio.CancelledError:  # the receive goes on: give back what it brings
+                if consumer.is_running:
+                    for delivery in await consumer.receive(wait_ms=WAIT_MS):
+                        await delivery.retry(seconds=0)
+                raise
+            for delivery in deliveries:
+                yield AckableMessage(data=delivery.message.body, ack=partial(_ack, delivery))
+
+    async def _listening(self) -> SimpleConsumer:
+        """Return the consumer, which all calls of `listen` share."""
+        if self._consumer is None:
+            self._consumer = consumer = SimpleConsumer(
+                self.group,
+                self._namesrv,
+                auto_extend=True,
+                begin=ConsumeFrom.FIRST_OFFSET,
+                max_reconsume_times=self._redeliveries_max,
+                credentials=self._credentials,
+                tls=self._tls,
+            )
+            await consumer.subscribe(self.topic)
+            await consumer.start()
+        return self._consumer
+
+
+async def _ack(delivery: Delivery) -> None:
+    """Acknowledge a task; give back one that was cancelled, which taskiq takes for a failure.
+
+    Errors are logged, for the task is then delivered again.
+    """
+    task = asyncio.current_task()
+    async with delivery:
+        if task is not None and task.cancelling():
+            raise RetryLater(seconds=0)
