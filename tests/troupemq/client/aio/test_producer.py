@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.troupemq.client.aio.stalls import STALL_S_MAX, longest_stall_s
+from tests.troupemq.client.stops import last_stop
 from troupemq import (
     BrokerError,
     ClientBusy,
@@ -215,7 +216,11 @@ def test_silent_name_server_stalls_no_other_coroutine() -> None:
         assert asyncio.run(longest_stall_s(work)) < STALL_S_MAX
 
 
-def test_stop_waits_for_sends_in_flight_and_fails_the_rest(broker: LocalBroker) -> None:
+def test_stop_waits_for_sends_in_flight_and_fails_the_rest(
+    broker: LocalBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+
     async def main() -> list[Any]:
         producer = Producer("shop", broker.namesrv, settings=TRIES_ONCE)
         await producer.start()
@@ -232,6 +237,8 @@ def test_stop_waits_for_sends_in_flight_and_fails_the_rest(broker: LocalBroker) 
     result, tasks = asyncio.run(main())
     assert result.message_id
     assert tasks == 1
+    said = last_stop(caplog)
+    assert (said["sends"], said["sends_abandoned"], said["level"]) == (1, 0, "INFO")
     broker.expect("Orders", body=b"kept")
 
 
