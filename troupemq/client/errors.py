@@ -29,7 +29,7 @@ class ConnectionFailed(ClientError):
     """
 
 
-class RequestTimeout(ClientError, TimeoutError):
+class RequestTimeout(ClientError):
     """No answer arrived within the timeout; the server may have carried out the request."""
 
 

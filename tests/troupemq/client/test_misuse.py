@@ -14,7 +14,6 @@ from protocol.codes import RequestCode
 from tests.troupemq.client.cluster import MESSAGE, Cluster, sends
 from tests.troupemq.client.consuming.test_consumer import Seen, broker, consumer, fill
 from tests.troupemq.client.producing.test_transaction import QUEUE, member, question
-from tests.troupemq.client.stops import last_stop
 from tests.troupemq.fake_broker import FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer
 from troupemq.client.callbacks import ResultFuture
@@ -274,9 +273,7 @@ def test_messages_of_a_listener_that_exits_are_redelivered(broker: FakeBroker) -
         assert enough.wait(WAIT_S)
 
 
-def test_a_hanging_transaction_check_delays_a_stop_up_to_its_limit(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_hanging_transaction_check_delays_a_stop_up_to_its_limit(cluster: Cluster) -> None:
     begun, ended = Event(), Event()
 
     def slow(view: MessageView) -> None:
@@ -291,8 +288,6 @@ def test_a_hanging_transaction_check_delays_a_stop_up_to_its_limit(
     begun_s = monotonic()
     producer.stop(0.01)
     assert monotonic() - begun_s < LONG_S / 2
-    said = last_stop(caplog)
-    assert (said["checks"], said["checks_abandoned"], said["level"]) == (1, 1, "WARNING")
     ended.set()
     for thread in enumerate():
         if thread.name.startswith("troupemq-check"):

@@ -87,14 +87,11 @@ class AioGroupMember(AioMember, GroupWork):
 
     async def _finish(self, deadline_s: float) -> None:
         try:
-            self._begin_stop()
             self._rebalancing.close()
             await self._client.flows.stop(seconds_to(deadline_s))
             await self._finish_consuming(deadline_s)
             timeout_s = max(LAST_TIMEOUT_S, seconds_to(deadline_s))
-            self._at_stop["queues"] = len(self._rebalancing.own)
-            confirmed = await self._client.run(self._rebalancing.give_all_away(timeout_s))
-            self._at_stop["offsets_committed"] = confirmed
+            await self._client.run(self._rebalancing.give_all_away(timeout_s))
         finally:
             self._forget_member()
 

@@ -3,14 +3,13 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from time import monotonic
 from typing import ClassVar, Self
 
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
 from troupemq.client.aio.client import AioClient
 from troupemq.client.arguments import MS_MAX, check_range
-from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, LifecycleState, log_stop
+from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, LifecycleState
 from troupemq.client.errors import ClientClosed
 from troupemq.client.message import check_own_group
 
@@ -31,7 +30,6 @@ class AioLifecycle(ABC):
     def __init__(self, client: AioClient) -> None:
         self._client = client
         self._state = LifecycleState.NEW
-        self._at_stop: dict[str, object] = {}
 
     async def start(self) -> None:
         """Start; do nothing if it runs. Raises ClientError: ClientClosed after a stop."""
@@ -46,15 +44,14 @@ class AioLifecycle(ABC):
     async def stop(self, timeout_s: float | None = None) -> None:
         """Finish in-flight work within `timeout_s`, then unregister from the brokers.
 
-        Logs `client stopped` with what it waited for, as a warning if it abandoned work. Does
-        nothing if it is stopped. A cancelled stop closes the connections at once.
+        Does nothing if it is stopped. A cancelled stop closes the connections at once.
         """
         if timeout_s is not None:
             check_range(timeout_s, 0, MS_MAX, "timeout_s")
         before, self._state = self._state, LifecycleState.STOPPED
         if before is LifecycleState.STOPPED:
             return
-        begun_s, loop = monotonic(), asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         deadline_s = loop.time() + (self.stop_timeout_s if timeout_s is None else timeout_s)
         try:
             if before is LifecycleState.RUNNING:
@@ -65,8 +62,6 @@ class AioLifecycle(ABC):
                 await self._client.remoting.close()
             finally:
                 await self._abandon()
-        if before is LifecycleState.RUNNING:
-            log_stop(self.kind, self.client_id, begun_s, self._at_stop)
 
     async def __aenter__(self) -> Self:
         try:
@@ -116,10 +111,7 @@ class AioLifecycle(ABC):
 
     @abstractmethod
     async def _finish(self, deadline_s: float) -> None:
-        """Reject new work and wait for in-flight work, until `deadline_s` of the loop.
-
-        Write down in `_at_stop` how much it was, and how much is abandoned.
-        """
+        """Reject new work and wait for in-flight work, until `deadline_s` of the loop."""
 
 
 class AioMember(AioLifecycle):
@@ -138,4 +130,3 @@ class AioMember(AioLifecycle):
         check_own_group(group, self.kind)
         self.group = group
         super().__init__(AioClient(namesrv, instance_name, credentials, tls, ip))
-        self._at_stop["group"] = group

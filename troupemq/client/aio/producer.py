@@ -187,16 +187,11 @@ class Producer(SendMaker, AioMember):
 
     async def _finish(self, deadline_s: float) -> None:
         loop = asyncio.get_running_loop()
-        self._at_stop["sends"] = self._open_sends()
         await self._slots.wait_empty(deadline_s - loop.time())
-        self._at_stop["sends_abandoned"] = self._open_sends()
         if self._tracing is not None:
             self._tracing.send_rest()
             await self._slots.wait_empty(deadline_s - loop.time())
         self._replies.close()
-
-    def _open_sends(self) -> int:
-        return self._slots.count + sum(lane.length for lane in self._lanes.values())
 
     def _next_id(self) -> str:
         return next_message_id(self._client.ip)
@@ -427,10 +422,10 @@ class Producer(SendMaker, AioMember):
                     sending.parcel = await asyncio.to_thread(sending.parcel.compressed)
                 await self._slots.enter(size)
                 self._start(sending, result, size)
-        except ClientError as error:  # first, since RequestTimeout is a TimeoutError
-            result.set_exception(type(error)(*error.args))  # notes are added to each
         except TimeoutError:
             result.set_exception(self._too_late(topic, has_route=has_route))
+        except ClientError as error:
+            result.set_exception(type(error)(*error.args))  # notes are added to each
 
     def _too_late(self, topic: str, *, has_route: bool) -> ClientError:
         if not has_route and self._client.routes.known(topic) is None:

@@ -19,7 +19,13 @@ from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.listener import ListenersByTopic
 from troupemq.client.consuming.push_work import PushWork
+from troupemq.client.log import client_logger
 from troupemq.client.spans import spans_of
+
+log = client_logger(__name__)
+
+NAMED_MAX = 10
+"""Limit of messages that the log line of a stop names."""
 
 
 @partial(names_checked, settings=ConsumerSettings)
@@ -137,7 +143,16 @@ class PushConsumer(AioGroupMember, PushWork):
 
     async def _finish_consuming(self, deadline_s: float) -> None:
         await self._order_flows.stop(seconds_to(deadline_s))
-        self._end_stop(all_ended=await self._calls.stop(seconds_to(deadline_s)))
+        if running := self._running():
+            log.info("stop waits for handlers", group=self.group, ids=",".join(running))
+        if not await self._calls.stop(seconds_to(deadline_s)):
+            ids = ",".join(self._running())
+            log.warning("handlers cancelled by the stop", group=self.group, ids=ids)
+
+    def _running(self) -> list[str]:
+        """Return the ids of messages in handlers, a limited number of them."""
+        held = self._rebalancing.own.values()
+        return [each.msg_id for queue in held for each in queue.info().in_hand][:NAMED_MAX]
 
     async def _abandon(self) -> None:
         await self._calls.abandon()

@@ -5,7 +5,6 @@ The flows of the threaded consumer (receiving/flows.py) have the logic.
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any, Literal
@@ -461,16 +460,17 @@ class SimpleConsumer(AioMember):
         loop = asyncio.get_running_loop()
         self._waiter.stop()
         held = self._held.values()
-        self._at_stop["settlements"] = self._busy()
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout_at(deadline_s), self._changed:
-                await self._changed.wait_for(lambda: self._busy() == 0)
-        self._at_stop["settlements_abandoned"] = self._busy()
+                await self._changed.wait_for(
+                    lambda: all(each.state is not DeliveryState.BUSY for each in held)
+                )
+        except TimeoutError:
+            log.warning("settlement still running at stop", group=self.group)
         returned = [each for each in held if each.state is DeliveryState.OPEN]
         for each in returned:
             each.state = DeliveryState.RETURNED
             del self._held[each.receipt]
-        self._at_stop["given_back"] = len(returned)
         timeout_ms = 1000 * max(LAST_TIMEOUT_S, deadline_s - loop.time())
         await self._give_back(
             [each.receipt for each in returned], min(timeout_ms, SETTLE_TIMEOUT_MS)
@@ -480,10 +480,6 @@ class SimpleConsumer(AioMember):
         if receipts:
             log.info("messages given back", group=self.group, count=len(receipts))
             await self._waiter.run(self._flows.change_all(receipts, 0, timeout_ms))
-
-    def _busy(self) -> int:
-        """Return how many settlements are under way."""
-        return sum(each.state is DeliveryState.BUSY for each in self._held.values())
 
     def _announce(self) -> None:
         """Send a heartbeat soon, with which brokers list this consumer and keep its connection."""

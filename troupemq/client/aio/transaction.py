@@ -18,7 +18,7 @@ from troupemq.client.message import Message, MessageQueue, MessageView, SendStat
 from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.queue_choice import QueueChoice
 from troupemq.client.producing.transaction import (
-    CHECKS_OPEN_MAX,
+    CHECKS_WAITING_MAX,
     TransactionResult,
     TransactionState,
     answer_of,
@@ -72,7 +72,7 @@ class TransactionProducer(Producer):
     ) -> None:
         """Take the arguments of Producer; at most `checks_max` calls of `check` run at once."""
         check_coroutine(check, "check", "message")
-        check_integer(checks_max, 1, CHECKS_OPEN_MAX, "checks_max")
+        check_integer(checks_max, 1, CHECKS_WAITING_MAX, "checks_max")
         super().__init__(
             group,
             namesrv,
@@ -88,11 +88,11 @@ class TransactionProducer(Producer):
         self._client.serves[RequestCode.CHECK_TRANSACTION_STATE] = self._asked
 
     async def _finish(self, deadline_s: float) -> None:
-        self._at_stop["checks"] = len(self._checks)
         if self._checks:
             left_s = deadline_s - asyncio.get_running_loop().time()
             _, running = await asyncio.wait(self._checks, timeout=max(0.0, left_s))
-            self._at_stop["checks_abandoned"] = len(running)
+            if running:
+                log.warning("check still running at stop", group=self.group)
         await super()._finish(deadline_s)
 
     async def send_in_transaction(
@@ -166,7 +166,7 @@ class TransactionProducer(Producer):
     def _asked(self, command: RemotingCommand) -> None:
         """Begin to answer a check-back."""
         header = CheckTransactionStateHeader.decode(command.fields)
-        if len(self._checks) >= CHECKS_OPEN_MAX or not self.is_running:
+        if len(self._checks) >= CHECKS_WAITING_MAX or not self.is_running:
             return
         body, address = bytes(command.body or b""), self._client.asked_by
         task = self._client.remoting.spawn(self._answer(header, body, address))

@@ -1,7 +1,7 @@
 """Base of producers and consumers: a group, a Client, one start and one stop."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from threading import Lock
 from time import monotonic
@@ -12,10 +12,7 @@ from remoting.tls_options import Tls
 from troupemq.client.arguments import MS_MAX, check_range
 from troupemq.client.connection.client import Client
 from troupemq.client.errors import ClientClosed
-from troupemq.client.log import client_logger
 from troupemq.client.message import check_own_group
-
-log = client_logger(__name__)
 
 LAST_TIMEOUT_S = 1.0
 """Minimum time for the last requests to brokers, even after the deadline of a stop."""
@@ -24,14 +21,6 @@ LAST_TIMEOUT_S = 1.0
 def seconds_to(deadline_s: float) -> float:
     """Return the seconds to a monotonic deadline; 0 if it is past."""
     return max(0.0, deadline_s - monotonic())
-
-
-def log_stop(kind: str, client_id: str, begun_s: float, at_stop: Mapping[str, object]) -> None:
-    """Log what a stop waited for since `begun_s` (monotonic); a warning if it abandoned work."""
-    abandoned = any(name.endswith("_abandoned") and at_stop[name] for name in at_stop)
-    say = log.warning if abandoned else log.info
-    took_ms = round((monotonic() - begun_s) * 1000)
-    say("client stopped", kind=kind, **at_stop, took_ms=took_ms, client=client_id)
 
 
 class LifecycleState(Enum):
@@ -72,7 +61,6 @@ class ClientMember(ABC):
         self._client = Client(namesrv, instance_name, ip, credentials, tls)
         self._state = LifecycleState.NEW
         self._state_lock = Lock()
-        self._at_stop: dict[str, object] = {"group": group}
 
     def start(self) -> None:
         """Start; do nothing if it runs. Raises ClientError: ClientClosed after a stop."""
@@ -88,9 +76,8 @@ class ClientMember(ABC):
     def stop(self, timeout_s: float | None = None) -> None:
         """Finish in-flight work within `timeout_s`, then unregister from the brokers.
 
-        Logs `client stopped` with what it waited for, as a warning if it abandoned work. Does
-        nothing if it is stopped or another thread stops it. Raises ClientError in a callback on the
-        I/O thread, which must not block.
+        Does nothing if it is stopped or another thread stops it. Raises ClientError in a callback
+        on the I/O thread, which must not block.
         """
         if timeout_s is not None:
             check_range(timeout_s, 0, MS_MAX, "timeout_s")
@@ -101,11 +88,9 @@ class ClientMember(ABC):
             self._client.remoting.close()
         if before is not LifecycleState.RUNNING:
             return
-        begun_s = monotonic()
-        deadline_s = begun_s + (self.stop_timeout_s if timeout_s is None else timeout_s)
+        deadline_s = monotonic() + (self.stop_timeout_s if timeout_s is None else timeout_s)
         self._finish(deadline_s)
         self._client.stop(max(LAST_TIMEOUT_S, seconds_to(deadline_s)))
-        log_stop(self.kind, self.client_id, begun_s, self._at_stop)
 
     def __enter__(self) -> Self:
         try:
@@ -150,7 +135,4 @@ class ClientMember(ABC):
 
     @abstractmethod
     def _finish(self, deadline_s: float) -> None:
-        """Reject new work and wait for in-flight work, until `deadline_s` (monotonic).
-
-        Write down in `_at_stop` how much it was, and how much is abandoned.
-        """
+        """Reject new work and wait for in-flight work, until `deadline_s` (monotonic)."""

@@ -18,10 +18,13 @@ from troupemq.client.consuming.group_member import GroupMember
 from troupemq.client.consuming.listener import Listener, TopicListeners
 from troupemq.client.consuming.listener_threads import ListenerThreads
 from troupemq.client.consuming.push_work import PushWork
+from troupemq.client.log import client_logger
 from troupemq.client.spans import spans_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+log = client_logger(__name__)
 
 
 @partial(names_checked, settings=ConsumerSettings)
@@ -135,4 +138,5 @@ class PushConsumer(GroupMember, PushWork):
 
     def _finish_consuming(self, deadline_s: float) -> None:
         self._order_thread.stop(seconds_to(deadline_s))
-        self._end_stop(all_ended=self._listening.stop(seconds_to(deadline_s)))
+        if not self._listening.stop(seconds_to(deadline_s)):
+            log.warning("listener still running at stop", group=self.group)

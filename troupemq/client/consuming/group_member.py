@@ -100,15 +100,12 @@ class GroupMember(ClientMember, GroupWork):
             self._forget_member()
 
     def _give_up_membership(self, deadline_s: float) -> None:
-        self._begin_stop()
         self._client.housekeeping.stop(seconds_to(deadline_s))
         self._rebalancing.close()
         self._pull_tasks.stop(seconds_to(deadline_s))
         self._finish_consuming(deadline_s)
         timeout_s = max(LAST_TIMEOUT_S, seconds_to(deadline_s))
-        self._at_stop["queues"] = len(self._rebalancing.own)
-        confirmed = self._client.run(self._rebalancing.give_all_away(timeout_s))
-        self._at_stop["offsets_committed"] = confirmed
+        self._client.run(self._rebalancing.give_all_away(timeout_s))
 
     def _finish_consuming(self, deadline_s: float) -> None:
         """Wait for running listener calls, before the queues are released."""

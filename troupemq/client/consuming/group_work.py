@@ -61,9 +61,6 @@ class GroupWork(ABC):
     """A member of a consumer group; subclasses create `_pulling` and `_rebalancing`."""
 
     kind = "consumer"
-    _at_stop: dict[str, object]
-    """Fields of the log line of a stop."""
-
     consume_type: ClassVar[str]
     group: str
     settings: ConsumerSettings
@@ -165,9 +162,6 @@ class GroupWork(ABC):
     def _forget_member(self) -> None:
         with _members_lock:
             _members.difference_update(() if self._member is None else (self._member,))
-
-    def _begin_stop(self) -> None:  # noqa: B027 (optional)
-        """Write down what a stop waits for, before it waits."""
 
     def _begin_rounds(self) -> None:
         """Rebalance, count and commit periodically from now on."""

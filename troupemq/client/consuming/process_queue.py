@@ -67,11 +67,6 @@ class ProcessQueue:
         """Whether the queue is released, or the consumer stops."""
         return self._dropped
 
-    @property
-    def running(self) -> int:
-        """Listener calls that run."""
-        return self._running
-
     # --- pulled messages
 
     def put(self, views: Sequence[MessageView], next_offset: int) -> None:

@@ -37,9 +37,6 @@ UNSUBSCRIBED_AFTER_MS = 5000
 RESET_AGAIN_MS = 1000
 RESET_TRIES = 30
 
-NAMED_MAX = 10
-"""Limit of messages that the log lines of a stop name."""
-
 
 class PushWork(GroupWork):
     """A member of a group whose messages go to a listener."""
@@ -134,26 +131,6 @@ class PushWork(GroupWork):
         )
 
     # --- within
-
-    def _begin_stop(self) -> None:
-        """Write down and log the listener calls that a stop waits for."""
-        self._at_stop["calls"] = self._count_calls()
-        if ids := self._ids_in_calls():
-            log.info("stop waits for listener calls", group=self.group, ids=ids)
-
-    def _end_stop(self, *, all_ended: bool) -> None:
-        """Write down the listener calls that a stop abandons."""
-        self._at_stop["calls_abandoned"] = 0 if all_ended else self._count_calls()
-        if not all_ended:
-            self._at_stop["ids"] = self._ids_in_calls()
-
-    def _count_calls(self) -> int:
-        return sum(held.running for held in self._rebalancing.own.values())
-
-    def _ids_in_calls(self) -> str:
-        held = self._rebalancing.own.values()
-        ids = [each.msg_id for queue in held for each in queue.info().in_hand]
-        return ",".join(ids[:NAMED_MAX])
 
     def _rebalance_topics(self) -> Sequence[str]:
         return tuple(self._subscriptions)

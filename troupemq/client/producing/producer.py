@@ -164,9 +164,7 @@ class Producer(SendMaker, ClientMember):
             self._tracing.start()
 
     def _finish(self, deadline_s: float) -> None:
-        self._at_stop["sends"] = self._in_flight.count
         self._in_flight.wait_empty(seconds_to(deadline_s))
-        self._at_stop["sends_abandoned"] = self._in_flight.count
         self._client.housekeeping.stop(seconds_to(deadline_s))
         if self._tracing is not None:
             self._tracing.send_rest()

@@ -429,24 +429,17 @@ class SimpleConsumer(ClientMember):
         with self._changed:
             self._is_returning = True
             held = self._held.values()
-            self._at_stop["settlements"] = self._busy()
             self._changed.wait_for(
-                lambda: self._busy() == 0,
+                lambda: all(each.state is not DeliveryState.BUSY for each in held),
                 seconds_to(deadline_s),
             )
-            self._at_stop["settlements_abandoned"] = self._busy()
             returned = [each for each in held if each.state is DeliveryState.OPEN]
             for each in returned:
                 each.state = DeliveryState.RETURNED
                 del self._held[each.receipt]
-        self._at_stop["given_back"] = len(returned)
         self._waiter.stop()
         timeout_ms = 1000 * max(LAST_TIMEOUT_S, seconds_to(deadline_s))
         self._give_back([each.receipt for each in returned], min(timeout_ms, SETTLE_TIMEOUT_MS))
-
-    def _busy(self) -> int:
-        """Return how many settlements are under way."""
-        return sum(each.state is DeliveryState.BUSY for each in self._held.values())
 
     def _announce(self) -> None:
         """Send a heartbeat soon, with which brokers list this consumer and keep its connection."""

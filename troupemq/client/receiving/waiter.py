@@ -82,8 +82,6 @@ class Waiter:
         try:
             return answer.result((ask.timeout_ms + SLACK_MS) / 1000)
         except TimeoutError:
-            if answer.done():
-                raise
             raise RequestTimeout(f"{ask.broker_name} did not answer in time") from None
         finally:
             if not answer.done():  # after a timeout, or Ctrl-C

@@ -24,7 +24,6 @@ from tests.troupemq.client.aio.handled import (
     numbered,
     send,
 )
-from tests.troupemq.client.stops import last_stop
 from tests.troupemq.fake_server import FakeServer, serve_routes
 from troupemq import (
     ArgumentIllegal,
@@ -268,9 +267,8 @@ def test_cancelled_handler_of_an_orderly_queue_keeps_the_order(
 
 
 def test_stop_waits_for_handlers_and_cancels_those_over_its_timeout(
-    run: RunOnLoop, broker: LocalBroker, caplog: pytest.LogCaptureFixture
+    run: RunOnLoop, broker: LocalBroker
 ) -> None:
-    caplog.set_level("INFO")
     send(broker, "quick", "slow")
 
     async def main() -> tuple[list[str], list[str]]:
@@ -294,9 +292,6 @@ def test_stop_waits_for_handlers_and_cancels_those_over_its_timeout(
         return handled.bodies, cancelled
 
     assert run(main()) == (["quick"], ["slow"])
-    said = last_stop(caplog)
-    assert (said["calls"], said["calls_abandoned"], said["level"]) == (2, 1, "WARNING")
-    assert said["offsets_committed"] == said["queues"] >= 1
     assert broker.lag("billing") == 1
 
 
