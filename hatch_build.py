@@ -28,7 +28,7 @@ FRONT = "troupemq"
 BELOW = ("protocol", "storage", "remoting", "actors", "spark")
 SAMPLES = ("broker.conf", "namesrv.conf")
 
-CLIENT = ("__init__.py", "aio.py", "client/**/*.py", "dramatiq*", "kombu*", "taskiq*")
+CLIENT = ("__init__.py", "aio.py", "client/**/*.py", "dramatiq*", "kombu*", "otel.py", "taskiq*")
 """Public modules of the client, below `troupemq`; a pattern may match a file or a package."""
 CLIENT_ALONE = ("__main__.py", "py.typed")
 """Files whose imports do not count: the command names the wheel that is missing."""

@@ -33,6 +33,10 @@ BRACKETS_MAX = 40_000
 A megabyte of objects and lists takes 0.1 s; the properties of a message have fewer.
 """
 
+QUOTED_NAMES_MAX, QUOTED_NAME_CHARS_MAX = 1024, 64
+_QUOTED_NAMES: dict[str, str] = {}
+"""Names of fields in quotes; peers may send any, so there is a limit."""
+
 _REFERENCE = "$ref"
 
 _LANGUAGE_NAMES = {int(code): code.name for code in LanguageCode}
@@ -55,6 +59,14 @@ _GO_ESCAPED = compile_pattern("[<>&\u2028\u2029]")
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 
 
+def _quoted_name(name: str) -> str:
+    """Return the name of a field in quotes, and keep it while there are few."""
+    quoted = quote(name)
+    if len(_QUOTED_NAMES) < QUOTED_NAMES_MAX and len(name) <= QUOTED_NAME_CHARS_MAX:
+        _QUOTED_NAMES[name] = quoted
+    return quoted
+
+
 def encode_header(command: RemotingCommand) -> bytes:
     """Return the header as its author writes it: Go clients in their own order, others as Java."""
     if command.language == LanguageCode.GO:
@@ -62,7 +74,13 @@ def encode_header(command: RemotingCommand) -> bytes:
     parts = [f'{{"code":{int(command.code)}']
     fields = command.fields
     if fields is not None:
-        pairs = ",".join([f"{quote(name)}:{quote(value)}" for name, value in fields.items()])
+        names = _QUOTED_NAMES
+        pairs = ",".join(
+            [
+                f"{names.get(name) or _quoted_name(name)}:{quote(value)}"
+                for name, value in fields.items()
+            ]
+        )
         parts.append(f',"extFields":{{{pairs}}}')
     language = _LANGUAGE_NAMES.get(command.language, "OTHER")
     parts.append(f',"flag":{command.flag},"language":"{language}","opaque":{command.opaque}')

@@ -23,6 +23,10 @@ TRACE_ON = "TRACE_ON"
 """Ext fields that every answer to a send carries beside its header, errors included."""
 
 
+SYS_FLAG_V2, BORN_TIMESTAMP_V2, FLAG_V2, PROPERTIES_V2 = "f", "g", "h", "i"
+"""One-letter names of the fields of a send that differ between messages."""
+
+
 @value
 class SendMessageHeader(Header):
     """Metadata of a message or a batch from its producer."""
@@ -32,10 +36,10 @@ class SendMessageHeader(Header):
     default_topic: str = wire("defaultTopic", short="c")
     default_topic_queue_nums: int = wire("defaultTopicQueueNums", short="d")
     queue_id: int = wire("queueId", short="e")
-    sys_flag: int = wire("sysFlag", short="f")
-    born_timestamp: int = wire_long("bornTimestamp", short="g")
-    flag: int = wire("flag", short="h")
-    properties: str | None = wire("properties", short="i", default=None)
+    sys_flag: int = wire("sysFlag", short=SYS_FLAG_V2)
+    born_timestamp: int = wire_long("bornTimestamp", short=BORN_TIMESTAMP_V2)
+    flag: int = wire("flag", short=FLAG_V2)
+    properties: str | None = wire("properties", short=PROPERTIES_V2, default=None)
     reconsume_times: int | None = wire("reconsumeTimes", short="j", default=None)
     unit_mode: bool = wire("unitMode", short="k", default=False)
     max_reconsume_times: int | None = wire("maxReconsumeTimes", short="l", default=None)

@@ -15,7 +15,7 @@ from resource import RUSAGE_CHILDREN, getrusage
 from statistics import median
 from tempfile import TemporaryDirectory
 from threading import Event
-from time import monotonic, sleep
+from time import monotonic
 
 from troupemq import Message, Producer
 from troupemq.testing import running_broker
@@ -58,12 +58,12 @@ def starts() -> tuple[list[float], list[float]]:
 
 def advances() -> list[float]:
     """Return the ms from each `advance("2h")` until a consumer has the delayed message."""
-    found, came = [], Event()
+    found, came, pause = [], Event(), Event()
     with running_broker() as broker, Producer("shop", broker.namesrv) as producer:
         broker.consume("Orders", lambda _: came.set())
         for _ in range(STARTS):
             producer.send(Message("Orders", b"later", delay_level=18))
-            sleep(0.02)  # until the consumer waits for messages again
+            pause.wait(0.02)  # until the consumer waits for messages again
             began_s = monotonic()
             broker.advance("2h")
             assert came.wait(10)

@@ -17,9 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import monotonic, sleep
+from time import monotonic
 
 from tests.compat.patience import wait_until
+from tests.compat.remoting import knows_broker
 from tests.compat.servers import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,9 +101,10 @@ def main() -> None:
             running([*own, "namesrv", "--port", str(namesrv)], folder / "namesrv.log", plain),
             running([*own, "broker", "-c", str(config)], folder / "broker.log", plain),
         ):
-            sleep(5)
+            place = f"127.0.0.1:{namesrv}"
+            wait_until(lambda: knows_broker(place, f"127.0.0.1:{broker}"), "the broker")
             urls = {
-                "TroupeMQ": f"troupemq://127.0.0.1:{namesrv}//",
+                "TroupeMQ": f"troupemq://{place}//",
                 "Redis": f"redis://127.0.0.1:{redis}/0",
             }
             found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in urls}

@@ -4,11 +4,12 @@ BROKER_URL names the broker. Each task appends a line to the file TASKS_RAN, wit
 """
 
 import os
-from time import sleep, time
+from threading import Event
+from time import time
 
 from celery import Celery
 
-import troupemq.kombu as _transport
+from troupemq import kombu as transport
 
 app = Celery("trial", broker=os.environ.get("BROKER_URL"))
 app.conf.update(
@@ -17,7 +18,7 @@ app.conf.update(
     worker_send_task_events=False,
     task_default_queue=os.environ.get("TASKS_QUEUE", "celery"),
 )
-_ = _transport.Transport
+SCHEMES = transport.SCHEME, transport.TLS_SCHEME
 
 
 def note(line: str) -> None:
@@ -28,13 +29,13 @@ def note(line: str) -> None:
         os.close(ran)
 
 
-@app.task
+@app.task  # type: ignore[untyped-decorator]
 def run(number: int, sent_s: float) -> None:
     note(f"{number} {sent_s} {time()}")
 
 
-@app.task(acks_late=True, reject_on_worker_lost=True)
+@app.task(acks_late=True, reject_on_worker_lost=True)  # type: ignore[untyped-decorator]
 def work(number: int, seconds: float) -> None:
     note(f"begin {number}")
-    sleep(seconds)
+    Event().wait(seconds)
     note(f"end {number}")

@@ -15,7 +15,8 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from random import Random
-from time import sleep, time
+from threading import Event
+from time import time
 from typing import Any
 
 import pytest
@@ -178,7 +179,7 @@ def test_kills_of_workers_lose_no_task(workers: Workers, rounds: int) -> None:
     alive = [workers.start(f"w{number}", "-c", "2") for number in range(2)]
     for number in range(rounds):
         workers.send(range(20 * number, 20 * number + 20), 0.1)
-        sleep(random.uniform(0.1, 0.8))
+        Event().wait(random.uniform(0.1, 0.8))
         victim = alive.pop(random.randrange(2))
         os.kill(victim.pid, signal.SIGKILL)
         alive.append(workers.start(f"w{number + 2}", "-c", "2"))

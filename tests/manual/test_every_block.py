@@ -168,7 +168,21 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
     "docs/security.md": [("", WALK)] * 10 + [("", TLS)] * 4,
     "docs/sending.md": [("from ", By(EXAMPLES + "sending"))] * 4,
     "docs/storage.md": [("", DRAWN)] * 3,
-    "docs/testing.md": [("# orders.py", TESTING), ("# test_orders.py", TESTING)],
+    "docs/tasks.md": [
+        (
+            "# tasks.py\nimport asyncio",
+            By("tests/troupemq/test_taskiq.py::test_program_of_the_page_runs"),
+        ),
+        (
+            "# tasks.py\nimport dramatiq",
+            By("tests/troupemq/test_dramatiq.py::test_program_of_the_page_runs"),
+        ),
+    ],
+    "docs/testing.md": [
+        ("# orders.py", TESTING),
+        ("# test_orders.py", TESTING),
+        ("# test_late_orders.py", TESTING),
+    ],
     "docs/traces.md": [
         ("pip install 'dist/troupemq", By(STARTS + "a_broker_that_sends_spans_starts"))
     ],

@@ -3,6 +3,7 @@
 import gc
 import sys
 from importlib.util import find_spec
+from itertools import accumulate
 
 import pytest
 
@@ -26,7 +27,8 @@ def needs_installed(package: str) -> None:
 
     Those of PyPy and of the newest CPython have few of the optional packages.
     """
-    if find_spec(package) is None:
+    parents = accumulate(package.split("."), lambda outer, inner: f"{outer}.{inner}")
+    if not all(find_spec(each) for each in parents):
         if sys.implementation.name == "cpython" and sys.version_info < (3, 15):
             pytest.fail(f"{package} is not installed: make test installs it")
         pytest.skip(f"{package} is not installed", allow_module_level=True)

@@ -19,7 +19,7 @@ def test_order_service_of_the_page_is_tested_as_it_says(pytester: pytest.Pyteste
     for name, text in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", page, re.DOTALL):
         pytester.path.joinpath(name).write_text(text)
     pytester.syspathinsert()
-    pytester.runpytest_inprocess(*HERE).assert_outcomes(passed=7)
+    pytester.runpytest_inprocess(*HERE).assert_outcomes(passed=11)
 
 
 def test_one_broker_serves_a_session_that_asks_for_it(pytester: pytest.Pytester) -> None:

@@ -29,8 +29,11 @@ class ConnectionFailed(ClientError):
     """
 
 
-class RequestTimeout(ClientError):
-    """No answer arrived within the timeout; the server may have carried out the request."""
+class RequestTimeout(ClientError, TimeoutError):
+    """No answer arrived within the timeout; the server may have carried out the request.
+
+    It is a TimeoutError, too, as that of `asyncio.timeout` is.
+    """
 
 
 class RouteNotFound(ClientError):

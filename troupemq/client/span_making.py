@@ -37,6 +37,17 @@ CARRIED_CHARS_MAX = 2048
 """Limit of tracestate and baggage; all properties of a message have at most 32,767 bytes."""
 
 
+class SpanSwitch:
+    """State of the instrumentation of all clients in this process (troupemq/otel.py)."""
+
+    is_on = True
+    provider: trace.TracerProvider | None = None
+    """Span provider in place of the application's."""
+
+
+SWITCH = SpanSwitch()
+
+
 class EndingSend(Protocol):
     """Future of a send, of a thread or of an event loop."""
 
@@ -58,16 +69,25 @@ class ClientSpans:
         `address_of` returns the host:port of a broker by its name, or None if it is unknown.
         """
         self._address_of, self._provider = address_of, provider
-        self._tracer = trace.get_tracer(SCOPE, tracer_provider=provider)
+        self._made: tuple[trace.TracerProvider | None, trace.Tracer] | None = None
         self._client_id = client_id
         self._rocket = names.RocketNames(os.environ.get(names.OPT_IN, ""))
 
     @property
     def is_on(self) -> bool:
         """Whether a span provider is set, or a current span is to be passed on."""
-        provider = self._provider or trace.get_tracer_provider()
+        if not SWITCH.is_on:
+            return False
+        provider = self._provider or SWITCH.provider or trace.get_tracer_provider()
         is_provided = not isinstance(provider, trace.ProxyTracerProvider)
         return is_provided or trace.get_current_span().get_span_context().is_valid
+
+    @property
+    def _tracer(self) -> trace.Tracer:
+        provider = self._provider or SWITCH.provider
+        if self._made is None or self._made[0] is not provider:
+            self._made = provider, trace.get_tracer(SCOPE, tracer_provider=provider)
+        return self._made[1]
 
     # --- sending
 
@@ -176,7 +196,9 @@ class ClientSpans:
 
     def wants(self, views: Sequence[MessageView]) -> bool:
         """Return whether a listener call with these messages needs a span or a context."""
-        return self.is_on or any(names.TRACEPARENT in view.properties for view in views)
+        return self.is_on or (
+            SWITCH.is_on and any(names.TRACEPARENT in view.properties for view in views)
+        )
 
     @contextmanager
     def process(self, group: str, views: Sequence[MessageView], model: str) -> Iterator[Span]:

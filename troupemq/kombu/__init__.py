@@ -2,7 +2,7 @@
 
 transport.py    Transport: one connection of kombu, with its drains and its reader in the hub
 channel.py      Channel and QoS: kombu's calls
-shared.py       what the channels of a connection share
+shared.py       state that the channels of a connection share
 fetching.py     threads that receive tasks, and one that settles them
 readers.py      queues that live with their connection, read from the topics of their exchanges
 bindings.py     bindings of exchanges and queues, which all processes share
@@ -18,6 +18,6 @@ from kombu.transport import TRANSPORT_ALIASES
 from troupemq.kombu.places import SCHEME, TLS_SCHEME
 from troupemq.kombu.transport import Transport
 
-__all__ = ["Transport"]
+__all__ = ["SCHEME", "TLS_SCHEME", "Transport"]
 
-TRANSPORT_ALIASES[SCHEME] = TRANSPORT_ALIASES[TLS_SCHEME] = "troupemq.kombu:Transport"
+TRANSPORT_ALIASES[SCHEME] = TRANSPORT_ALIASES[TLS_SCHEME] = f"{__name__}:Transport"

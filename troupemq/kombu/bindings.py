@@ -15,7 +15,7 @@ from typing import Any
 from troupemq.client.errors import ClientError
 from troupemq.client.log import client_logger
 from troupemq.client.message import Message, MessageQueue, MessageView
-from troupemq.kombu.link import Link, pulled
+from troupemq.kombu.link import BrokerLink, pulled
 
 log = client_logger(__name__)
 
@@ -34,19 +34,19 @@ Bound = tuple[str, str]
 
 @dataclass
 class Exchange:
-    """What is bound to one exchange."""
+    """Type, queues and readers of one exchange."""
 
     type: str = "direct"
     bound: dict[Bound, int] = field(default_factory=dict)
     """Time of each record, in ms since 1970."""
     readers_ms: int = 0
-    """Time of the record about readers; 0: there are none."""
+    """Time of the record about readers; 0: no queue reads the topic."""
 
 
 class Bindings:
     """The shared table as one connection knows it; for any thread."""
 
-    def __init__(self, link: Callable[[], Link]) -> None:
+    def __init__(self, link: Callable[[], BrokerLink]) -> None:
         self._link = link
         self._exchanges: dict[str, Exchange] = {}
         self._own: dict[tuple[str, str, str], str] = {}

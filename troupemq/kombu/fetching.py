@@ -23,7 +23,7 @@ REST_S = 1.0
 
 @dataclass
 class Demand:
-    """How long messages are wanted: always in a hub, else until the end of a drain."""
+    """Time until which messages are wanted: without end in a hub, else to the end of a drain."""
 
     until_s: float = 0.0
 
@@ -31,7 +31,7 @@ class Demand:
         return min(WAIT_MS, (self.until_s - monotonic()) * 1000)
 
 
-class Settler:
+class SettlingThread:
     """Thread that acknowledges, so that the tasks' thread never waits for a broker."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Fetcher:
         room: Callable[[], int],
         is_alone: Callable[[], bool],
         taking: Lock,
-        settler: Settler,
+        settler: SettlingThread,
         put: Callable[[str, Payload], None],
         ready: Callable[[str, list[tuple[Payload, Delivery]]], None],
     ) -> None:

@@ -24,7 +24,7 @@ from troupemq.client.producing.producer import Producer
 from troupemq.client.producing.queue_choice import QueueChoice
 from troupemq.client.receiving.simple_consumer import SimpleConsumer
 from troupemq.kombu.envelope import STEPS
-from troupemq.kombu.places import Place
+from troupemq.kombu.places import KombuPlace
 
 GROUP = "kombu"
 PULLED_MAX = 32
@@ -33,13 +33,13 @@ SLACK_MS = 5000
 TIMEOUT_MS = 5000
 
 
-class Link(Producer):
+class BrokerLink(Producer):
     """The producer of a connection; it also reads topics without a group.
 
     A forked child needs a link of its own.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: KombuPlace) -> None:
         super().__init__(GROUP, place.namesrv, credentials=place.credentials, tls=place.tls)
         self.place = place
         self._known: set[str] = set()

@@ -1,4 +1,4 @@
-"""Where a connection leads, from the URL that kombu was given; names of topics and groups."""
+"""Servers and account of a connection, from its URL; names of topics and groups."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ DEFAULT_EXCHANGE = "amq.default"
 
 
 @dataclass(frozen=True)
-class Place:
+class KombuPlace:
     """The name servers of a connection, its account, and its virtual host."""
 
     namesrv: tuple[str, ...]
@@ -63,7 +63,7 @@ def place_of(
     password: str | None = None,
     space: str | None = None,
     ssl: Any = None,
-) -> Place:
+) -> KombuPlace:
     """Return the place that the parts of a URL name, as kombu has parsed it.
 
     `alternates` are what kombu found between `;`: a URL is another place, the rest are further
@@ -75,7 +75,7 @@ def place_of(
         if "://" not in each and (name := each.partition("/")[0]):
             found.append(_address(name, None))
             path = path.strip("/") or unquote(each.partition("/")[2])
-    return Place(
+    return KombuPlace(
         tuple(dict.fromkeys(found)),
         Credentials(user, password or "") if user else None,
         _tls_of(ssl),

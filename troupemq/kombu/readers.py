@@ -13,7 +13,7 @@ from troupemq.client.errors import ClientClosed, ClientError
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue, MessageView
 from troupemq.kombu.envelope import Payload, decode, step_of, word_of
-from troupemq.kombu.link import Link, pulled
+from troupemq.kombu.link import BrokerLink, pulled
 
 log = client_logger(__name__)
 
@@ -30,7 +30,7 @@ Accepts = Callable[[str], bool]
 class Reading:
     """Held pulls of one exchange's topic, on the I/O thread of a link."""
 
-    def __init__(self, link: Link, topic: str, take: Callable[[list[Read]], None]) -> None:
+    def __init__(self, link: BrokerLink, topic: str, take: Callable[[list[Read]], None]) -> None:
         """Fetch the max offsets. Raises ClientError."""
         self._link, self._take = link, take
         self._offsets = link.ends(topic)
@@ -109,7 +109,9 @@ class ReadQueue:
     def is_bound(self) -> bool:
         return bool(self._readings)
 
-    def bind(self, link: Link, exchange: str, accepts: Accepts, exact_key: str | None) -> None:
+    def bind(
+        self, link: BrokerLink, exchange: str, accepts: Accepts, exact_key: str | None
+    ) -> None:
         """Read an exchange from its end on. Raises ClientError."""
         reading = self._readings.get(exchange)
         if reading is None:

@@ -1,4 +1,4 @@
-"""What the channels of one connection share."""
+"""State that the channels of one connection share."""
 
 import os
 import socket
@@ -6,8 +6,8 @@ from threading import Condition
 from typing import Any
 
 from troupemq.kombu.bindings import ANNOUNCE_MS, Bindings
-from troupemq.kombu.fetching import Demand, Settler
-from troupemq.kombu.link import Link
+from troupemq.kombu.fetching import Demand, SettlingThread
+from troupemq.kombu.link import BrokerLink
 from troupemq.kombu.places import TLS_SCHEME, place_of
 from troupemq.kombu.readers import ReadQueue
 
@@ -58,16 +58,16 @@ class Shared:
         """TTL of each declared queue that lasts."""
         self.bindings = Bindings(lambda: self.link)
         self.waker: Waker | None = None
-        self._link: Link | None = None
+        self._link: BrokerLink | None = None
         self._process_id = os.getpid()
-        self._settler: Settler | None = None
+        self._settler: SettlingThread | None = None
 
     @property
     def is_connected(self) -> bool:
         return self._link is not None and self._link.is_running
 
     @property
-    def link(self) -> Link:
+    def link(self) -> BrokerLink:
         """The requests of this process; started."""
         if self._process_id != os.getpid():  # the parent's threads and sockets are not ours
             self._process_id, self._link = os.getpid(), None
@@ -83,15 +83,15 @@ class Shared:
                 space=client.virtual_host,
                 ssl=client.ssl or client.transport_cls == TLS_SCHEME,
             )
-            link = self._link = Link(place)
+            link = self._link = BrokerLink(place)
             link.start()
             link.every(ANNOUNCE_MS, self.bindings.announce_again)
         return self._link
 
     @property
-    def settler(self) -> Settler:
+    def settler(self) -> SettlingThread:
         if self._settler is None:
-            self._settler = Settler()
+            self._settler = SettlingThread()
         return self._settler
 
     def close(self) -> None:

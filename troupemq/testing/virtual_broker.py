@@ -37,8 +37,10 @@ from actors.network.sends import Buffer
 from actors.parts import Ports
 from protocol.command import RemotingCommand
 from remoting.sync_connection import RemotingFailed
+from troupemq import aio
 from troupemq import client as client_package
 from troupemq.client.admin import Admin
+from troupemq.client.connection import client as client_module
 from troupemq.client.connection.client import Client
 from troupemq.client.connection.pending import Waiting
 from troupemq.client.connection.remoting import Remoting
@@ -141,7 +143,7 @@ class _Link:
         self._names.tell(request)
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: there is no socket."""
 
 
 class _InlineRemoting(Remoting):
@@ -427,11 +429,14 @@ def simulated(
     * `topics`: queues of each topic. Other topics are made by the first send.
     * `settings`: of the broker, by the names of broker.conf.
     """
-    state = machine_random.getstate()
+    state, numbers = machine_random.getstate(), client_module._instances
     machine_random.seed(seed)
+    client_module._instances = count(1)  # numbers of clients decide who consumes which queue
     try:
         with quiet():
             broker = VirtualBroker(seed, topics, settings)
+            for name in aio.__all__:  # its modules are loaded at first use, which must be now
+                getattr(aio, name)
             try:
                 with virtual_clock(broker, client_package.__name__):
                     yield broker
@@ -439,3 +444,4 @@ def simulated(
                 broker.stop()
     finally:
         machine_random.setstate(state)
+        client_module._instances = numbers

@@ -7,9 +7,11 @@ clock jumps to the next timer. Nothing is read from the machine: no socket, no t
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from random import Random
 from sys import modules
 from time import monotonic, time, time_ns
+from types import FunctionType, ModuleType
 from typing import Any, Protocol, TypeVar
 
 from protocol.command import RemotingCommand
@@ -23,7 +25,7 @@ STEPS_MAX = 8
 """Maximum steps of the servers between two rounds of the clients."""
 
 
-class Servers(Protocol):
+class VirtualServers(Protocol):
     """The simulated servers that a loop runs, and their clock."""
 
     def now_s(self) -> float:
@@ -98,7 +100,7 @@ class VirtualTransport(asyncio.Transport):
 class VirtualLoop(asyncio.BaseEventLoop):
     """Event loop of simulated clients. The order of their work and the servers' is drawn."""
 
-    def __init__(self, servers: Servers, random: Random) -> None:
+    def __init__(self, servers: VirtualServers, random: Random) -> None:
         super().__init__()
         self.servers = servers
         self._draw = random
@@ -153,7 +155,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 @contextmanager
-def virtual_clock(servers: Servers, package: str) -> Iterator[None]:
+def virtual_clock(servers: VirtualServers, package: str) -> Iterator[None]:
     """Give the modules of a package the servers' clock in the place of the machine's.
 
     Raises RuntimeError inside of another such block.
@@ -165,22 +167,40 @@ def virtual_clock(servers: Servers, package: str) -> Iterator[None]:
         time: lambda: servers.now_ns() / 1e9,
         time_ns: servers.now_ns,
     }
-    changed: list[tuple[dict[str, Any], str, object]] = []
+    changed: list[Callable[[], None]] = []
     for name, module in [*modules.items()]:
         if name == package or name.startswith(f"{package}."):
-            names = vars(module)
-            for each, value in [*names.items()]:
-                if callable(value) and value in _MACHINE:
-                    changed.append((names, each, value))
-                    names[each] = instead[value]
+            for names, function in _named(module):
+                taken = {each: value for each, value in names.items() if _is_clock(value)}
+                changed.append(partial(names.update, taken))
+                names.update({each: instead[value] for each, value in taken.items()})
+                if function is not None and any(map(_is_clock, function.__defaults__ or ())):
+                    before = function.__defaults__ or ()
+                    changed.append(partial(setattr, function, "__defaults__", before))
+                    function.__defaults__ = tuple(
+                        instead[each] if _is_clock(each) else each for each in before
+                    )
     _in_use.append(servers)
     try:
         yield
     finally:
         _in_use.remove(servers)
-        for names, each, value in changed:
-            names[each] = value
+        for undo in changed:
+            undo()
 
 
-_MACHINE = (monotonic, time, time_ns)
-_in_use: list[Servers] = []
+def _is_clock(value: object) -> bool:
+    return value is monotonic or value is time or value is time_ns
+
+
+def _named(module: ModuleType) -> Iterator[tuple[dict[str, Any], FunctionType | None]]:
+    """Yield the names of a module, then the functions of its classes with their default values."""
+    yield vars(module), None
+    for kind in [*vars(module).values()]:
+        if isinstance(kind, type) and kind.__module__ == module.__name__:
+            for function in [*vars(kind).values()]:
+                if isinstance(function, FunctionType):
+                    yield function.__kwdefaults__ or {}, function
+
+
+_in_use: list[VirtualServers] = []

@@ -3,6 +3,7 @@
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
+from random import Random
 
 import pytest
 from structlog.testing import capture_logs
@@ -11,6 +12,13 @@ from actors.naming.messages import MasterClientAddress
 from storage.tables.json_config import save
 from storage.tables.topics import format_topics, parse_topics
 from tests.support.brokers import SimulatedBroker
+from tests.support.receiving import (
+    Received,
+    ack_command,
+    batch_ack_command,
+    receive_command,
+    received,
+)
 from tests.support.replication import TOPIC, Pair, following
 from tests.support.slave_tables import MASTER, commit
 from tests.support.slave_tables import following as taking_tables
@@ -199,3 +207,45 @@ def test_offsets_beyond_the_slaves_log_are_lowered_to_its_end() -> None:
         (line,) = [each for each in logs if each["event"] == "consumer offset moved"]
         assert (line["offset"], line["moved_to"]) == (9, 5)
         assert new.broker.tables.offsets.value["Topic@consumers"] == {0: 5}
+
+
+@pytest.mark.trial(short=1, long=100)
+def test_promoted_slave_hands_out_all_that_was_not_settled(seed: int) -> None:
+    """It has offsets of up to ten seconds before, and nothing that was settled above them."""
+    print(f"seed {seed}")
+    random = Random(seed)
+    with taking_tables() as (pair, _):
+        pair.master.make_topic(TOPIC)
+        pair.advance(21_000)
+        settled: set[bytes] = set()
+        held: list[Received] = []
+        for number in range(random.randrange(20, 60)):
+            pair.send(b"%d" % number, topic=TOPIC, queue_id=number % 2)
+            pair.advance(random.choice((10, 200, 2_000)))
+            held += receive_some(pair.master, random.randrange(1, 9))
+            random.shuffle(held)
+            count_now = random.randrange(len(held) + 1)
+            if count_now:
+                now, held = held[:count_now], held[count_now:]
+                command = batch_ack_command(now) if len(now) > 1 else ack_command(now[0])
+                pair.master.client.start(command)
+                settled |= {each.body for each in now}
+            if random.random() < 0.05:
+                pair.kill(pair.master)
+                held = []
+        pair.advance(random.choice((100, 5_000, 21_000)))
+        sent = {each.body for each in pair.slave.records() if each.topic == TOPIC}
+        new = becomes_master(pair, kills=random.random() < 0.5)
+        for _ in range(2):
+            found = {each.body for _ in range(9) for each in receive_some(new, 32)}
+            assert sent - settled <= found
+            new.crash()
+            assert isinstance(new.disk, FakeDisk)
+            new.disk = new.disk.killed()
+            new.start()
+
+
+def receive_some(made: SimulatedBroker, number: int) -> list[Received]:
+    made.system.drain()
+    command = receive_command(topic=TOPIC, count=number, invisible_ms=1_000_000)
+    return received(made.client.request(command), TOPIC)

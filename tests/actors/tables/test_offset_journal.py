@@ -1,9 +1,12 @@
 """Journal of consumer offsets, through a whole broker: what survives kill -9."""
 
+from dataclasses import replace
 from errno import ENOSPC
 from functools import partial
 
 from actors.receipts.ledger import Ledger
+from actors.tables.messages import MergeOffsets
+from protocol.bodies import ConsumerOffsetTable
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from storage.tables.offset_journal import generations
@@ -160,6 +163,20 @@ def test_table_that_another_broker_saved_makes_the_journal_void() -> None:
         file.pwrite(text, 0)
     made.start()
     assert bodies(made) == [1, 2, 3, 4]
+
+
+def test_former_master_keeps_nothing_above_the_offsets_of_its_new_master() -> None:
+    made, messages = sent(6)
+    made.ask(ack_command(messages[2]))
+    made.ask(ack_command(messages[4]))
+    for role, broker_id in (("SLAVE", 1), ("ASYNC_MASTER", 0)):
+        made.config = replace(made.config, broker_role=role, broker_id=broker_id)
+        kill(made)
+        if role == "SLAVE":  # the group was set back there
+            table = ConsumerOffsetTable({"Topic@consumers": {0: 1}})
+            made.system.address("consumer_offsets").tell(MergeOffsets(table))
+            made.system.advance(6_000)
+    assert bodies(made) == [1, 2, 3, 4, 5]
 
 
 def test_full_disk_stops_the_journal_and_no_answer() -> None:

@@ -19,7 +19,8 @@ from tests.manual.following import ROOT
 from troupemq import kombu as transport
 from troupemq.testing import LocalBroker
 
-assert transport.Transport  # its import makes the URL known
+SCHEMES = transport.SCHEME, transport.TLS_SCHEME
+"""URLs that the import makes known."""
 Connect = Callable[..., Any]
 
 

@@ -10,12 +10,12 @@ kombu = pytest.importorskip("kombu", reason="kombu is not installed")
 from protocol.signature import Credentials
 from protocol.topic_names import RETRY_TOPIC_PREFIX, TOPIC_CHARS_MAX, is_legal_name
 from remoting.tls_options import Tls
-from troupemq.kombu.places import Place, place_of
+from troupemq.kombu.places import KombuPlace, place_of
 
-PLACE = Place(("a:9876",))
+PLACE = KombuPlace(("a:9876",))
 
 
-def place(url: str) -> Place:
+def place(url: str) -> KombuPlace:
     """Return the place of a connection's URL."""
     made = kombu.Connection(url, transport="troupemq.kombu:Transport")
     return place_of(
@@ -42,7 +42,7 @@ def place(url: str) -> Place:
     ],
 )
 def test_url_names_servers_and_space(url: str, namesrv: tuple[str, ...], space: str) -> None:
-    assert place(url) == Place(namesrv, space=space)
+    assert place(url) == KombuPlace(namesrv, space=space)
 
 
 def test_next_name_server_is_a_place_too() -> None:
@@ -66,7 +66,7 @@ def test_tls_is_said_by_celerys_option() -> None:
 
 def test_names_are_legal_and_differ() -> None:
     names = ["celery", "a.b", "a%2Eb", "ä/ö ü", "x" * 300, "x" * 301, "bindings", "x|y", "~"]
-    spaces = [PLACE, Place(("a:9876",), space="x")]
+    spaces = [PLACE, KombuPlace(("a:9876",), space="x")]
     made = [
         named(name) for each in spaces for named in (each.queue, each.exchange) for name in names
     ]

@@ -1,7 +1,7 @@
 """Coroutines against a simulated broker: a seed fixes the order, and time costs nothing."""
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from time import monotonic, time_ns
 from typing import Any
 
@@ -68,6 +68,46 @@ def test_a_seed_fixes_the_order_of_all_events() -> None:
     assert traces[0] == traces[1]
     assert len({repr(trace) for trace in traces}) == 3
     assert len({tuple(sorted(body for kind, body, _ in each)) for each in traces}) == 1
+
+
+def consumed_of(seed: int) -> list[tuple[str, bytes, int]]:
+    """Return what two members of a group consume, with a message that fails once."""
+    consumed: list[tuple[str, bytes, int]] = []
+    with simulated(seed, topics={"Orders": 4}) as broker:
+
+        def member(name: str) -> aio.PushConsumer:
+            async def handle(messages: Sequence[MessageView]) -> None:
+                for message in messages:
+                    consumed.append((name, message.body, message.reconsume_times))
+                    if message.body == b"7" and message.reconsume_times == 0:
+                        raise LookupError("no such order")
+
+            return aio.PushConsumer("billing", handle, broker.namesrv, begin=FIRST)
+
+        async def main() -> None:
+            async with (
+                aio.Producer("shop", broker.namesrv) as producer,
+                member("a") as one,
+                member("b") as other,
+            ):
+                await one.subscribe("Orders")
+                await other.subscribe("Orders")
+                await asyncio.sleep(25)  # until both have queues
+                sends = [producer.send(Message("Orders", b"%d" % each)) for each in range(20)]
+                await asyncio.gather(*sends)
+                await asyncio.sleep(30)
+
+        broker.run(main())
+        assert broker.lag("billing") == 0
+    return consumed
+
+
+def test_members_of_a_group_share_queues_and_retry_in_the_order_of_the_seed() -> None:
+    consumed = consumed_of(1)
+    assert consumed == consumed_of(1)
+    assert [body for _, body, times in consumed if times == 1] == [b"7"]
+    assert {body for _, body, _ in consumed} == {b"%d" % each for each in range(20)}
+    assert {name for name, *_ in consumed} == {"a", "b"}
 
 
 def test_virtual_time_makes_a_delayed_message_due(broker: VirtualBroker) -> None:

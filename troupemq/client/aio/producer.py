@@ -368,7 +368,7 @@ class Producer(SendMaker, AioMember):
         *,
         compresses: bool,
     ) -> SendFuture:
-        result = SendFuture(loop=self._client.remoting.loop)
+        result = SendFuture(loop=asyncio.get_running_loop())  # `check_running` has seen it
         sending = self._sending(
             self._carrier, parcel, message, timeout_ms, queue, choose, result, compresses=compresses
         )
@@ -422,10 +422,10 @@ class Producer(SendMaker, AioMember):
                     sending.parcel = await asyncio.to_thread(sending.parcel.compressed)
                 await self._slots.enter(size)
                 self._start(sending, result, size)
+        except ClientError as error:  # first: a RequestTimeout is a TimeoutError, too
+            result.set_exception(type(error)(*error.args))  # notes are added to each
         except TimeoutError:
             result.set_exception(self._too_late(topic, has_route=has_route))
-        except ClientError as error:
-            result.set_exception(type(error)(*error.args))  # notes are added to each
 
     def _too_late(self, topic: str, *, has_route: bool) -> ClientError:
         if not has_route and self._client.routes.known(topic) is None:

@@ -58,7 +58,7 @@ RequestHandler = Callable[[RemotingCommand], RemotingCommand | Answer | None]
 
 _instances = count(1)
 _ids_lock = Lock()
-_ids: dict[bytes, UniqueIds] = {}
+_ids: dict[str, UniqueIds] = {}
 _SEED = getrandbits(32)
 
 
@@ -81,11 +81,11 @@ def local_ip(toward: str) -> str:
 
 def next_message_id(ip: str) -> str:
     """Return a new UNIQ_KEY, from one counter per process: ids of two processes differ by pid."""
-    packed = ip_address(ip).packed
     with _ids_lock:
-        ids = _ids.get(packed)
+        ids = _ids.get(ip)
         if ids is None:
-            ids = _ids[packed] = UniqueIds(packed, os.getpid(), _SEED, now_ms)
+            packed = ip_address(ip).packed
+            ids = _ids[ip] = UniqueIds(packed, os.getpid(), _SEED, now_ms)
         return ids.next()
 
 

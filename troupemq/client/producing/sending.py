@@ -9,7 +9,11 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.compression import compress
 from protocol.headers.send import (
+    BORN_TIMESTAMP_V2,
+    FLAG_V2,
     MSG_REGION,
+    PROPERTIES_V2,
+    SYS_FLAG_V2,
     TRACE_ON,
     SendMessageHeader,
     SendMessageResponseHeader,
@@ -75,6 +79,9 @@ SAME_BROKER_PAUSE_MS = 100.0
 SECONDS_PERHAPS_MS = 60
 """Timeout up to which the error asks whether seconds were meant."""
 
+COMMON_FIELDS_MAX = 4096
+"""Limit of queues whose fields are kept."""
+
 RECALL_HANDLE = "recallHandle"
 """Field of answers to sends of timers."""
 
@@ -113,23 +120,6 @@ class EncodedMessage:
         return EncodedMessage(
             self.topic, body, self.properties, self.message_id, self.flag, sys_flag, self.code
         )
-
-    def command(self, queue: MessageQueue, producer_group: str) -> RemotingCommand:
-        header = SendMessageHeader(
-            producer_group=producer_group,
-            topic=self.topic,
-            default_topic=DEFAULT_TOPIC,
-            default_topic_queue_nums=DEFAULT_TOPIC_QUEUE_COUNT,
-            queue_id=queue.queue_id,
-            sys_flag=self.sys_flag,
-            born_timestamp=now_ms(),
-            flag=self.flag,
-            properties=self.properties,
-            reconsume_times=0,
-            batch=self.code == RequestCode.SEND_BATCH_MESSAGE,
-            broker_name=queue.broker_name,
-        )
-        return RemotingCommand(self.code, header.encode_v2(), self.body)
 
 
 def parcel_of(message: Message, message_id: str) -> EncodedMessage:
@@ -177,6 +167,8 @@ class Sender:
     def __init__(self, client: SendingClient, producer_group: str) -> None:
         self._client = client
         self._group = producer_group
+        self._common: dict[tuple[str, str, int, int], dict[str, str]] = {}
+        """Fields that all sends to one queue have, by topic, broker, queue and code."""
 
     def queues_of(self, topic: str) -> Sequence[MessageQueue]:
         """Return the writable queues of the known route; empty without one."""
@@ -188,14 +180,47 @@ class Sender:
     ) -> None:
         """Send to the queue's master. Raises RouteNotFound if it is unknown."""
         address = self._client.routes.master(queue.broker_name)
-        command = parcel.command(queue, self._group)
+        command = self._command(queue, parcel)
         self._client.remoting.call_for(sending, address, command, timeout_ms)
+
+    def _command(self, queue: MessageQueue, parcel: EncodedMessage) -> RemotingCommand:
+        key = parcel.topic, queue.broker_name, queue.queue_id, parcel.code
+        fields = self._common.get(key)
+        if fields is None:
+            if len(self._common) >= COMMON_FIELDS_MAX:
+                self._common.clear()
+            fields = self._common[key] = self._common_fields(queue, parcel)
+        fields = {
+            **fields,
+            SYS_FLAG_V2: str(parcel.sys_flag),
+            BORN_TIMESTAMP_V2: str(now_ms()),
+            FLAG_V2: str(parcel.flag),
+            PROPERTIES_V2: parcel.properties,
+        }
+        return RemotingCommand(parcel.code, fields, parcel.body)
+
+    def _common_fields(self, queue: MessageQueue, parcel: EncodedMessage) -> dict[str, str]:
+        header = SendMessageHeader(
+            producer_group=self._group,
+            topic=parcel.topic,
+            default_topic=DEFAULT_TOPIC,
+            default_topic_queue_nums=DEFAULT_TOPIC_QUEUE_COUNT,
+            queue_id=queue.queue_id,
+            sys_flag=0,
+            born_timestamp=0,
+            flag=0,
+            properties="",
+            reconsume_times=0,
+            batch=parcel.code == RequestCode.SEND_BATCH_MESSAGE,
+            broker_name=queue.broker_name,
+        )
+        return header.encode_v2()
 
     def post_oneway(self, queue: MessageQueue, parcel: EncodedMessage) -> None:
         """Send to the queue's master without an answer. Raises ClientError if nothing was sent."""
         try:
             address = self._client.routes.master(queue.broker_name)
-            self._client.remoting.oneway(address, parcel.command(queue, self._group))
+            self._client.remoting.oneway(address, self._command(queue, parcel))
         except ClientError:
             self.route_in_doubt(parcel.topic)
             raise

@@ -81,6 +81,8 @@ class Waiter:
         answer = self._take_late(key) or self._call(ask, KEPT_MS)
         try:
             return answer.result((ask.timeout_ms + SLACK_MS) / 1000)
+        except ClientError:  # first: a RequestTimeout is a TimeoutError, too
+            raise
         except TimeoutError:
             raise RequestTimeout(f"{ask.broker_name} did not answer in time") from None
         finally:

@@ -279,3 +279,14 @@ def test_threaded_consumer_receives_what_a_coroutine_sends(broker: LocalBroker) 
     broker.join("billing")
     assert [each.body for each in consumer.received] == [b"new"]
     assert isinstance(consumer, PushConsumer)
+
+
+def test_request_timeout_is_a_timeout_error(broker: LocalBroker) -> None:
+    async def use(producer: Producer) -> None:
+        await producer.queues("Orders")
+        broker.slow(10_000, "send", times=1)
+        with pytest.raises(TimeoutError) as failed:
+            await producer.send(Message("Orders", b"new"), 50)
+        assert isinstance(failed.value, RequestTimeout) and "\n" not in str(failed.value)
+
+    run(broker, use, settings=TRIES_ONCE)

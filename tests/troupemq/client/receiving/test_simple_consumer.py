@@ -107,6 +107,33 @@ def test_receive_of_several_topics_takes_from_each_without_holding_messages(benc
         assert consumer.receive(wait_ms=0) == []
 
 
+def test_wait_tells_of_messages_and_receives_none(bench: Bench) -> None:
+    with bench.consumer() as consumer, ThreadPoolExecutor(1) as threads:
+        assert not consumer.wait(0)
+        waiting = threads.submit(consumer.wait)
+        bench.server.next(RequestCode.NOTIFICATION)
+        bench.server.next(RequestCode.NOTIFICATION)
+        bench.broker.add(b"a")
+        assert waiting.result(WAIT_S)
+        assert bench.broker.pops == []
+        assert bodies(consumer.receive()) == [b"a"]
+    with pytest.raises(ClientClosed):
+        consumer.wait()
+
+
+def test_full_broker_is_asked_for_messages(bench: Bench) -> None:
+    full = {"hasMsg": "false", "pollingFull": "true"}
+    bench.server.on(RequestCode.NOTIFICATION, lambda command: command.answer(fields=full))
+    with bench.consumer() as consumer:
+        assert consumer.wait(1)
+
+
+def test_highest_queue_first_is_asked_for(bench: Bench) -> None:
+    with bench.consumer(highest_queue_first=True) as consumer:
+        consumer.receive(wait_ms=0)
+    assert [pop.highest_queue_first for pop in bench.broker.pops] == [True]
+
+
 def test_with_acknowledges_and_an_exception_gives_back(bench: Bench) -> None:
     bench.broker.add(b"a", b"b", b"c")
     with bench.consumer() as consumer:
