@@ -13,6 +13,7 @@ from troupemq.client.aio.lifecycle import AioMember
 from troupemq.client.aio.remoting import Pending
 from troupemq.client.arguments import check_instance, check_timeout, names_checked
 from troupemq.client.connection.client import next_message_id
+from troupemq.client.connection.lifecycle import Work
 from troupemq.client.errors import ClientBusy, ClientClosed, ClientError, RequestTimeout
 from troupemq.client.message import (
     Message,
@@ -184,6 +185,9 @@ class Producer(SendMaker, AioMember):
     def _begin(self) -> None:
         if self._tracing is not None:
             self._tracing.start()
+
+    def _work(self) -> Work:
+        return {"sends": lambda: self._slots.count}
 
     async def _finish(self, deadline_s: float) -> None:
         loop = asyncio.get_running_loop()

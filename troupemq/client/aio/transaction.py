@@ -12,6 +12,7 @@ from remoting.tls_options import Tls
 from troupemq.client.aio.producer import Producer
 from troupemq.client.arguments import check_integer, names_checked
 from troupemq.client.callbacks import check_coroutine
+from troupemq.client.connection.lifecycle import Work
 from troupemq.client.errors import ClientError
 from troupemq.client.log import client_logger
 from troupemq.client.message import Message, MessageQueue, MessageView, SendStatus
@@ -86,6 +87,9 @@ class TransactionProducer(Producer):
         self._turns = asyncio.Semaphore(checks_max)
         self._checks: set[asyncio.Task[None]] = set()
         self._client.serves[RequestCode.CHECK_TRANSACTION_STATE] = self._asked
+
+    def _work(self) -> Work:
+        return {**super()._work(), "checks": lambda: len(self._checks)}
 
     async def _finish(self, deadline_s: float) -> None:
         if self._checks:

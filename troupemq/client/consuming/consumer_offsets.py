@@ -137,9 +137,10 @@ class Offsets(ABC):
     def commit_all(self, offsets: Mapping[MessageQueue, int]) -> Flow[None]:
         """Store offsets; a failure is logged, and the next call makes up for it."""
 
-    def commit_last(self, offsets: Mapping[MessageQueue, int], timeout_s: float) -> Flow[None]:
-        """Store offsets at the stop and wait for the confirmations; a failure is logged."""
+    def commit_last(self, offsets: Mapping[MessageQueue, int], timeout_s: float) -> Flow[int]:
+        """Store offsets at the stop; return the number of confirmed ones. A failure is logged."""
         yield from self.commit_all(offsets)
+        return len(offsets)
 
 
 class GroupOffsets(Offsets):
@@ -180,18 +181,20 @@ class GroupOffsets(Offsets):
             except ClientError as error:
                 _log_failed_commit(queue, error)
 
-    def commit_last(self, offsets: Mapping[MessageQueue, int], timeout_s: float) -> Flow[None]:
+    def commit_last(self, offsets: Mapping[MessageQueue, int], timeout_s: float) -> Flow[int]:
         """Commit one queue of each topic first, then all others at once.
 
         4.9.7 loses first commits that arrive at once, and no later commit would make up for it.
         """
         first = {*{(queue.topic, queue.broker_name): queue for queue in offsets}.values()}
         deadline_s = monotonic() + min(OFFSET_TIMEOUT_MS / 1000, timeout_s)
-        yield from self._commit_at_once({queue: offsets[queue] for queue in first}, deadline_s)
+        some = yield from self._commit_at_once(
+            {queue: offsets[queue] for queue in first}, deadline_s
+        )
         others = {queue: offset for queue, offset in offsets.items() if queue not in first}
-        yield from self._commit_at_once(others, deadline_s)
+        return some + (yield from self._commit_at_once(others, deadline_s))
 
-    def _commit_at_once(self, offsets: Mapping[MessageQueue, int], deadline_s: float) -> Flow[None]:
+    def _commit_at_once(self, offsets: Mapping[MessageQueue, int], deadline_s: float) -> Flow[int]:
         timeout_ms = max(1.0, (deadline_s - monotonic()) * 1000)
         calls: dict[MessageQueue, Call] = {}
         for queue, offset in offsets.items():
@@ -203,6 +206,7 @@ class GroupOffsets(Offsets):
         for queue, answer in zip(calls, answers, strict=True):
             if isinstance(answer, ClientError):
                 _log_failed_commit(queue, answer)
+        return sum(not isinstance(answer, ClientError) for answer in answers)
 
     def _update_call(self, queue: MessageQueue, offset: int, timeout_ms: float) -> Call:
         address = self._client.routes.address(queue.broker_name)
