@@ -187,7 +187,10 @@ class Producer(SendMaker, AioMember):
             self._tracing.start()
 
     def _work(self) -> Work:
-        return {"sends": lambda: self._slots.count}
+        return {"sends": self._open_sends}
+
+    def _open_sends(self) -> int:
+        return self._slots.count + sum(lane.length for lane in self._lanes.values())
 
     async def _finish(self, deadline_s: float) -> None:
         loop = asyncio.get_running_loop()

@@ -134,13 +134,12 @@ class Offsets(ABC):
         """Store `offset` and wait for the confirmation. Raises ClientError."""
 
     @abstractmethod
-    def commit_all(self, offsets: Mapping[MessageQueue, int]) -> Flow[None]:
-        """Store offsets; a failure is logged, and the next call makes up for it."""
+    def commit_all(self, offsets: Mapping[MessageQueue, int]) -> Flow[int]:
+        """Store offsets; return how many. A failure is logged, and the next call repeats it."""
 
     def commit_last(self, offsets: Mapping[MessageQueue, int], timeout_s: float) -> Flow[int]:
         """Store offsets at the stop; return the number of confirmed ones. A failure is logged."""
-        yield from self.commit_all(offsets)
-        return len(offsets)
+        return (yield from self.commit_all(offsets))
 
 
 class GroupOffsets(Offsets):
@@ -167,19 +166,22 @@ class GroupOffsets(Offsets):
         yield LookUpRoute(queue.topic)
         yield self._update_call(queue, offset, OFFSET_TIMEOUT_MS)
 
-    def commit_all(self, offsets: Mapping[MessageQueue, int]) -> Flow[None]:
+    def commit_all(self, offsets: Mapping[MessageQueue, int]) -> Flow[int]:
         """Send all offsets one way each time, so that the next call makes up for a loss.
 
         A connection may break, and a broker may be killed before it saves them. 4.9.7 loses one of
         a group's first commits if two arrive at once.
         """
         yield from ()  # a flow, though it waits for nothing
+        sent = 0
         for queue, offset in offsets.items():
             try:
                 address = self._client.routes.address(queue.broker_name)
                 self._client.remoting.oneway(address, self._update(queue, offset))
+                sent += 1
             except ClientError as error:
                 _log_failed_commit(queue, error)
+        return sent
 
     def commit_last(self, offsets: Mapping[MessageQueue, int], timeout_s: float) -> Flow[int]:
         """Commit one queue of each topic first, then all others at once.
