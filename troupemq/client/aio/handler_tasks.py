@@ -57,7 +57,7 @@ class HandlerTasks:
         self._client, self._group, self._handlers = client, group, handlers
         self._waiting: deque[ListenerFlow[None]] = deque()
         self._cancelled: dict[ListenerFlow[None], tuple[Wanted | Handle, BaseException]] = {}
-        """Requests of waiting flows whose tasks were cancelled, each with the cancellation."""
+        """Requests of waiting flows whose tasks were cancelled."""
 
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
