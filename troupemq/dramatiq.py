@@ -49,7 +49,7 @@ HOP_MS = 2 * 86_400_000
 """Longest timer of one message, below the default of timerMaxDelaySec; longer delays take hops."""
 DELAY_LEFT_MS = "troupemq_delay_left_ms"
 """Option of a message: its delay after this hop."""
-QUIET_S = 0.3
+QUIET_S = 0.5
 """Time without messages after which `join` returns: new ones and due timers show a little later."""
 REDELIVERIES_MAX = 16
 

@@ -48,6 +48,7 @@ class TroupeMQBroker(AsyncBroker):
         *,
         topic: str = "taskiq",
         group: str | None = None,
+        fetch_count: int = 1,
         redeliveries_max: int = REDELIVERIES_MAX,
         credentials: Credentials | None = None,
         tls: Tls | None = None,
@@ -56,11 +57,13 @@ class TroupeMQBroker(AsyncBroker):
 
         * `namesrv`: "host:port;host:port". [default: NAMESRV_ADDR, else 127.0.0.1:9876]
         * `group`: the group of the workers. [default: the topic]
+        * `fetch_count`: tasks of one request, 32 at most. With more than one, tasks for which a
+          worker has no slot wait for it, not for others: for many short tasks only.
         * `redeliveries_max`: deliveries of a task after the first one, then it is a dead letter.
         """
         super().__init__()
         self.topic, self.group = topic, group or topic
-        self._redeliveries_max = redeliveries_max
+        self._fetch_count, self._redeliveries_max = fetch_count, redeliveries_max
         self._namesrv, self._credentials, self._tls = namesrv, credentials, tls
         self._producer: Producer | None = None
         self._consumer: SimpleConsumer | None = None
@@ -113,16 +116,21 @@ class TroupeMQBroker(AsyncBroker):
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:
         """Yield tasks until the broker is shut down. Raises the errors of a client's `receive`."""
         consumer = await self._listening()
-        while consumer.is_running:
-            try:
-                deliveries = await consumer.receive(1, WAIT_MS)
-            except asyncio.CancelledError:  # the receive goes on: give back what it brings
-                if consumer.is_running:
-                    for delivery in await consumer.receive(wait_ms=WAIT_MS):
-                        await delivery.retry(seconds=0)
-                raise
-            for delivery in deliveries:
-                yield AckableMessage(data=delivery.message.body, ack=partial(_ack, delivery))
+        ready: list[Delivery] = []
+        try:
+            while consumer.is_running:
+                try:
+                    ready = await consumer.receive(self._fetch_count, WAIT_MS)
+                except asyncio.CancelledError:  # the receive goes on: give back what it brings
+                    if consumer.is_running:
+                        ready = await consumer.receive(wait_ms=WAIT_MS)
+                    raise
+                while ready:
+                    delivery = ready.pop(0)
+                    yield AckableMessage(data=delivery.message.body, ack=partial(_ack, delivery))
+        finally:
+            for delivery in ready if consumer.is_running else ():
+                await delivery.retry(seconds=0)
 
     async def _listening(self) -> SimpleConsumer:
         """Return the consumer, which all calls of `listen` share."""

@@ -4,7 +4,7 @@ Plain classes on the event loop. A message wakes one receive of a group, not all
 one wakes the next if it leaves messages.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from sys import intern
 from typing import TypeAlias
@@ -88,6 +88,11 @@ class WaitTable:
         self._by_peer: dict[int, dict[HeldReceive, None]] = {}
         self._by_tick: dict[int, dict[HeldReceive, None]] = {}
         self.count = 0
+
+    @property
+    def topics(self) -> Container[bytes]:
+        """Topics whose messages wake a receive."""
+        return self._places
 
     def has_room(self, peer_id: int) -> bool:
         return self.count < HELD_MAX and len(self._by_peer.get(peer_id, ())) < HELD_OF_PEER_MAX

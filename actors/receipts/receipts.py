@@ -444,8 +444,10 @@ class Receipts(Responder):
 
     @handles(Arrived)
     def on_arrived(self, message: Arrived) -> None:
-        if self._waits.count:
-            queues = dict.fromkeys((each.topic, each.queue_id) for each in message.entries)
+        topics = self._waits.topics
+        concerned = [each for each in message.entries if each.topic in topics]
+        if concerned:
+            queues = dict.fromkeys((each.topic, each.queue_id) for each in concerned)
             self._wake(self._waits.arrived(queues))
 
     @handles(CaughtUp)

@@ -10,11 +10,14 @@ checkout has a second broker with access control and signed frames. With `--tls`
 through TLS, each in its own record, as the official client sends them. With `--batch N` each send
 is a batch of N messages, of equal length with `--even`. With `--delayed` each is due a second
 later, and its delivery is included. With `--topics N` single sends go to N topics in turn, which
-the first sends create. The figures are those of tests/bench/in_turn.py.
+the first sends create. With `--receivers N` each checkout has a second broker, at which N members
+of a group wait in receives of another topic. The figures are those of tests/bench/in_turn.py.
 """
 
+from contextlib import suppress
 from json import loads
 from pathlib import Path
+from select import EPOLLIN, epoll
 from socket import IPPROTO_TCP, TCP_NODELAY, create_connection, socket
 from ssl import MemoryBIO, SSLWantReadError
 from statistics import median
@@ -32,6 +35,7 @@ from remoting.tls_options import Tls
 from tests.bench.in_turn import Build, broker_of, compare, parser_of
 from tests.bench.process_figures import scheduled_us
 from tests.compat.patience import wait_until
+from tests.support.receiving import receive_command
 from tests.support.signing import java_signed
 
 HOST = "127.0.0.1"
@@ -52,6 +56,11 @@ SIGNED = "-acl"
 """Behind the name of a broker with access control."""
 TLS = "-tls"
 """Suffix of a broker that is reached through TLS."""
+
+RECEIVING = "-receiving"
+"""Suffix of a broker at which members wait in receives."""
+IDLE_TOPIC = "SELF_TEST_TOPIC"
+"""Empty topic that every broker has."""
 
 READ_BYTES = 256 << 10
 DELAYED, DELAY_S = "\x02DELAY\x011", 1.1
@@ -187,6 +196,35 @@ def _play_slave(port: int) -> None:
             link.sendall(encode_report(end))
 
 
+class WaitingReceivers:
+    """Members of a group that wait for messages that do not come; a thread asks again for each."""
+
+    def __init__(self, port: int, count: int) -> None:
+        """Connect, and return when all are asking."""
+        command = receive_command(group="waiting", topic=IDLE_TOPIC, wait_ms=30_000, hold=True)
+        self._frame, self._poll = encode(command), epoll()
+        self._sockets = {}
+        for _ in range(count):
+            sock = create_connection((HOST, port))
+            self._sockets[sock.fileno()] = sock
+            self._poll.register(sock, EPOLLIN)
+            sock.sendall(self._frame)
+        Thread(target=self._ask_again, daemon=True).start()
+
+    def _ask_again(self) -> None:
+        with suppress(OSError):  # the broker has stopped
+            while True:
+                for fd, _ in self._poll.poll():
+                    answer = self._sockets[fd].recv(READ_BYTES)
+                    code = decode_frame(answer[4:]).code
+                    assert code == ResponseCode.POLLING_TIMEOUT, code
+                    self._sockets[fd].sendall(self._frame)
+
+    def close(self) -> None:
+        for each in self._sockets.values():
+            each.close()
+
+
 class LoadedBroker:
     """A broker process, and a connection to it."""
 
@@ -202,6 +240,7 @@ class LoadedBroker:
         has_tls: bool = False,
         batch: int = 1,
         delay_s: float = 0,
+        receivers: int = 0,
     ) -> None:
         self.name = name
         self.figures: list[float] = []
@@ -228,6 +267,7 @@ class LoadedBroker:
         plain = create_connection((HOST, ports["broker"]))
         plain.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
         self._socket = Records(plain) if has_tls else plain
+        self._receivers = WaitingReceivers(ports["broker"], receivers)
         if is_sync_master:
             Thread(target=_play_slave, args=(ports["ha"],), daemon=True).start()
             wait_until(self._has_slave, f"{name} has a slave")
@@ -289,6 +329,7 @@ class LoadedBroker:
     def close(self) -> None:
         self._socket.close()
         self.child.stop()
+        self._receivers.close()
 
 
 def main() -> None:
@@ -302,6 +343,7 @@ def main() -> None:
     parser.add_argument("--even", action="store_true", help="its bodies are of one length")
     parser.add_argument("--delayed", action="store_true", help="by a second")
     parser.add_argument("--sync-master", action="store_true", help="with a slave played here")
+    parser.add_argument("--receivers", type=int, default=0, help="that wait at a second broker")
     options = parser.parse_args()
     kind = SerializeType.JSON if options.json else SerializeType.ROCKETMQ
     more = DELAYED if options.delayed else ""
@@ -322,10 +364,12 @@ def main() -> None:
             has_tls=name.endswith(TLS),
             batch=options.batch,
             delay_s=DELAY_S if options.delayed else 0,
+            receivers=options.receivers if name.endswith(RECEIVING) else 0,
         )
 
     checkouts = options.brokers
     ends = ["", *([SIGNED] if options.acl else []), *([TLS] if options.tls else [])]
+    ends += [RECEIVING] if options.receivers else []
     pairs = [text.partition("=") for text in checkouts]
     checkouts = [f"{name}{end}={at}" for name, _, at in pairs for end in ends]
     compare(checkouts, make, options.sizes, options.rounds, options.messages, WARM_UP)

@@ -25,7 +25,7 @@ SMALL = {**SMALL_FILES, "mappedFileSizeCommitLog": str(1 << 20)}
 
 FOLLOWED = {
     "A name server": 2,
-    "A broker's process": 2,
+    "A broker's process": 3,
     "A master's machine": 2,
     "A zone, or the network between": 5,
     "Copies": 5,
@@ -39,6 +39,8 @@ BY = {
         "tests/system/test_kill.py",
         "tests/system/test_masters_kills.py",
         "tests/system/test_power_loss.py",
+        "tests/system/test_receipt_kills.py",
+        "tests/system/test_timer_kills.py",
     ],
     "A master's machine": [HERE, "tests/system/test_cluster_kills.py"],
     "A disk": [HERE, "tests/system/test_full_disk.py", "tests/troupemq/health/test_checks.py"],

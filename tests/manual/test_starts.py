@@ -69,7 +69,7 @@ def nothing(_: Serving) -> None:
     """Accept the started server without a further check."""
 
 
-@pytest.mark.parametrize(("page", "number"), [(README, 2), ("operations.md", 1)])
+@pytest.mark.parametrize(("page", "number"), [(README, 2), ("operations.md", 2)])
 def test_a_name_server_and_a_broker_take_a_message(
     page: str, number: int, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,7 @@ CALLS = {
     "troupemq/masters/supervisor.py": (3, OWN),
     "troupemq/numbers.py": (1, PATTERN),
     "troupemq/testing/local_broker.py": (1, VALUE),
+    "troupemq/testing/simulation.py": (2, VALUE),
     "troupemq/tour.py": (1, OWN),
 }
 

@@ -268,6 +268,33 @@ def test_task_that_a_stopping_worker_abandons_is_delivered_again(local: LocalBro
     run(main())
 
 
+def test_fetched_tasks_without_a_slot_are_given_back_at_a_stop(local: LocalBroker) -> None:
+    async def main() -> None:
+        first = TroupeMQBroker(local.namesrv, fetch_count=8)
+        second, record, ran = recording(local)
+        begun, allowed = asyncio.Event(), asyncio.Event()
+
+        @first.task("record")
+        async def wait(number: int) -> None:
+            begun.set()
+            await allowed.wait()
+            ran.append(number)
+
+        async with sending(second):
+            for number in range(8):
+                await record.kiq(number)
+            await until(lambda: len(local.messages(GROUP)) == 8, "all tasks")
+        async with working(first, max_async_tasks=1) as finish:
+            await begun.wait()
+            finish.set()
+            async with working(second):
+                await until(lambda: len(ran) == 7, "the tasks that have not begun")
+            allowed.set()
+        assert sorted(ran) == [*range(8)]
+
+    run(main())
+
+
 def test_cancelled_task_is_delivered_again(local: LocalBroker) -> None:
     async def main() -> None:
         broker = TroupeMQBroker(local.namesrv)

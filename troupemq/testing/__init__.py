@@ -11,9 +11,13 @@ quiet.py              log lines of the servers
 pytest_plugin.py      fixtures, which pytest finds by itself
 """
 
-from troupemq.testing.local_broker import CollectingConsumer, LocalBroker, running_broker
-from troupemq.testing.messages import InjectedFault
-from troupemq.testing.virtual_broker import VirtualBroker, simulated
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from troupemq.testing.local_broker import CollectingConsumer, LocalBroker, running_broker
+    from troupemq.testing.messages import InjectedFault
+    from troupemq.testing.virtual_broker import VirtualBroker, simulated
 
 __all__ = [
     "CollectingConsumer",
@@ -23,3 +27,20 @@ __all__ = [
     "running_broker",
     "simulated",
 ]
+
+
+_HOMES = {
+    "CollectingConsumer": "local_broker",
+    "InjectedFault": "messages",
+    "LocalBroker": "local_broker",
+    "VirtualBroker": "virtual_broker",
+    "running_broker": "local_broker",
+    "simulated": "virtual_broker",
+}
+"""Modules of each name, which are loaded at its first use: a simulation needs no client."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -211,7 +211,7 @@ def test_offsets_beyond_the_slaves_log_are_lowered_to_its_end() -> None:
 
 @pytest.mark.trial(short=1, long=100)
 def test_promoted_slave_hands_out_all_that_was_not_settled(seed: int) -> None:
-    """It has offsets of up to ten seconds before, and nothing that was settled above them."""
+    """The slave has offsets of up to ten seconds before, and nothing settled above them."""
     print(f"seed {seed}")
     random = Random(seed)
     with taking_tables() as (pair, _):

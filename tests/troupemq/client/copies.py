@@ -1,17 +1,15 @@
 """Helpers for tests of redrive and restore: a topic, its messages, and killed runs."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from troupemq.client.admin import Admin
 from troupemq.client.consuming.pull_consumer import PullConsumer
-from troupemq.client.errors import ClientError, RouteNotFound
+from troupemq.client.errors import ClientError
 from troupemq.client.message import MessageQueue, MessageView
 from troupemq.client.producing.producer import Producer
-from troupemq.servers import Servers
 
 TOPIC = "Orders"
 BEFORE_A_SEND, BEFORE_A_COMMIT = "before a send", "before a commit"
@@ -20,18 +18,6 @@ _COMMIT = PullConsumer.commit
 
 class Killed(BaseException):
     """In the place of a kill: nothing below may catch it."""
-
-
-def with_topic(servers: Servers) -> str:
-    """The name server's address, once TOPIC is there with two queues."""
-    address = f"127.0.0.1:{servers.ports['namesrv']}"
-    with Admin(address) as admin:
-        registered = False
-        while not registered:  # the broker does that in its own time
-            with suppress(RouteNotFound):
-                admin.create_topic(TOPIC, 2)
-                registered = True
-    return address
 
 
 def copies(namesrv: str) -> list[MessageView]:

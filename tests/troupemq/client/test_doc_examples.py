@@ -16,14 +16,8 @@ from tests.troupemq.client.lagging_topics import print_lag
 from tests.troupemq.fake_server import WAIT_S
 from troupemq import Admin, Message, Producer, PullConsumer
 from troupemq.cli.admin.command import COMMANDS
-from troupemq.servers import Servers
 
 ADDRESSES = "10.0.0.1:9876;10.0.0.2:9876"
-
-
-@pytest.fixture
-def namesrv(servers: Servers) -> str:
-    return f"127.0.0.1:{servers.ports['namesrv']}"
 
 
 class Accounts:

@@ -7,21 +7,22 @@ import pytest
 from click.testing import CliRunner
 
 from tests.compat.patience import wait_until
-from tests.troupemq.client.copies import with_topic
+from tests.troupemq.client.copies import TOPIC
 from troupemq.cli import cli
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.message import Message
 from troupemq.client.producing.producer import Producer
-from troupemq.servers import Servers
+from troupemq.testing import LocalBroker
 
 STUCK = ("--stuck-after", "0.2")
 
 
 @pytest.fixture
-def namesrv(servers: Servers) -> str:
-    return with_topic(servers)
+def namesrv(local_broker: LocalBroker) -> str:
+    local_broker.admin.create_topic(TOPIC, 2)
+    return local_broker.namesrv
 
 
 def run(namesrv: str, *words: str) -> str:

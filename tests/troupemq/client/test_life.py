@@ -1,13 +1,12 @@
 """Life of a message at a real broker: delays, retries, dead letters, filters, and open calls."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from threading import Event
 
 import pytest
 
 from tests.compat.patience import wait_until
-from tests.troupemq.client.copies import TOPIC, with_topic
+from tests.troupemq.client.copies import TOPIC
 from troupemq.client.admin import Admin
 from troupemq.client.admin.life import LifeEvent, MessageLife
 from troupemq.client.admin.messages import MessageTrack
@@ -20,13 +19,13 @@ from troupemq.client.message import Message
 from troupemq.client.producing.producer import Producer
 from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.redrive import Redrive
-from troupemq.servers import Servers
+from troupemq.testing import LocalBroker
 
 
 @pytest.fixture
-def admin(servers: Servers) -> Iterator[Admin]:
-    with Admin(with_topic(servers)) as admin:
-        yield admin
+def admin(local_broker: LocalBroker) -> Admin:
+    local_broker.admin.create_topic(TOPIC, 2)
+    return local_broker.admin
 
 
 def consumer(admin: Admin, group: str, listener: Listener, tags: str = "*") -> PushConsumer:

@@ -273,7 +273,9 @@ def test_messages_of_a_listener_that_exits_are_redelivered(broker: FakeBroker) -
         assert enough.wait(WAIT_S)
 
 
-def test_a_hanging_transaction_check_delays_a_stop_up_to_its_limit(cluster: Cluster) -> None:
+def test_a_hanging_transaction_check_delays_a_stop_up_to_its_limit(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
     begun, ended = Event(), Event()
 
     def slow(view: MessageView) -> None:
@@ -288,6 +290,8 @@ def test_a_hanging_transaction_check_delays_a_stop_up_to_its_limit(cluster: Clus
     begun_s = monotonic()
     producer.stop(0.01)
     assert monotonic() - begun_s < LONG_S / 2
+    assert "client stopped" in caplog.text
+    assert "checks=1 sends_left=0 checks_left=1" in caplog.text
     ended.set()
     for thread in enumerate():
         if thread.name.startswith("troupemq-check"):

@@ -9,10 +9,10 @@ from protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, UNIQ_KEY
 from tests.troupemq.client.copies import (
     BEFORE_A_COMMIT,
     BEFORE_A_SEND,
+    TOPIC,
     copies,
     kill_runs,
     lose_answers,
-    with_topic,
 )
 from troupemq.cli import cli
 from troupemq.client.admin import Admin
@@ -24,16 +24,17 @@ from troupemq.client.errors import BrokerError, ClientError, RouteNotFound
 from troupemq.client.message import Message, MessageView
 from troupemq.client.producing.producer import Producer
 from troupemq.redrive import Redrive, Redriven, discard, redrive_some, to_discard
-from troupemq.servers import Servers
+from troupemq.testing import LocalBroker
 
 GROUP, DEAD = "billing", 12
 
 
 @pytest.fixture
-def namesrv(servers: Servers) -> str:
+def namesrv(local_broker: LocalBroker) -> str:
     """With twelve dead letters of the topic Orders, and one that does not say where it is from."""
-    address = with_topic(servers)
-    with Admin(address) as admin, Producer("any", address) as producer:
+    address, admin = local_broker.namesrv, local_broker.admin
+    admin.create_topic(TOPIC, 2)
+    with Producer("any", address) as producer:
         admin.create_topic(f"%DLQ%{GROUP}", 1)
         for number in range(DEAD):
             producer.send(

@@ -18,17 +18,17 @@ from tests.spark.store_writer import NOVEMBER_ROOT_MS, StoreWriter
 from tests.troupemq.client.copies import (
     BEFORE_A_COMMIT,
     BEFORE_A_SEND,
+    TOPIC,
     Killed,
     copies,
     kill_runs,
     killed_after,
     lose_answers,
-    with_topic,
 )
 from troupemq.cli.restore import restore as restore_command
 from troupemq.client.errors import RouteNotFound
 from troupemq.restore import Restore, wanted_of
-from troupemq.servers import Servers
+from troupemq.testing import LocalBroker
 
 MESSAGES, HOUR_MS = 12, 3_600_000
 
@@ -60,8 +60,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def namesrv(servers: Servers) -> str:
-    return with_topic(servers)
+def namesrv(local_broker: LocalBroker) -> str:
+    local_broker.admin.create_topic(TOPIC, 2)
+    return local_broker.namesrv
 
 
 def restore(

@@ -16,7 +16,6 @@ from troupemq import (
     SendResult,
     SimpleConsumer,
 )
-from troupemq.servers import Servers
 
 
 def program(namesrv: str) -> list[str]:
@@ -48,5 +47,5 @@ def program(namesrv: str) -> list[str]:
 
 
 @pytest.mark.heavy
-def test_the_program_runs_as_it_is_typed(servers: Servers) -> None:
-    assert sorted(program(f"127.0.0.1:{servers.ports['namesrv']}")) == ["one", "two"]
+def test_the_program_runs_as_it_is_typed(namesrv: str) -> None:
+    assert sorted(program(namesrv)) == ["one", "two"]

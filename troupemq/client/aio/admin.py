@@ -18,6 +18,7 @@ from troupemq.client.admin.reading import TOOLS_GROUP, ReaderFlows
 from troupemq.client.aio.client import AioClient
 from troupemq.client.aio.lifecycle import AioLifecycle
 from troupemq.client.aio.producer import Producer
+from troupemq.client.connection.lifecycle import Work
 from troupemq.client.connection.route import Route
 from troupemq.client.errors import ClientError
 from troupemq.client.message import MessageQueue, MessageView
@@ -136,6 +137,9 @@ class Admin(AdminFlows, AioLifecycle):
 
     async def _open(self) -> None:
         self._client.remoting.open()
+
+    def _work(self) -> Work:
+        return {}
 
     async def _finish(self, deadline_s: float) -> None:
         """Wait for nothing: open requests fail with ClientClosed."""

@@ -8,7 +8,7 @@ from protocol.tags import ALL_TAGS
 from remoting.local_address import local_address
 from remoting.tls_options import Tls
 from troupemq.client.aio.lifecycle import AioMember
-from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, seconds_to
+from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, Work, seconds_to
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.group_work import GroupWork, check_arguments
@@ -85,13 +85,16 @@ class AioGroupMember(AioMember, GroupWork):
     def _begin(self) -> None:
         self._begin_rounds()
 
-    async def _finish(self, deadline_s: float) -> None:
+    def _work(self) -> Work:
+        return self._handlers_running()
+
+    async def _finish(self, deadline_s: float) -> int:
         try:
             self._rebalancing.close()
             await self._client.flows.stop(seconds_to(deadline_s))
             await self._finish_consuming(deadline_s)
             timeout_s = max(LAST_TIMEOUT_S, seconds_to(deadline_s))
-            await self._client.run(self._rebalancing.give_all_away(timeout_s))
+            return await self._client.run(self._rebalancing.give_all_away(timeout_s))
         finally:
             self._forget_member()
 

@@ -9,7 +9,7 @@ from protocol.signature import Credentials
 from remoting.tls_options import Tls
 from troupemq.client.aio.client import AioClient
 from troupemq.client.arguments import MS_MAX, check_range
-from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, LifecycleState
+from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, LifecycleState, StopReport, Work
 from troupemq.client.errors import ClientClosed
 from troupemq.client.message import check_own_group
 
@@ -24,6 +24,7 @@ class AioLifecycle(ABC):
     kind: ClassVar[str]
     """Name of the class in errors, such as "the producer is not started"."""
 
+    group: str = ""
     stop_timeout_s: ClassVar[float]
     """Default timeout of `stop`."""
 
@@ -44,7 +45,8 @@ class AioLifecycle(ABC):
     async def stop(self, timeout_s: float | None = None) -> None:
         """Finish in-flight work within `timeout_s`, then unregister from the brokers.
 
-        Does nothing if it is stopped. A cancelled stop closes the connections at once.
+        The log line "client stopped" says what it waited for (docs/sending.md). Does nothing if it
+        is stopped. A cancelled stop closes the connections at once.
         """
         if timeout_s is not None:
             check_range(timeout_s, 0, MS_MAX, "timeout_s")
@@ -55,7 +57,8 @@ class AioLifecycle(ABC):
         deadline_s = loop.time() + (self.stop_timeout_s if timeout_s is None else timeout_s)
         try:
             if before is LifecycleState.RUNNING:
-                await self._finish(deadline_s)
+                report = StopReport(self.kind, self.group, self._work())
+                report.log(await self._finish(deadline_s))
                 await self._client.stop(max(LAST_TIMEOUT_S, deadline_s - loop.time()))
         finally:
             try:
@@ -110,8 +113,15 @@ class AioLifecycle(ABC):
         """End own tasks that still run, after the connections are closed."""
 
     @abstractmethod
-    async def _finish(self, deadline_s: float) -> None:
-        """Reject new work and wait for in-flight work, until `deadline_s` of the loop."""
+    def _work(self) -> Work:
+        """Return the counters of in-flight work by name."""
+
+    @abstractmethod
+    async def _finish(self, deadline_s: float) -> int | None:
+        """Reject new work and wait for in-flight work, until `deadline_s` of the loop.
+
+        Return the number of committed offsets; None for a client without any.
+        """
 
 
 class AioMember(AioLifecycle):

@@ -13,6 +13,7 @@ from troupemq.client.aio.lifecycle import AioMember
 from troupemq.client.aio.remoting import Pending
 from troupemq.client.arguments import check_instance, check_timeout, names_checked
 from troupemq.client.connection.client import next_message_id
+from troupemq.client.connection.lifecycle import Work
 from troupemq.client.errors import ClientBusy, ClientClosed, ClientError, RequestTimeout
 from troupemq.client.message import (
     Message,
@@ -184,6 +185,12 @@ class Producer(SendMaker, AioMember):
     def _begin(self) -> None:
         if self._tracing is not None:
             self._tracing.start()
+
+    def _work(self) -> Work:
+        return {"sends": self._open_sends}
+
+    def _open_sends(self) -> int:
+        return self._slots.count + sum(lane.length for lane in self._lanes.values())
 
     async def _finish(self, deadline_s: float) -> None:
         loop = asyncio.get_running_loop()

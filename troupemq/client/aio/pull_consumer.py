@@ -271,9 +271,9 @@ class PullConsumer(AioGroupMember, PullWork):
             self._forget_member()  # the start may be repeated
             raise
 
-    async def _finish(self, deadline_s: float) -> None:
+    async def _finish(self, deadline_s: float) -> int:
         self._wake()
-        await super()._finish(deadline_s)
+        return await super()._finish(deadline_s)
 
 
 class _Iteration(AsyncIterator[Found]):

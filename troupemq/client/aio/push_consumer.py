@@ -24,9 +24,6 @@ from troupemq.client.spans import spans_of
 
 log = client_logger(__name__)
 
-NAMED_MAX = 10
-"""Limit of messages that the log line of a stop names."""
-
 
 @partial(names_checked, settings=ConsumerSettings)
 class PushConsumer(AioGroupMember, PushWork):
@@ -142,17 +139,10 @@ class PushConsumer(AioGroupMember, PushWork):
         super()._begin()
 
     async def _finish_consuming(self, deadline_s: float) -> None:
+        self._log_calls(log.info, "stop waits for handlers")
         await self._order_flows.stop(seconds_to(deadline_s))
-        if running := self._running():
-            log.info("stop waits for handlers", group=self.group, ids=",".join(running))
         if not await self._calls.stop(seconds_to(deadline_s)):
-            ids = ",".join(self._running())
-            log.warning("handlers cancelled by the stop", group=self.group, ids=ids)
-
-    def _running(self) -> list[str]:
-        """Return the ids of messages in handlers, a limited number of them."""
-        held = self._rebalancing.own.values()
-        return [each.msg_id for queue in held for each in queue.info().in_hand][:NAMED_MAX]
+            self._log_calls(log.warning, "handlers cancelled by the stop")
 
     async def _abandon(self) -> None:
         await self._calls.abandon()

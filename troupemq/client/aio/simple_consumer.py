@@ -25,7 +25,7 @@ from troupemq.client.arguments import (
     names_checked,
 )
 from troupemq.client.connection.client import now_ms
-from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S
+from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, Work
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import UNLIMITED
 from troupemq.client.consuming.listener import (
@@ -455,6 +455,14 @@ class SimpleConsumer(AioMember):
     def _begin(self) -> None:
         if self.auto_extend:
             self._client.remoting.spawn(self._extend_all())
+
+    def _work(self) -> Work:
+        return {"settlements": self._settling}
+
+    def _settling(self) -> int:
+        """Return the number of deliveries whose settlement runs."""
+        held = tuple(self._held.values())
+        return sum(each.state is DeliveryState.BUSY for each in held)
 
     async def _finish(self, deadline_s: float) -> None:
         loop = asyncio.get_running_loop()

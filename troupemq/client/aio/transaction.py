@@ -12,13 +12,14 @@ from remoting.tls_options import Tls
 from troupemq.client.aio.producer import Producer
 from troupemq.client.arguments import check_integer, names_checked
 from troupemq.client.callbacks import check_coroutine
+from troupemq.client.connection.lifecycle import Work
 from troupemq.client.errors import ClientError
 from troupemq.client.log import client_logger
 from troupemq.client.message import Message, MessageQueue, MessageView, SendStatus
 from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.queue_choice import QueueChoice
 from troupemq.client.producing.transaction import (
-    CHECKS_WAITING_MAX,
+    CHECKS_OPEN_MAX,
     TransactionResult,
     TransactionState,
     answer_of,
@@ -72,7 +73,7 @@ class TransactionProducer(Producer):
     ) -> None:
         """Take the arguments of Producer; at most `checks_max` calls of `check` run at once."""
         check_coroutine(check, "check", "message")
-        check_integer(checks_max, 1, CHECKS_WAITING_MAX, "checks_max")
+        check_integer(checks_max, 1, CHECKS_OPEN_MAX, "checks_max")
         super().__init__(
             group,
             namesrv,
@@ -87,12 +88,13 @@ class TransactionProducer(Producer):
         self._checks: set[asyncio.Task[None]] = set()
         self._client.serves[RequestCode.CHECK_TRANSACTION_STATE] = self._asked
 
+    def _work(self) -> Work:
+        return {**super()._work(), "checks": lambda: len(self._checks)}
+
     async def _finish(self, deadline_s: float) -> None:
         if self._checks:
             left_s = deadline_s - asyncio.get_running_loop().time()
-            _, running = await asyncio.wait(self._checks, timeout=max(0.0, left_s))
-            if running:
-                log.warning("check still running at stop", group=self.group)
+            await asyncio.wait(self._checks, timeout=max(0.0, left_s))
         await super()._finish(deadline_s)
 
     async def send_in_transaction(
@@ -166,7 +168,7 @@ class TransactionProducer(Producer):
     def _asked(self, command: RemotingCommand) -> None:
         """Begin to answer a check-back."""
         header = CheckTransactionStateHeader.decode(command.fields)
-        if len(self._checks) >= CHECKS_WAITING_MAX or not self.is_running:
+        if len(self._checks) >= CHECKS_OPEN_MAX or not self.is_running:
             return
         body, address = bytes(command.body or b""), self._client.asked_by
         task = self._client.remoting.spawn(self._answer(header, body, address))

@@ -13,7 +13,7 @@ from protocol.command import RemotingCommand
 from troupemq.client.errors import ClientError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """A request to a server; the answer must be a success."""
 
@@ -22,14 +22,14 @@ class Call:
     timeout_ms: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Calls:
     """Send requests at once; receive a list with the answer or the ClientError of each."""
 
     calls: Sequence[Call]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LookUpRoute:
     """Receive the Route of a topic: the cached one, or that of a name server with `again`.
 
@@ -41,14 +41,14 @@ class LookUpRoute:
     publish: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Blocking:
     """Call a function that blocks, such as one that writes a file; receive its result."""
 
     work: Callable[[], object]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WaitFor:
     """Pass a function to `register`, and wait until it is called; receive False on timeout."""
 
@@ -56,7 +56,7 @@ class WaitFor:
     timeout_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class InTurn:
     """Run a flow while no other flow of the client runs in turn; receive its result."""
 

@@ -1,18 +1,21 @@
 """Base of producers and consumers: a group, a Client, one start and one stop."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from threading import Lock
 from time import monotonic
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeAlias
 
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
 from troupemq.client.arguments import MS_MAX, check_range
 from troupemq.client.connection.client import Client
 from troupemq.client.errors import ClientClosed
+from troupemq.client.log import client_logger
 from troupemq.client.message import check_own_group
+
+log = client_logger(__name__)
 
 LAST_TIMEOUT_S = 1.0
 """Minimum time for the last requests to brokers, even after the deadline of a stop."""
@@ -21,6 +24,32 @@ LAST_TIMEOUT_S = 1.0
 def seconds_to(deadline_s: float) -> float:
     """Return the seconds to a monotonic deadline; 0 if it is past."""
     return max(0.0, deadline_s - monotonic())
+
+
+Work: TypeAlias = Mapping[str, Callable[[], int]]
+"""Counters of in-flight work, such as sends or handlers, by name."""
+
+
+class StopReport:
+    """Log line of a stop: what was in flight, what of it is left, and the offsets committed."""
+
+    def __init__(self, kind: str, group: str, work: Work) -> None:
+        """Count the work at the begin of a stop."""
+        self._kind, self._group, self._work = kind, group, work
+        self._begun_s = monotonic()
+        self._before = {name: count() for name, count in work.items()}
+
+    def log(self, offsets: int | None) -> None:
+        """Write the line; work that is left is a warning. Without counters there is no line."""
+        if not self._work:
+            return
+        left = {name: count() for name, count in self._work.items()}
+        counts = {**self._before, **{f"{name}_left": count for name, count in left.items()}}
+        if offsets is not None:
+            counts["offsets"] = offsets
+        took_ms = round((monotonic() - self._begun_s) * 1000)
+        say = log.warning if any(left.values()) else log.info
+        say("client stopped", kind=self._kind, group=self._group, took_ms=took_ms, **counts)
 
 
 class LifecycleState(Enum):
@@ -76,7 +105,8 @@ class ClientMember(ABC):
     def stop(self, timeout_s: float | None = None) -> None:
         """Finish in-flight work within `timeout_s`, then unregister from the brokers.
 
-        Does nothing if it is stopped or another thread stops it. Raises ClientError in a callback
+        The log line "client stopped" says what it waited for (docs/sending.md). Does nothing if it
+        is stopped or another thread stops it. Raises ClientError in a callback
         on the I/O thread, which must not block.
         """
         if timeout_s is not None:
@@ -88,8 +118,9 @@ class ClientMember(ABC):
             self._client.remoting.close()
         if before is not LifecycleState.RUNNING:
             return
+        report = StopReport(self.kind, self.group, self._work())
         deadline_s = monotonic() + (self.stop_timeout_s if timeout_s is None else timeout_s)
-        self._finish(deadline_s)
+        report.log(self._finish(deadline_s))
         self._client.stop(max(LAST_TIMEOUT_S, seconds_to(deadline_s)))
 
     def __enter__(self) -> Self:
@@ -134,5 +165,12 @@ class ClientMember(ABC):
         """Start own threads and timers, after the Client has started."""
 
     @abstractmethod
-    def _finish(self, deadline_s: float) -> None:
-        """Reject new work and wait for in-flight work, until `deadline_s` (monotonic)."""
+    def _work(self) -> Work:
+        """Return the counters of in-flight work by name."""
+
+    @abstractmethod
+    def _finish(self, deadline_s: float) -> int | None:
+        """Reject new work and wait for in-flight work, until `deadline_s` (monotonic).
+
+        Return the number of committed offsets; None for a client without any.
+        """

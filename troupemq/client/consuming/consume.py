@@ -38,7 +38,7 @@ NAMED_MAX = 5
 """Limit of messages that the log line of a failed call names."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Handle:
     """Call the listener; receive its Outcome, and the ms that it took."""
 

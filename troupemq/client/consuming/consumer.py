@@ -137,6 +137,7 @@ class PushConsumer(GroupMember, PushWork):
         super()._begin()
 
     def _finish_consuming(self, deadline_s: float) -> None:
+        self._log_calls(log.info, "stop waits for listeners")
         self._order_thread.stop(seconds_to(deadline_s))
         if not self._listening.stop(seconds_to(deadline_s)):
-            log.warning("listener still running at stop", group=self.group)
+            self._log_calls(log.warning, "listeners still running at stop")

@@ -134,12 +134,12 @@ class Offsets(ABC):
         """Store `offset` and wait for the confirmation. Raises ClientError."""
 
     @abstractmethod
-    def commit_all(self, offsets: Mapping[MessageQueue, int]) -> Flow[None]:
-        """Store offsets; a failure is logged, and the next call makes up for it."""
+    def commit_all(self, offsets: Mapping[MessageQueue, int]) -> Flow[int]:
+        """Store offsets; return how many. A failure is logged, and the next call repeats it."""
 
-    def commit_last(self, offsets: Mapping[MessageQueue, int], timeout_s: float) -> Flow[None]:
-        """Store offsets at the stop and wait for the confirmations; a failure is logged."""
-        yield from self.commit_all(offsets)
+    def commit_last(self, offsets: Mapping[MessageQueue, int], timeout_s: float) -> Flow[int]:
+        """Store offsets at the stop; return the number of confirmed ones. A failure is logged."""
+        return (yield from self.commit_all(offsets))
 
 
 class GroupOffsets(Offsets):
@@ -166,32 +166,37 @@ class GroupOffsets(Offsets):
         yield LookUpRoute(queue.topic)
         yield self._update_call(queue, offset, OFFSET_TIMEOUT_MS)
 
-    def commit_all(self, offsets: Mapping[MessageQueue, int]) -> Flow[None]:
+    def commit_all(self, offsets: Mapping[MessageQueue, int]) -> Flow[int]:
         """Send all offsets one way each time, so that the next call makes up for a loss.
 
         A connection may break, and a broker may be killed before it saves them. 4.9.7 loses one of
         a group's first commits if two arrive at once.
         """
         yield from ()  # a flow, though it waits for nothing
+        sent = 0
         for queue, offset in offsets.items():
             try:
                 address = self._client.routes.address(queue.broker_name)
                 self._client.remoting.oneway(address, self._update(queue, offset))
+                sent += 1
             except ClientError as error:
                 _log_failed_commit(queue, error)
+        return sent
 
-    def commit_last(self, offsets: Mapping[MessageQueue, int], timeout_s: float) -> Flow[None]:
+    def commit_last(self, offsets: Mapping[MessageQueue, int], timeout_s: float) -> Flow[int]:
         """Commit one queue of each topic first, then all others at once.
 
         4.9.7 loses first commits that arrive at once, and no later commit would make up for it.
         """
         first = {*{(queue.topic, queue.broker_name): queue for queue in offsets}.values()}
         deadline_s = monotonic() + min(OFFSET_TIMEOUT_MS / 1000, timeout_s)
-        yield from self._commit_at_once({queue: offsets[queue] for queue in first}, deadline_s)
+        some = yield from self._commit_at_once(
+            {queue: offsets[queue] for queue in first}, deadline_s
+        )
         others = {queue: offset for queue, offset in offsets.items() if queue not in first}
-        yield from self._commit_at_once(others, deadline_s)
+        return some + (yield from self._commit_at_once(others, deadline_s))
 
-    def _commit_at_once(self, offsets: Mapping[MessageQueue, int], deadline_s: float) -> Flow[None]:
+    def _commit_at_once(self, offsets: Mapping[MessageQueue, int], deadline_s: float) -> Flow[int]:
         timeout_ms = max(1.0, (deadline_s - monotonic()) * 1000)
         calls: dict[MessageQueue, Call] = {}
         for queue, offset in offsets.items():
@@ -203,6 +208,7 @@ class GroupOffsets(Offsets):
         for queue, answer in zip(calls, answers, strict=True):
             if isinstance(answer, ClientError):
                 _log_failed_commit(queue, answer)
+        return sum(not isinstance(answer, ClientError) for answer in answers)
 
     def _update_call(self, queue: MessageQueue, offset: int, timeout_ms: float) -> Call:
         address = self._client.routes.address(queue.broker_name)

@@ -8,7 +8,7 @@ from protocol.tags import ALL_TAGS
 from remoting.local_address import local_address
 from remoting.tls_options import Tls
 from troupemq.client.arguments import method_names_checked
-from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, ClientMember, seconds_to
+from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, ClientMember, Work, seconds_to
 from troupemq.client.connection.task_thread import TaskThread
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
@@ -93,19 +93,22 @@ class GroupMember(ClientMember, GroupWork):
         self._pull_tasks.start()
         self._begin_rounds()
 
-    def _finish(self, deadline_s: float) -> None:
+    def _work(self) -> Work:
+        return self._handlers_running()
+
+    def _finish(self, deadline_s: float) -> int:
         try:
-            self._give_up_membership(deadline_s)
+            return self._give_up_membership(deadline_s)
         finally:
             self._forget_member()
 
-    def _give_up_membership(self, deadline_s: float) -> None:
+    def _give_up_membership(self, deadline_s: float) -> int:
         self._client.housekeeping.stop(seconds_to(deadline_s))
         self._rebalancing.close()
         self._pull_tasks.stop(seconds_to(deadline_s))
         self._finish_consuming(deadline_s)
         timeout_s = max(LAST_TIMEOUT_S, seconds_to(deadline_s))
-        self._client.run(self._rebalancing.give_all_away(timeout_s))
+        return self._client.run(self._rebalancing.give_all_away(timeout_s))
 
     def _finish_consuming(self, deadline_s: float) -> None:
         """Wait for running listener calls, before the queues are released."""

@@ -16,6 +16,7 @@ from protocol.headers.client import NotifyConsumerIdsChangedHeader
 from troupemq.client.arguments import check_flag, check_instance, check_time
 from troupemq.client.connection.calls import Blocking, Call, Flow, LookUpRoute
 from troupemq.client.connection.client import ClientCore, now_ms
+from troupemq.client.connection.lifecycle import Work
 from troupemq.client.consuming.consumer_offsets import (
     ConsumeFrom,
     GroupOffsets,
@@ -158,6 +159,11 @@ class GroupWork(ABC):
                 )
             _members.add(member)
             self._member = member
+
+    def _handlers_running(self) -> Work:
+        """Return the counter of running listener calls."""
+        own = tuple(self._rebalancing.own.values())
+        return {"handlers": lambda: sum(held.running for held in own)}
 
     def _forget_member(self) -> None:
         with _members_lock:

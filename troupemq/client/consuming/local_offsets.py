@@ -95,11 +95,13 @@ class LocalOffsets(Offsets):
     def commit(self, queue: MessageQueue, offset: int) -> Flow[None]:
         yield Blocking(lambda: self._write({queue: offset}))
 
-    def commit_all(self, offsets: Mapping[MessageQueue, int]) -> Flow[None]:
+    def commit_all(self, offsets: Mapping[MessageQueue, int]) -> Flow[int]:
         try:
             yield Blocking(lambda: self._write(offsets))
         except ClientError as error:
             log.warning("offset file write failed", path=str(self.path), error=str(error))
+            return 0
+        return len(offsets)
 
     def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
         try:

@@ -67,6 +67,11 @@ class ProcessQueue:
         """Whether the queue is released, or the consumer stops."""
         return self._dropped
 
+    @property
+    def running(self) -> int:
+        """Number of listener calls that are running."""
+        return self._running
+
     # --- pulled messages
 
     def put(self, views: Sequence[MessageView], next_offset: int) -> None:

@@ -286,7 +286,7 @@ class Pulling:
         self._tasks.later(delay_ms, self._pulls(process_queue))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Pull:
     """An open pull, which waits for its answer."""
 

@@ -246,7 +246,7 @@ class PullConsumer(GroupMember, PullWork):
         super()._begin()
         self._client.run(self._taking_assigned())
 
-    def _finish(self, deadline_s: float) -> None:
+    def _finish(self, deadline_s: float) -> int:
         with self._changed:
             self._wake()
-        super()._finish(deadline_s)
+        return super()._finish(deadline_s)

@@ -1,7 +1,7 @@
 """Parts of a push consumer that threads and event loops share."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from protocol.bodies_client import ConsumerRunningInfo
 from protocol.tags import ALL_TAGS
@@ -36,6 +36,9 @@ UNSUBSCRIBED_AFTER_MS = 5000
 
 RESET_AGAIN_MS = 1000
 RESET_TRIES = 30
+
+NAMED_MAX = 10
+"""Limit of messages that a log line of a stop names."""
 
 
 class PushWork(GroupWork):
@@ -131,6 +134,12 @@ class PushWork(GroupWork):
         )
 
     # --- within
+
+    def _log_calls(self, say: Callable[..., None], event: str) -> None:
+        """Log the ids of messages in listener calls, if there are any."""
+        held = self._rebalancing.own.values()
+        if ids := [each.msg_id for queue in held for each in queue.info().in_hand]:
+            say(event, group=self.group, ids=",".join(ids[:NAMED_MAX]))
 
     def _rebalance_topics(self) -> Sequence[str]:
         return tuple(self._subscriptions)

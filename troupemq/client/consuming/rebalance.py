@@ -295,15 +295,17 @@ class Rebalancing:
         for held in self._own.values():
             held.drop()
 
-    def give_all_away(self, timeout_s: float) -> Flow[None]:
-        """Release all queues; commit their offsets and wait for the confirmations."""
-        yield InTurn(self._give_all_away(timeout_s))
+    def give_all_away(self, timeout_s: float) -> Flow[int]:
+        """Release all queues; commit their offsets and return the number of confirmed ones."""
+        committed: int = yield InTurn(self._give_all_away(timeout_s))
+        return committed
 
-    def _give_all_away(self, timeout_s: float) -> Flow[None]:
+    def _give_all_away(self, timeout_s: float) -> Flow[int]:
         own, self._own = self._own, {}
         last = {queue: self._last_position(held) for queue, held in own.items()}
         known = {queue: offset for queue, offset in last.items() if offset is not None}
-        yield from self._offsets.commit_last(known, timeout_s)
+        committed = yield from self._offsets.commit_last(known, timeout_s)
         idle = [queue for queue, held in own.items() if held.drop()]
         if self._locks is not None and idle:  # the leases of the others expire
             yield from self._locks.unlock(idle, oneway=False)
+        return committed

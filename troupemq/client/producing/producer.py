@@ -15,7 +15,7 @@ from troupemq.client.arguments import (
 )
 from troupemq.client.callbacks import ResultFuture, runs_event_loop
 from troupemq.client.connection.client import next_message_id
-from troupemq.client.connection.lifecycle import ClientMember, seconds_to
+from troupemq.client.connection.lifecycle import ClientMember, Work, seconds_to
 from troupemq.client.errors import ClientBusy, ClientError
 from troupemq.client.message import (
     Message,
@@ -162,6 +162,9 @@ class Producer(SendMaker, ClientMember):
     def _begin(self) -> None:
         if self._tracing is not None:
             self._tracing.start()
+
+    def _work(self) -> Work:
+        return {"sends": lambda: self._in_flight.count}
 
     def _finish(self, deadline_s: float) -> None:
         self._in_flight.wait_empty(seconds_to(deadline_s))

@@ -26,7 +26,7 @@ from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_R
 from remoting.tls_options import Tls
 from troupemq.client.arguments import MS_MAX, check_instance, check_integer, names_checked
 from troupemq.client.callbacks import check_callback, unknown_result
-from troupemq.client.connection.lifecycle import seconds_to
+from troupemq.client.connection.lifecycle import Work, seconds_to
 from troupemq.client.connection.workers import Workers
 from troupemq.client.errors import BadAnswer, ClientError, MessageIllegal, ResultUnknown
 from troupemq.client.log import client_logger
@@ -45,8 +45,8 @@ from troupemq.client.producing.queue_choice import QueueChoice
 log = client_logger(__name__)
 
 CHECK_THREADS_MAX = 1000
-CHECKS_WAITING_MAX = 2000
-"""Limit of queued check-backs; further ones are dropped, and the broker repeats them."""
+CHECKS_OPEN_MAX = 2000
+"""Limit of check-backs that wait or run; further ones are dropped, and the broker repeats them."""
 
 
 class TransactionState(Enum):
@@ -141,7 +141,7 @@ class TransactionProducer(Producer):
         )
         self._check_state = check
         self._checks = Workers("troupemq-check", check_threads)
-        self._checks_waiting = 0
+        self._open_checks = 0
         self._checks_lock = Lock()
         self._client.serves[RequestCode.CHECK_TRANSACTION_STATE] = self._asked
 
@@ -149,9 +149,11 @@ class TransactionProducer(Producer):
         self._checks.start()
         super()._begin()
 
+    def _work(self) -> Work:
+        return {**super()._work(), "checks": lambda: self._open_checks}
+
     def _finish(self, deadline_s: float) -> None:
-        if not self._checks.stop(seconds_to(deadline_s)):
-            log.warning("check still running at stop", group=self.group)
+        self._checks.stop(seconds_to(deadline_s))
         super()._finish(deadline_s)
 
     def send_in_transaction(
@@ -223,25 +225,25 @@ class TransactionProducer(Producer):
         header = CheckTransactionStateHeader.decode(command.fields)
         address = self._client.asked_by
         with self._checks_lock:
-            if self._checks_waiting >= CHECKS_WAITING_MAX or not self.is_running:
+            if self._open_checks >= CHECKS_OPEN_MAX or not self.is_running:
                 return
-            self._checks_waiting += 1
+            self._open_checks += 1
         body = bytes(command.body or b"")
         self._checks.run(lambda: self._answer(header, body, address))
 
     def _answer(self, header: CheckTransactionStateHeader, body: bytes, address: str) -> None:
-        with self._checks_lock:
-            self._checks_waiting -= 1
-        if not self.is_running:
-            return  # the broker checks back with another producer
         try:
+            if not self.is_running:
+                return  # the broker checks back with another producer
             view = checked_half(body, self._client.routes.name_of(address), self.group)
-            if view is None:
-                return
-            self._decide(header, view, address)
+            if view is not None:
+                self._decide(header, view, address)
         except ClientError as error:
             hint = "the broker will check back again"
             log.warning("check-back failed", address=address, error=str(error), hint=hint)
+        finally:
+            with self._checks_lock:
+                self._open_checks -= 1
 
     def _decide(self, header: CheckTransactionStateHeader, view: MessageView, address: str) -> None:
         state, error = self._call("check", lambda: self._check_state(view), view.message_id)

@@ -80,7 +80,7 @@ _GONE_CODES = frozenset((ResponseCode.NO_MESSAGE, ResponseCode.MESSAGE_ILLEGAL))
 """Answers to a settlement of a message that the broker does not hold for this consumer."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ask:
     """Send a request to a broker's master; receive its answer, with any code."""
 
@@ -93,7 +93,7 @@ class Ask:
     """Whether an answer after the timeout may carry messages, and has to be kept."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Several:
     """Send requests at once; receive a list of their answers, ClientErrors, or None for neither.
 
@@ -105,7 +105,7 @@ class Several:
     wait_all: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Pause:
     """Receive None after some time."""
 

@@ -28,7 +28,7 @@ from troupemq.client.arguments import (
 )
 from troupemq.client.connection.calls import Value
 from troupemq.client.connection.client import now_ms
-from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, ClientMember, seconds_to
+from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, ClientMember, Work, seconds_to
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import UNLIMITED
 from troupemq.client.consuming.listener import DEAD_LETTER, DELAY_LEVEL_MAX, RISING_DELAY
@@ -424,6 +424,14 @@ class SimpleConsumer(ClientMember):
             interval_ms = self.invisible_s * 1000 / EXTENSIONS
             every = self._client.housekeeping.every
             every(interval_ms, self._extend_all, first_ms=interval_ms)
+
+    def _work(self) -> Work:
+        return {"settlements": self._settling}
+
+    def _settling(self) -> int:
+        """Return the number of deliveries whose settlement runs."""
+        held = tuple(self._held.values())
+        return sum(each.state is DeliveryState.BUSY for each in held)
 
     def _finish(self, deadline_s: float) -> None:
         with self._changed:

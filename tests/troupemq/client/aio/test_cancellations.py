@@ -158,6 +158,9 @@ def test_cancelled_handlers_lose_no_message(
             await asyncio.sleep(5)
         await steps(chance.randrange(3))
 
+    async def lag() -> int:
+        return await asyncio.to_thread(broker.lag, "billing")
+
     async def main() -> Handled:
         handled = Handled(act)
         consumer = PushConsumer(
@@ -172,10 +175,7 @@ def test_cancelled_handlers_lose_no_message(
         await consumer.subscribe("Orders")
         async with consumer:
             # A batch whose second message is cancelled is retried as a whole.
-            while (
-                len({*handled.bodies}) < MESSAGES
-                or (await asyncio.to_thread(broker.lag, "billing")) > 0
-            ):
+            while len({*handled.bodies}) < MESSAGES or await lag() > 0:
                 await asyncio.sleep(0.02)
                 if not orderly:
                     await asyncio.to_thread(broker.advance, "10s")

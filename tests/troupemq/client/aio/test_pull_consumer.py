@@ -1,6 +1,7 @@
 """The pull consumer for event loops, against a broker in this process."""
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from socket import create_server
@@ -308,3 +309,21 @@ def test_cancelled_stop_ends_an_iteration(run: RunOnLoop, broker: LocalBroker) -
             await consumer.poll()
 
     run(main())
+
+
+def test_stop_logs_the_number_of_committed_offsets(
+    run: RunOnLoop, broker: LocalBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    send(broker, 8, "Orders")
+    caplog.set_level(logging.INFO, "troupemq.client")
+
+    async def main() -> None:
+        async with made(broker) as consumer:
+            await consumer.assign(await consumer.fetch_queues("Orders"))
+            assert await anext(consumer.batches(8)) is not None
+
+    run(main())
+    records = [vars(each) for each in caplog.records]
+    (fields,) = [each["fields"] for each in records if each.get("event") == "client stopped"]
+    assert fields["group"] == "reports" and fields["handlers_left"] == 0
+    assert fields["offsets"] == QUEUES

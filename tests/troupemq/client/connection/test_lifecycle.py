@@ -1,9 +1,11 @@
 """A producer or consumer starts once and stops once, in any order of calls."""
 
+import logging
+
 import pytest
 
 from troupemq.client.connection import lifecycle
-from troupemq.client.connection.lifecycle import ClientMember
+from troupemq.client.connection.lifecycle import ClientMember, Work
 from troupemq.client.errors import ClientClosed, ClientError
 
 NOBODY = "127.0.0.1:1"
@@ -19,6 +21,8 @@ class Member(ClientMember):
         super().__init__("Anybody", NOBODY, "one")
         self.fails = fails
         self.told: list[object] = []
+        self.sends = self.ended = 0
+        self.offsets: int | None = None
 
     def _prepare(self) -> None:
         if self.fails:
@@ -28,8 +32,13 @@ class Member(ClientMember):
     def _begin(self) -> None:
         self.told.append("begin")
 
-    def _finish(self, deadline_s: float) -> None:
+    def _work(self) -> Work:
+        return {"sends": lambda: self.sends}
+
+    def _finish(self, deadline_s: float) -> int | None:
         self.told.append(deadline_s)
+        self.sends -= self.ended
+        return self.offsets
 
 
 @pytest.fixture(autouse=True)
@@ -74,3 +83,22 @@ def test_errors_name_why_a_member_does_not_run() -> None:
     member.stop()
     with pytest.raises(ClientClosed, match="make a new one"):
         member.check_running()
+
+
+@pytest.mark.parametrize(
+    "ended, offsets, line",
+    [
+        (3, None, "client stopped kind=member group=Anybody took_ms=0 sends=3 sends_left=0"),
+        (1, 4, "client stopped kind=member group=Anybody took_ms=0 sends=3 sends_left=2 offsets=4"),
+    ],
+)
+def test_a_stop_logs_the_work_it_waited_for(
+    ended: int, offsets: int | None, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Work that is left is a warning."""
+    caplog.set_level(logging.INFO, "troupemq.client")
+    with Member() as member:
+        member.sends, member.ended, member.offsets = 3, ended, offsets
+    (record,) = [each for each in caplog.records if each.message.startswith("client stopped")]
+    assert " ".join(record.message.split()) == line
+    assert record.levelname == ("INFO" if ended == 3 else "WARNING")

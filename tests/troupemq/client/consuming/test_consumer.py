@@ -269,11 +269,15 @@ def test_a_stop_commits_consumed_offsets_and_leaves_the_group(broker: FakeBroker
     assert broker.members["g"] == []
 
 
-def test_a_stop_does_not_commit_unconsumed_messages(broker: FakeBroker) -> None:
+def test_a_stop_does_not_commit_unconsumed_messages(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "troupemq.client")
     fill(broker, 10)
-    begun, may_end = Event(), Event()
+    begun, may_end, ids = Event(), Event(), []
 
     def listen(views: Sequence[MessageView]) -> None:
+        ids.append(views[0].message_id)
         begun.set()
         may_end.wait(WAIT_S)
 
@@ -283,6 +287,9 @@ def test_a_stop_does_not_commit_unconsumed_messages(broker: FakeBroker) -> None:
     assert begun.wait(WAIT_S)
     member.stop(timeout_s=0.05)
     assert (broker.committed["g", 0], broker.committed["g", 1]) == (0, 0)
+    for event in ("stop waits for listeners", "listeners still running at stop"):
+        assert f"{event} group=g ids={ids[0]}" in caplog.text
+    assert "handlers=1 handlers_left=1 offsets=" in caplog.text
     may_end.set()
 
 

@@ -96,3 +96,10 @@ def test_the_file_has_the_java_clients_form(tmp_path: Path, path: Path) -> None:
     run_here(written.commit_all({QUEUES[1]: 17}))
     text = path.read_text()
     assert text.startswith('{\n\t"offsetTable":{{') and text.endswith("}:17\n\t}\n}")
+
+
+def test_offsets_that_no_file_takes_are_not_counted_as_stored(tmp_path: Path) -> None:
+    assert run_here(offsets(tmp_path).commit_last({QUEUES[0]: 1, QUEUES[1]: 2}, 1.0)) == 2
+    refused = offsets(tmp_path / "taken")
+    (tmp_path / "taken").write_text("a file where a folder should be")
+    assert run_here(refused.commit_last({QUEUES[0]: 1}, 1.0)) == 0

@@ -13,7 +13,6 @@ from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.listener import ConsumeResult, RetryLater
 from troupemq.client.message import MessageView
-from troupemq.servers import Servers
 
 WAIT_S = 40.0
 QUICK = ConsumerSettings(
@@ -24,8 +23,7 @@ QUICK = ConsumerSettings(
 )
 
 
-def test_a_failed_message_is_retried_until_it_is_a_dead_letter(servers: Servers) -> None:
-    namesrv = f"127.0.0.1:{servers.ports['namesrv']}"
+def test_a_failed_message_is_retried_until_it_is_a_dead_letter(namesrv: str) -> None:
     tries: SimpleQueue[MessageView] = SimpleQueue()
 
     def fails(views: Sequence[MessageView]) -> ConsumeResult:

@@ -20,7 +20,7 @@ from troupemq.client.message import Message
 from troupemq.client.producing.producer import Producer
 from troupemq.client.receiving.delivery import Delivery
 from troupemq.client.receiving.simple_consumer import SimpleConsumer
-from troupemq.servers import Servers
+from troupemq.testing import LocalBroker
 
 SHORT_TASKS = 400
 QUIET_MS = 300
@@ -28,11 +28,9 @@ QUIET_MS = 300
 
 
 @pytest.fixture
-def namesrv(servers: Servers) -> str:
-    address = f"127.0.0.1:{servers.ports['namesrv']}"
-    with Admin(address) as admin:
-        admin.create_topic("Tasks", 4)
-    return address
+def namesrv(local_broker: LocalBroker) -> str:
+    local_broker.admin.create_topic("Tasks", 4)
+    return local_broker.namesrv
 
 
 @pytest.fixture
