@@ -213,10 +213,14 @@ def test_pings_find_all_workers_and_leave_no_topics(workers: Workers, servers: O
     assert len(inspect(timeout=20, limit=10).ping()) == 10
     print(f"10 of 10 after {time() - begun_s:.3f} s")
     with Admin(servers.name_server.address) as admin:
-        before = sorted(admin.topics())
+
+        def topics() -> list[str]:  # a group's retry topic is listed some seconds after its start
+            return sorted(each for each in admin.topics() if not each.startswith("%"))
+
+        before = topics()
         for _ in range(1000):
             assert len(inspect(timeout=20, limit=10).ping()) == 10
-        assert sorted(admin.topics()) == before
+        assert topics() == before
 
 
 def test_delayed_tasks_are_never_early() -> None:
