@@ -47,11 +47,8 @@ def decode(body: bytes) -> Payload:
 
 def step_of(payload: Payload) -> int:
     """Return the queue id of a message's priority."""
-    try:
-        priority = int(payload["properties"]["priority"] or 0)
-    except (KeyError, TypeError, ValueError):
-        return 0
-    return min(max(priority, 0), PRIORITY_MAX) // 3
+    priority = payload["properties"].get("priority")
+    return min(max(priority, 0), PRIORITY_MAX) // 3 if isinstance(priority, int) else 0
 
 
 def due_ms(payload: Payload) -> int | None:

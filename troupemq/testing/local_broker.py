@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from logging import Filter, LogRecord, getLogger
 from os import W_OK, access
@@ -146,6 +146,12 @@ class _ListenerFailures(Filter):
         finally:
             for logger in loggers:
                 logger.removeFilter(self)
+
+
+def _copy_unless_gone(source: str, target: str) -> None:
+    """Copy a file; the broker may rename or remove it at this moment."""
+    with suppress(FileNotFoundError):
+        shutil.copy2(source, target)
 
 
 class LocalBroker(BrokerUnderTest):
@@ -295,7 +301,12 @@ class LocalBroker(BrokerUnderTest):
         copy = self.folder / f"store-{next(self._generation)}"
         # The log last: what refers to it may never be newer.
         log = self._root / "commitlog"
-        shutil.copytree(self._root, copy, ignore=shutil.ignore_patterns("commitlog", "lock"))
+        shutil.copytree(
+            self._root,
+            copy,
+            ignore=shutil.ignore_patterns("commitlog", "lock"),
+            copy_function=_copy_unless_gone,
+        )
         shutil.copytree(log, copy / "commitlog")
         self._stop_broker()
         shutil.rmtree(self._root)
