@@ -8,7 +8,8 @@ by apt itself and with its signatures checked; unpacked below FOLDER with a C li
 never installed: no file of the machine changes, and its apt does not hear of it. Then, in an
 environment made of it: every module is imported that needs neither Spark nor a task framework, and
 TESTS are run. On PyPy the wheel is tried, too (wheel_alone.py). Where that Python, or a library for
-it, cannot be had, no change of ours is at fault: one sentence says so, and CI repeats it at its end.
+it, cannot be had, no change of ours is at fault. One sentence says so, and CI repeats it at its
+end.
 """
 
 import importlib
