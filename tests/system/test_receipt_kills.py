@@ -99,7 +99,7 @@ class Member(Thread):
 
 
 @pytest.mark.slow(seconds=12)
-@pytest.mark.trial(short=1, long=40)
+@pytest.mark.trial(short=0, long=120, every=3, turn=0)
 def test_kill_repeats_only_what_was_in_flight(seed: int, tmp_path: Path) -> None:
     random = Random(seed)
     acknowledged, confirmed, came = set[bytes](), set[bytes](), set[bytes]()
