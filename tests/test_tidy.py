@@ -31,6 +31,7 @@ CATCHES_EVERYTHING = {
     "troupemq/testing/simulation.py": "what a handler raises, as in the engine",
     "troupemq/testing/virtual_loop.py": "what a function raises is the result of its future",
     "troupemq/client/aio/client.py": "a flow that fails must not end the ones after it",
+    "troupemq/client/connection/client.py": "a broker's request must not end all connections",
     "troupemq/client/connection/task_thread.py": "a task that fails must not end the ones after it",
     "troupemq/client/connection/workers.py": "the same, of several threads",
     "troupemq/console/watch.py": "one round that fails must not end the alerts",

@@ -17,11 +17,13 @@ LINES_MAX = 10_000
 _PLAIN = (str, int, float, bool, bytes, type(None))
 
 _kept: deque[tuple[str, dict[str, Any]]] = deque(maxlen=LINES_MAX)
+_events: set[str] = set()
 
 
 def begin() -> None:
     """Forgets the lines of the test before. Without a set-up of the test's own all are kept."""
     _kept.clear()
+    _events.clear()
     if not is_configured():
         configure(processors=[_keep], cache_logger_on_first_use=False)
 
@@ -32,8 +34,8 @@ def text() -> str:
 
 
 def events() -> set[str]:
-    """The events of this test."""
-    return {event["event"] for _, event in _kept}
+    """The events of this test, also of lines that are not kept any more."""
+    return _events
 
 
 def _keep(logger: object, level: str, event: MutableMapping[str, Any]) -> str:
@@ -42,4 +44,5 @@ def _keep(logger: object, level: str, event: MutableMapping[str, Any]) -> str:
     # Whatever else would be alive, and in another state, until the test has failed.
     kept = {key: each if type(each) in _PLAIN else str(each) for key, each in event.items()}
     _kept.append((level, kept))
+    _events.add(event["event"])
     raise DropEvent

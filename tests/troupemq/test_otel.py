@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compat.patience import wait_until
 from tests.support.runtimes import needs_installed
 
 needs_installed("opentelemetry.instrumentation")
@@ -47,6 +48,7 @@ def test_instrumentor_switches_the_spans_of_a_running_client(
     message = Message("Orders", b"one")
     with running_broker() as broker, Producer("shop", broker.namesrv) as producer:
         producer.send(message)
+        wait_until(exporter.get_finished_spans, "the span of the send has ended")
         assert [each.name for each in exporter.get_finished_spans()] == ["send Orders"]
         TroupeMQInstrumentor().uninstrument()
         producer.send(message)

@@ -432,7 +432,9 @@ class Producer(SendMaker, AioMember):
         except ClientError as error:  # first: a RequestTimeout is a TimeoutError, too
             result.set_exception(type(error)(*error.args))  # notes are added to each
         except TimeoutError:
-            result.set_exception(self._too_late(topic, has_route=has_route))
+            late = self._too_late(topic, has_route=has_route)
+            sending.note_short_timeout(late)
+            result.set_exception(late)
 
     def _too_late(self, topic: str, *, has_route: bool) -> ClientError:
         if not has_route and self._client.routes.known(topic) is None:

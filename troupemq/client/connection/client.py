@@ -245,6 +245,10 @@ class ClientCore:
             except RemoteError as error:
                 log.warning("invalid request rejected", address=address, code=command.code)
                 return command.answer(error.code, remark=error.remark)
+            except Exception as error:  # it must not end the thread of all connections
+                log.error("request failed", address=address, code=command.code, exc_info=True)
+                remark = f"{type(error).__name__}: {error}"
+                return command.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
         log.info("unsupported request rejected", address=address, code=command.code)
         remark = f" request type {command.code} not supported"
         return command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)

@@ -5,9 +5,11 @@ Source: DefaultMQPushConsumerImpl.java (consumerRunningInfo), MQClientInstance.j
 """
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from threading import enumerate as all_threads
-from traceback import StackSummary, walk_stack
+from traceback import StackSummary
+from types import FrameType
 from typing import ClassVar, Protocol
 
 from protocol.bodies import MessageQueue as QueueKey
@@ -91,6 +93,14 @@ def _properties(consumer: Describable, client: ClientCore, ends: QueueEnds) -> d
     return {name: str(value) for name, value in values.items()}
 
 
+def _calls(frame: FrameType | None) -> Iterator[tuple[FrameType, int]]:
+    """Yield the calls of a thread. PyPy cannot read all those of one that runs (SystemError)."""
+    with suppress(SystemError):
+        while frame is not None:
+            yield frame, frame.f_lineno
+            frame = frame.f_back
+
+
 def stacks_text() -> str:
     """Return the stacks of all threads of this process, innermost call first."""
     frames = sys._current_frames()
@@ -102,7 +112,7 @@ def stacks_text() -> str:
         lines.append(f"{thread.name:<40} TID: {thread.ident} STATE: RUNNABLE")
         lines += [
             f"{thread.name:<40} {call.name}({call.filename}:{call.lineno})"
-            for call in StackSummary.extract(walk_stack(frame), lookup_lines=False)
+            for call in StackSummary.extract(_calls(frame), lookup_lines=False)
         ]
         lines.append("")
     return "\n".join(lines)

@@ -131,4 +131,6 @@ class Lanes:
             self._waiting.discard(sending)
         topic = sending.parcel.topic
         unanswered = self._client.routes.no_answer("no answer within the send's timeout")
-        sending.result.set_exception(RequestTimeout(f"no route of the topic {topic}: {unanswered}"))
+        error = RequestTimeout(f"no route of the topic {topic}: {unanswered}")
+        sending.note_short_timeout(error)
+        sending.result.set_exception(error)

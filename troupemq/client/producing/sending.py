@@ -365,11 +365,15 @@ class Sending:
         if self.stored is not None:
             self.result.set_result(self.stored)
             return
-        if isinstance(error, RequestTimeout) and self.timeout_ms <= SECONDS_PERHAPS_MS:
-            error.add_note(f"the timeout was {self.timeout_ms:g} milliseconds, not seconds")
+        self.note_short_timeout(error)
         for failure in self.failures:
             error.add_note(f"before that: {failure}")
         self.result.set_exception(error)
+
+    def note_short_timeout(self, error: ClientError) -> None:
+        """Note the unit at a timeout that was perhaps meant in seconds."""
+        if isinstance(error, RequestTimeout) and self.timeout_ms <= SECONDS_PERHAPS_MS:
+            error.add_note(f"the timeout was {self.timeout_ms:g} milliseconds, not seconds")
 
     def _may_try_again(self) -> bool:
         return self.tries_left > 0 and monotonic() < self.deadline_s

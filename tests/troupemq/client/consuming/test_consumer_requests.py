@@ -1,10 +1,13 @@
 """Requests of a broker to a push consumer: offset resets, its state, direct consumption."""
 
+import sys
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from queue import SimpleQueue
 from threading import Event
 from time import monotonic
+from typing import Any, ClassVar
 
 import pytest
 
@@ -25,6 +28,7 @@ from tests.troupemq.client.consuming.test_consumer import QUICK, Seen, fill
 from tests.troupemq.client.consuming.test_orderly_consumer import LockingBroker
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer
+from troupemq.client.consuming import running_info as running_info_module
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.listener import ConsumeResult, Listener, Result
 from troupemq.client.message import MessageQueue, MessageView
@@ -170,6 +174,48 @@ def test_a_consumer_reports_its_running_info(broker: FakeBroker, stacks: bool) -
     assert (queue.commit_offset, queue.cached_msg_count, queue.droped) == (2, 0, False)
     assert info.status_table.keys() == {TOPIC, "%RETRY%g"}
     assert (info.jstack is not None and "troupemq-pull" in info.jstack) is stacks
+
+
+def running_info(broker: FakeBroker) -> RemotingCommand:
+    fields = {"consumerGroup": "g", "clientId": "c", "jstackEnable": "true"}
+    ask(broker, RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+    return answered(broker)
+
+
+def test_a_request_that_fails_is_answered_and_ends_no_connection(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread of all connections ended with it, and the consumer with the thread."""
+
+    def broken() -> str:
+        raise SystemError("unexpected internal exception")
+
+    bodies, seen = fill(broker, 1), Seen()
+    with consumer(broker, seen):
+        assert seen.take(1) == bodies
+        with monkeypatch.context() as patched:
+            patched.setattr(running_info_module, "stacks_text", broken)
+            answer = running_info(broker)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark == "SystemError: unexpected internal exception"
+        assert running_info(broker).code == ResponseCode.SUCCESS
+
+
+def test_stack_that_cannot_be_read_whole_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyPy raises SystemError for a frame that another thread is changing."""
+
+    class Frame:
+        f_lineno, f_code = 7, broken_frame.__code__
+        f_globals: ClassVar[dict[str, Any]] = {}
+        f_back = property(broken_frame)
+
+    frames = {thread.ident: Frame() for thread in threading.enumerate()}
+    monkeypatch.setattr(sys, "_current_frames", lambda: frames)
+    assert "broken_frame(" in running_info_module.stacks_text()
+
+
+def broken_frame(_: object) -> None:
+    raise SystemError("unexpected internal exception")
 
 
 @pytest.mark.parametrize(

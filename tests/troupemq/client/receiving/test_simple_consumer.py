@@ -125,7 +125,7 @@ def test_full_broker_is_asked_for_messages(bench: Bench) -> None:
     full = {"hasMsg": "false", "pollingFull": "true"}
     bench.server.on(RequestCode.NOTIFICATION, lambda command: command.answer(fields=full))
     with bench.consumer() as consumer:
-        assert consumer.wait(1)
+        assert consumer.wait(1000)
 
 
 def test_highest_queue_first_is_asked_for(bench: Bench) -> None:
