@@ -93,6 +93,7 @@ RULES: dict[str, Rule] = {
     "go": word,
     "group": legal_name,
     "group_perms": permissions,
+    "handle": plain,
     "having": plain,
     "id": one_word,
     "ids": several_ids,

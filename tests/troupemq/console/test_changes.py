@@ -2,14 +2,16 @@
 
 import json
 import shlex
+from html import unescape
+from urllib.parse import urlencode
 
 import pytest
 from click.testing import CliRunner
 
-from protocol.topic_names import DLQ_TOPIC_PREFIX
+from protocol.topic_names import DLQ_TOPIC_PREFIX, SCHEDULE_TOPIC
 from storage.errors import StoreError
 from tests.compat.patience import wait_until
-from tests.troupemq.console.conftest import Visit
+from tests.troupemq.console.conftest import Visit, place_of
 from troupemq import Message, Producer, PullConsumer
 from troupemq.cli import cli
 from troupemq.client.admin import Admin
@@ -25,6 +27,8 @@ MADE = {
     "write_queues": "3",
     "permission": "6",
 }
+
+QUEUE_OF_AN_HOUR = 16
 
 
 @pytest.fixture
@@ -351,6 +355,38 @@ def test_an_operator_sends_messages_and_changes_no_topics(live: Visit) -> None:
     again = live.change("resend", id=_offset_id(live, rows[0]["message"]))
     assert "is sent again" in again.text
     assert live.change("topic", **MADE).status_code == 403
+
+
+def test_an_operator_recalls_a_timer_from_its_page_or_by_its_handle(
+    live: Visit, namesrv: str
+) -> None:
+    with Producer("timers", namesrv) as producer:
+        by_page, by_handle = (
+            producer.send(Message("Orders", b"later", delay=3000)) for _ in range(2)
+        )
+    place = {**place_of(by_page), "topic": SCHEDULE_TOPIC, "queue": QUEUE_OF_AN_HOUR}
+    live.console.accounts.new_password("somebody", "viewer")
+    given = {"topic": "Orders", "handle": str(by_page.recall_handle)}
+    assert "/change/recall" not in live.get("/message", **place).text
+    assert live.change("recall", **given).status_code == 403
+    live.console.accounts.new_password("somebody", "operator")
+    page = live.get("/message", **place)
+    assert f"/change/recall?{urlencode(given)}" in unescape(page.text)
+    preview = unescape(live.preview("recall", **given).text)
+    assert f"troupemq admin recallMessage -t Orders -i {given['handle']}" in preview.replace(
+        "'", ""
+    )
+    assert f"Message {by_page.message_id} of" in preview and "No group of Orders gets it" in preview
+    assert "is recalled" in live.change("recall", **given).text
+    done, begun = live.console.audit.newest(2)
+    assert (done["what"], begun["result"], done["result"]) == ("recall", "begun", "done")
+    assert begun["before"]["message"] == by_page.message_id  # type: ignore[index]
+    assert "recall failed" in live.change("recall", **given).text, "it is recalled already"
+    assert 'href="/change/recall"' in live.get("/delays").text
+    given["handle"] = str(by_handle.recall_handle)
+    assert "and not Bills" in live.change("recall", **{**given, "topic": "Bills"}).text
+    assert "handle is invalid" in live.change("recall", **{**given, "handle": "bm8="}).text
+    assert "is recalled" in live.change("recall", **given).text
 
 
 def _offset_id(visit: Visit, message_id: str) -> str:

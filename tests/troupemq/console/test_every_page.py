@@ -17,6 +17,7 @@ from protocol.checksum import body_crc
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader
+from protocol.timers import RecallHandle
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from tests.compat.patience import wait_until
 from tests.troupemq.console.conftest import GONE, Visit, queries
@@ -150,6 +151,7 @@ def fields(change: ConsoleChange, asked: PageRequest, broker: str) -> dict[str, 
         "key": "transactionCheckMax",
     }
     known |= {"topic": "Orders", "group": "reader", "from_group": "reader"}
+    known["handle"] = RecallHandle("Orders", "broker-a", 1_700_000_000_000, "ID").encode()
     known |= {"job": "archive", "account": "somebody-new"}
     kinds = {"number": "1", "time": "2020-01-01T00:00", "secret": "a-long-secret"}
     given = {}

@@ -1,4 +1,4 @@
-"""Changes about messages: sending and check-backs; and Spark jobs."""
+"""Changes about messages: sending, recalls and check-backs; and Spark jobs."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,12 +9,13 @@ from actors.jobs.spark_jobs import PATHS
 from protocol.bodies_own import JobRun
 from protocol.codes import RequestCode
 from protocol.headers.jobs import JobRunHeader, RunJobHeader
-from troupemq.client.admin import Admin, Answers, Result
+from protocol.timers import RecallHandle
+from troupemq.client.admin import Admin, Answers, Result, Time
 from troupemq.client.admin.answers import Failures
 from troupemq.client.errors import ClientError, understood
 from troupemq.client.message import MessageView
 from troupemq.console.asking import PageRequest
-from troupemq.console.changes import CHANGE_S, ConsoleChange, Given, Preview, register
+from troupemq.console.changes import CHANGE_S, ConsoleChange, Given, Preview, exist, register
 from troupemq.console.changing.cluster_changes import broker_input
 from troupemq.console.cluster import CommandResult
 from troupemq.console.names import TOPICS, missing_name
@@ -59,6 +60,30 @@ def _of_ids(admin: Admin, ids: str, act: Callable[[MessageView], Found]) -> Answ
                 yield act(admin.find_message(each))
 
     return Answers(done)
+
+
+def _wrong_handle(given: Given) -> str:
+    """Return why a recall is rejected: its handle is invalid, or names another topic."""
+    if not given["handle"]:  # reported as missing
+        return ""
+    try:
+        named = RecallHandle.decode(given["handle"]).topic
+    except ValueError as error:
+        return str(error)
+    if named == given["topic"]:
+        return ""
+    return f"the recall handle names the topic {named}, and not {given['topic']}"
+
+
+def _recall_preview(asked: PageRequest, given: Given) -> Preview:
+    """Preview which delivery is cancelled; the broker refuses it once it is made."""
+    handle = RecallHandle.decode(given["handle"])
+    sentence = (
+        f"Message {handle.unique_key} of {handle.broker_name} is due at {Time(handle.due_ms)}."
+        f" No group of {handle.topic} gets it."
+    )
+    before = {"message": handle.unique_key, "due_ms": handle.due_ms}
+    return Preview([Notes("effect", "Effect", [Note("watch", sentence)])], before)
 
 
 def _run_job(asked: PageRequest, given: Given) -> CommandResult[Any]:
@@ -179,6 +204,21 @@ register(
         lambda given: ["admin", "queryMsgById", "-i", given["id"], "-s", "true"],
         act=lambda admin, given: _of_ids(admin, given["id"], admin.send_again),
         about="All groups that consume its topic get it again.",
+    ),
+    ConsoleChange(
+        "recall",
+        "Recall a timer message",
+        "operator",
+        lambda asked: (
+            Input("topic", "Topic", needed=True, offers=TOPICS),
+            Input("handle", "Recall handle", needed=True, hint="from the answer to the send"),
+        ),
+        lambda given: ["admin", "recallMessage", "-t", given["topic"], "-i", given["handle"]],
+        _recall_preview,
+        act=lambda admin, given: [admin.recall_message(given["topic"], given["handle"])],
+        about="A message that is delivered or recalled already is refused.",
+        refuses=_wrong_handle,
+        checks=exist(topic=TOPICS),
     ),
     ConsoleChange(
         "consume-again",

@@ -1,11 +1,14 @@
 """Pages of one message: body, consumption by group, and trace."""
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 
 from protocol.compression import CompressionError
-from protocol.properties import TROUPE_FAILURE
-from protocol.topic_names import TRACE_TOPIC
+from protocol.java_numbers import plain_number
+from protocol.properties import REAL_TOPIC, TROUPE_FAILURE
+from protocol.timers import TIMER_OUT_MS, RecallHandle
+from protocol.topic_names import SCHEDULE_TOPIC, TRACE_TOPIC
 from troupemq.client.admin import Time
 from troupemq.client.admin.life import LifeEvent
 from troupemq.client.admin.messages import MessageTrack
@@ -181,9 +184,21 @@ def _changes(asked: PageRequest, view: MessageView, tracks: Sequence[MessageTrac
         tag, keys = view.tags or "", " ".join(view.keys)
         like = {"topic": view.queue.topic, "body": text, "tag": tag, "key": keys}
         wanted.append(("Send a message like it", "send", like))
+    if (timer := _pending_timer(view)) is not None:
+        recall = {"topic": timer.topic, "handle": timer.encode()}
+        wanted.append(("Recall", "recall", recall))
     group = tracks[0].group if tracks else ""
     wanted.append(("Consume again by one member", "consume-again", {**given, "group": group}))
     return change_links(asked, wanted)
+
+
+def _pending_timer(view: MessageView) -> RecallHandle | None:
+    """Return the recall handle of a message that waits for its delivery time; else None."""
+    due_ms = plain_number(view.properties.get(TIMER_OUT_MS.decode(), "")) or 0
+    topic = view.properties.get(REAL_TOPIC)
+    if view.queue.topic != SCHEDULE_TOPIC or not topic or due_ms <= time.time() * 1000:
+        return None
+    return RecallHandle(topic, view.queue.broker_name, due_ms, view.message_id)
 
 
 def _short_text(view: MessageView) -> str | None:

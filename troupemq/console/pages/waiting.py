@@ -252,6 +252,7 @@ def delays(asked: PageRequest) -> Page:
     return Page(
         "Delayed messages",
         [
+            change_links(asked, [("Recall a timer message", "recall", {})]),
             *failures_of(failures, "delays"),
             RowTable("delays", "", rows, "No broker has delayed messages."),
         ],
