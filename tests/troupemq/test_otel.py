@@ -48,7 +48,7 @@ def test_instrumentor_switches_the_spans_of_a_running_client(
     message = Message("Orders", b"one")
     with running_broker() as broker, Producer("shop", broker.namesrv) as producer:
         producer.send(message)
-        wait_until(exporter.get_finished_spans, "the span of the send has ended")
+        wait_until(lambda: bool(exporter.get_finished_spans()), "the span of the send ends")
         assert [each.name for each in exporter.get_finished_spans()] == ["send Orders"]
         TroupeMQInstrumentor().uninstrument()
         producer.send(message)
