@@ -28,6 +28,7 @@ CATCHES_EVERYTHING = {
     "troupemq/client/consuming/listener.py": "whatever a listener raises, its messages come again",
     "troupemq/client/aio/handler_tasks.py": "whatever a handler raises, its messages come again",
     "troupemq/client/aio/transaction.py": "what the application raises: state unknown",
+    "troupemq/kombu/envelope.py": "whatever kombu's decoder raises, the message is a dead letter",
     "troupemq/testing/simulation.py": "what a handler raises, as in the engine",
     "troupemq/testing/virtual_loop.py": "what a function raises is the result of its future",
     "troupemq/client/aio/client.py": "a flow that fails must not end the ones after it",

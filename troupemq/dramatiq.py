@@ -27,6 +27,7 @@ from dramatiq.logging import get_logger
 from dramatiq.message import Message as Task
 from dramatiq.middleware import Middleware
 
+from protocol.compression import CompressionError
 from protocol.signature import Credentials
 from protocol.topic_names import DLQ_TOPIC_PREFIX
 from remoting.tls_options import Tls
@@ -274,6 +275,16 @@ class ReceivedMessage(MessageProxy):
         self.delivery, self.consumer = delivery, consumer
 
 
+def _decoded(delivery: Delivery) -> Task[Any] | None:
+    try:
+        message: Task[Any] = Task.decode(delivery.message.body)
+    except (DecodeError, CompressionError):
+        return None
+    names = (message.queue_name, message.actor_name, message.message_id)
+    is_whole = isinstance(message.options, dict) and all(isinstance(each, str) for each in names)
+    return message if is_whole else None
+
+
 class QueueConsumer(Consumer):
     """Iterator over the messages of one queue, with a client of its own.
 
@@ -321,21 +332,32 @@ class QueueConsumer(Consumer):
 
     def _read(self, delivery: Delivery) -> ReceivedMessage | None:
         """Return the message; None if it was settled here. Raises ConnectionClosed."""
-        try:
-            message: Task[Any] = Task.decode(delivery.message.body)
-        except DecodeError:
-            self._log.exception("Failed to decode message %s.", delivery.message.message_id)
-            self._settle(delivery, lambda: delivery.retry(DEAD_LETTER))
+        message = _decoded(delivery)
+        if message is None:
+            self._give_up(delivery)
             return None
         message.options.pop("eta", None)  # else the worker would hold it once more
-        left_ms = message.options.pop(DELAY_LEFT_MS, 0)
-        if left_ms:
-            self._broker.send(message, left_ms)
-            self._settle(delivery, delivery.ack)
+        left_ms = message.options.pop(DELAY_LEFT_MS, None)
+        if isinstance(left_ms, int) and left_ms > 0:
+            self._hop(message, left_ms, delivery)
             return None
         with self._changed:
             self._given.add(delivery)
         return ReceivedMessage(message, delivery, self)
+
+    def _hop(self, message: Task[Any], left_ms: int, delivery: Delivery) -> None:
+        """Send a message for the rest of its delay. Raises ConnectionClosed."""
+        try:
+            self._broker.send(message, left_ms)
+        except ClientError:  # it cannot pass: no broker takes such a message
+            self._give_up(delivery)
+        else:
+            self._settle(delivery, delivery.ack)
+
+    def _give_up(self, delivery: Delivery) -> None:
+        """Move a message that dramatiq cannot read to the dead-letter queue."""
+        self._log.error("Failed to decode message %s.", delivery.message.message_id)
+        self._settle(delivery, lambda: delivery.retry(DEAD_LETTER))
 
     def ack(self, message: MessageProxy) -> None:
         """Settle a message as processed. Raises ConnectionClosed; the worker then tries again."""

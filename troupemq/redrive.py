@@ -12,6 +12,7 @@ control, a dead letter is only redriven if its original exists in that topic wit
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from protocol.compression import CompressionError
 from protocol.properties import RESERVED_NAMES, RETRY_TOPIC
 from protocol.topic_names import DLQ_TOPIC_PREFIX
 from troupemq.client.admin import Admin, Change
@@ -226,7 +227,12 @@ def _views(consumer: PullConsumer, queue: MessageQueue, end: int) -> Iterator[Me
 
 
 def _copy(view: MessageView, topic: str, mark: str) -> Message:
+    """Return the message to send. Raises MessageIllegal for an unreadable body."""
     properties = {
         name: value for name, value in view.properties.items() if name not in RESERVED_NAMES
     }
-    return Message(topic, view.body, view.tags, (*view.keys, mark), properties, view.flag)
+    try:
+        body = view.body
+    except CompressionError as error:
+        raise MessageIllegal(f"{view.offset_message_id} cannot be sent again: {error}") from error
+    return Message(topic, body, view.tags, (*view.keys, mark), properties, view.flag)

@@ -20,14 +20,18 @@ from functools import partial
 
 from taskiq import AckableMessage, AsyncBroker, BrokerMessage
 
+from protocol.compression import CompressionError
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
 from troupemq.client.aio.producer import Producer
 from troupemq.client.aio.simple_consumer import Delivery, SimpleConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.listener import RetryLater
+from troupemq.client.consuming.listener import DEAD_LETTER, RetryLater
 from troupemq.client.errors import ArgumentIllegal
+from troupemq.client.log import client_logger
 from troupemq.client.message import Message
+
+log = client_logger(__name__)
 
 WAIT_MS = 1000
 """Time for which the broker holds a receive; a worker that stops waits for the end of one."""
@@ -127,7 +131,12 @@ class TroupeMQBroker(AsyncBroker):
                     raise
                 while ready:
                     delivery = ready.pop(0)
-                    yield AckableMessage(data=delivery.message.body, ack=partial(_ack, delivery))
+                    try:
+                        body = delivery.message.body
+                    except CompressionError as error:
+                        await _give_up(delivery, error)
+                        continue
+                    yield AckableMessage(data=body, ack=partial(_ack, delivery))
         finally:
             for delivery in ready if consumer.is_running else ():
                 await delivery.retry(seconds=0)
@@ -147,6 +156,12 @@ class TroupeMQBroker(AsyncBroker):
             await consumer.subscribe(self.topic)
             await consumer.start()
         return self._consumer
+
+
+async def _give_up(delivery: Delivery, error: CompressionError) -> None:
+    """Make a task with an unreadable body a dead letter."""
+    log.warning("message not understood", id=delivery.message.message_id, error=str(error))
+    await delivery.retry(DEAD_LETTER)
 
 
 async def _ack(delivery: Delivery) -> None:

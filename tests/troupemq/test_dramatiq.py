@@ -17,6 +17,7 @@ import pytest
 
 from tests.compat.patience import wait_until
 from tests.support.runtimes import IS_PYPY, needs_installed
+from tests.support.unreadable import send_unreadable
 
 needs_installed("dramatiq")
 
@@ -26,7 +27,7 @@ from dramatiq.errors import ConnectionClosed, QueueJoinTimeout, QueueNotFound  #
 from dramatiq.middleware import Middleware  # noqa: E402
 
 from troupemq import Message, Producer  # noqa: E402
-from troupemq.dramatiq import HOP_MS, TroupeMQBroker  # noqa: E402
+from troupemq.dramatiq import DELAY_LEFT_MS, HOP_MS, TroupeMQBroker  # noqa: E402
 from troupemq.testing import LocalBroker, running_broker  # noqa: E402
 
 GROUP = "dramatiq-default"
@@ -157,18 +158,25 @@ def test_failed_messages_become_dead_letters(local: LocalBroker, broker: TroupeM
     def fail() -> None:
         raise ValueError("always")
 
+    listed = dramatiq.Message[None]("default", "a", (), {}, {})
+    object.__setattr__(listed, "options", [])
+    endless = dramatiq.Message[None]("\n" * 300, "a", (), {}, {DELAY_LEFT_MS: HOP_MS})
     with Producer("others", local.namesrv) as producer:
         producer.send(Message(GROUP, b"no message of dramatiq", keys="other"))
+        producer.send(Message(GROUP, listed.encode(), keys="listed"))
+        producer.send(Message(GROUP, endless.encode(), keys="endless"))
+    send_unreadable(local, GROUP, KEYS="unreadable")
     unknown: dramatiq.Message[None] = dramatiq.Message(
         queue_name="default", actor_name="unknown", args=(), kwargs={}, options={}
     )
     broker.enqueue(unknown)
     failing = fail.send()
     with working(broker):
-        dead = local.expect(broker.dead_letter_topic_of("default"), times=3, within_s=WAIT_S)
+        dead = local.expect(broker.dead_letter_topic_of("default"), times=6, within_s=WAIT_S)
         wait_until(lambda: local.lag(GROUP) == 0, "all messages settled", WAIT_S)
     keys = {each.keys[0] for each in dead}
-    assert keys == {"other", unknown.message_id, failing.message_id}
+    others = {"other", "listed", "endless", "unreadable"}
+    assert keys == {*others, unknown.message_id, failing.message_id}
 
 
 @pytest.mark.skipif(IS_PYPY, reason="dramatiq has no time limits on PyPy")

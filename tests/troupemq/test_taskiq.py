@@ -17,6 +17,7 @@ import pytest
 
 from tests.compat.patience import wait_until
 from tests.support.runtimes import needs_installed
+from tests.support.unreadable import send_unreadable
 
 needs_installed("taskiq")
 
@@ -114,6 +115,18 @@ def test_task_runs_and_is_acknowledged(local: LocalBroker) -> None:
             await consumed(local)
             (message,) = local.messages(GROUP)
             assert (message.tags, message.keys) == ("add", (task.task_id,))
+
+    run(main())
+
+
+def test_unreadable_task_is_a_dead_letter(local: LocalBroker) -> None:
+    async def main() -> None:
+        broker, record, ran = recording(local)
+        await asyncio.to_thread(send_unreadable, local, GROUP)
+        async with working(broker):
+            await asyncio.to_thread(local.expect_dead_letters, GROUP, within_s=WAIT_S)
+            await record.kiq(1)
+            await until(lambda: ran == [1], "the task behind it")
 
     run(main())
 

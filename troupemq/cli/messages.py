@@ -14,6 +14,7 @@ from time import monotonic
 
 import click
 
+from protocol.compression import CompressionError
 from troupemq.cli.message_json import as_object
 from troupemq.cli.options import (
     YEAR_S,
@@ -398,6 +399,9 @@ class _Printer:
             self._print(views)
         except OSError as error:
             self.failure = error
+        except CompressionError as error:
+            say(f"{views[0].message_id} is not printed: {error}.")
+            return RetryLater(reason=str(error))
         return None if self.failure is None else RetryLater(reason="not printed")
 
     def _has_enough(self) -> bool:
@@ -428,16 +432,16 @@ class _Printer:
 
     def _print(self, views: Sequence[MessageView]) -> None:
         for view in views if self.failure is None else ():
-            as_json = self._as_json
-            text = escaped_json(json.dumps(as_object(view))) if as_json else _line(view)
+            body, as_json = view.body, self._as_json
+            text = escaped_json(json.dumps(as_object(view))) if as_json else _line(view, body)
             click.echo(text)
             self.printed += 1
 
 
-def _line(view: MessageView) -> str:
+def _line(view: MessageView, body: bytes) -> str:
     tags = f" [{view.tags}]" if view.tags else ""
-    body = view.body.decode(errors="replace")
-    shown = escaped(body) if sys.stdout.isatty() else body
+    text = body.decode(errors="replace")
+    shown = escaped(text) if sys.stdout.isatty() else text
     return f"{escaped(f'{view.queue}+{view.queue_offset}{tags}')} {shown}"
 
 

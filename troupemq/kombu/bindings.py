@@ -15,6 +15,7 @@ from typing import Any
 from troupemq.client.errors import ClientError
 from troupemq.client.log import client_logger
 from troupemq.client.message import Message, MessageQueue, MessageView
+from troupemq.kombu.exchange_types import EXCHANGE_TYPES, KEY_CHARS_MAX
 from troupemq.kombu.link import BrokerLink, pulled
 
 log = client_logger(__name__)
@@ -98,7 +99,9 @@ class Bindings:
             record = json.loads(view.body)
             name, queue, key = (str(record[each]) for each in ("exchange", "queue", "key"))
             kind, ends = str(record["type"]), bool(record.get("ends"))
-        except (ValueError, KeyError, TypeError, AttributeError):
+            if kind not in EXCHANGE_TYPES or len(key) > KEY_CHARS_MAX:
+                raise ValueError
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             log.warning("binding not understood", id=view.message_id)
             return
         exchange = self._exchanges.setdefault(name, Exchange())

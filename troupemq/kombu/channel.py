@@ -27,6 +27,7 @@ from troupemq.kombu.envelope import (
     step_of,
     word_of,
 )
+from troupemq.kombu.exchange_types import EXCHANGE_TYPES, KEY_CHARS_MAX
 from troupemq.kombu.fetching import Fetcher
 from troupemq.kombu.link import STEP_CHOICES
 from troupemq.kombu.readers import ReadQueue, begin_by_name, forget_name
@@ -74,6 +75,7 @@ class Channel(virtual.Channel):
     """A channel of a Transport."""
 
     QoS = QoS
+    exchange_types = EXCHANGE_TYPES
     supports_fanout = True
     body_encoding = None
     max_reconsume_times = RETRIES_MAX
@@ -133,6 +135,8 @@ class Channel(virtual.Channel):
         return queue in self._shared.read_queues or link.has_topic(link.place.queue(queue))
 
     def _queue_bind(self, exchange: str, key: str, pattern: Any, queue: str) -> None:
+        if len(key) > KEY_CHARS_MAX:
+            raise ChannelError(f"a routing key has {KEY_CHARS_MAX} characters at most")
         shared = self._shared
         kind = self.typeof(exchange).type
         reader = shared.read_queues.get(queue)

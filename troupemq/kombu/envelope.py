@@ -33,12 +33,19 @@ def encode(payload: Payload) -> bytes:
 def decode(body: bytes) -> Payload:
     """Return the payload. Raises ValueError for another body."""
     line, newline, rest = body.partition(b"\n")
-    payload = loads(line)
+    try:
+        payload = loads(line)
+    except Exception as error:
+        raise ValueError(f"unreadable headers: {error!r}") from error
     if not newline or not isinstance(payload, dict):
         raise ValueError("no line of JSON before the body")
     properties = payload.get("properties")
     if not isinstance(properties, dict):
         raise ValueError("a message without properties")
+    if not isinstance(payload.get("headers") or {}, dict):
+        raise ValueError("headers is no object")
+    if properties.get("body_encoding") is not None:
+        raise ValueError("body_encoding, which bodies do not have here")
     if not isinstance(properties.setdefault("delivery_info", {}), dict):
         raise ValueError("delivery_info is no object")
     payload["body"] = rest
@@ -106,7 +113,7 @@ def is_expired(
 def _number(text: object) -> float | None:
     try:
         return None if text is None else float(text)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

@@ -201,10 +201,8 @@ class Fetcher:
                 log.warning("message not understood", id=view.message_id, error=str(error))
                 self._settler.dead_letter(delivery)
                 continue
-            if is_expired(view, payload, self.ttl_ms, now_ms):
-                over.append(delivery)
-            elif waits_in_broker(payload, max(now_ms, view.store_timestamp_ms)) is not None:
-                self._put(self.queue, payload)
+            is_over = is_expired(view, payload, self.ttl_ms, now_ms)
+            if is_over or self._goes_back(payload, max(now_ms, view.store_timestamp_ms)):
                 over.append(delivery)
             else:
                 if view.reconsume_times:
@@ -213,6 +211,20 @@ class Fetcher:
         if over:
             self._settler.ack(over)
         return found
+
+    def _goes_back(self, payload: Payload, now_ms: int) -> bool:
+        """Store a task that is due much later again; return whether that was so.
+
+        While brokers refuse, the worker holds the task until it is due.
+        """
+        if waits_in_broker(payload, now_ms) is None:
+            return False
+        try:
+            self._put(self.queue, payload)
+        except ClientError as error:
+            log.warning("tasks not given back", queue=self.queue, error=str(error))
+            return False
+        return True
 
     def give_back(self, messages: Sequence[tuple[Payload, Delivery]]) -> None:
         """Store messages again at the end of their queue; that does not count as a retry."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from actors.engine.future import Reply
 from protocol.codes import RequestCode, ResponseCode
+from protocol.compression import CompressionError
 from protocol.delay_levels import delay_levels_ms
 from protocol.topic_names import DLQ_TOPIC_PREFIX
 from troupemq.client.connection.route import route_of
@@ -195,7 +196,7 @@ class BrokerUnderTest(ABC):
             return [
                 each
                 for each in self.messages(topic)
-                if wanted in (None, each.body)
+                if wanted in (None, body_of(each))
                 and tags in (None, each.tags)
                 and (keys is None or keys in each.keys)
             ]
@@ -220,7 +221,7 @@ class BrokerUnderTest(ABC):
 
         def found() -> list[MessageView]:
             stored = iter(self.messages(topic))
-            steps = (next((view for view in stored if view.body == each), None) for each in wanted)
+            steps = (next((at for at in stored if body_of(at) == each), None) for each in wanted)
             return [view for view in steps if view is not None]
 
         what = f"{wanted!r} in this order in {topic}"
@@ -260,10 +261,18 @@ def _codes(request: str) -> frozenset[int] | None:
         raise ValueError(f"no request {request!r}: use {names}, or a name of RequestCode") from None
 
 
+def body_of(view: MessageView) -> bytes:
+    """Return the body; as it is stored if it cannot be decompressed."""
+    try:
+        return view.body
+    except CompressionError:
+        return view.stored_body
+
+
 def listed(messages: Sequence[MessageView]) -> str:
     """Return the first 20 messages in words."""
     if not messages:
         return "no message"
-    shown = [f"body={each.body!r}, tags={each.tags!r}, keys={each.keys!r}" for each in messages]
+    shown = [f"body={body_of(each)!r}, tags={each.tags!r}, keys={each.keys!r}" for each in messages]
     more = f"\n  and {len(shown) - 20} more" if len(shown) > 20 else ""
     return "\n  " + "\n  ".join(shown[:20]) + more

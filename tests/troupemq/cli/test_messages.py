@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from errno import ENOSPC, EPIPE
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.send import SendMessageHeader
 from protocol.properties import parse
+from protocol.sysflag import COMPRESSED
 from tests.troupemq.client.consuming.test_listener import view
 from tests.troupemq.client.consuming.test_orderly_consumer import LockingBroker
 from tests.troupemq.client.receiving.pop_broker import PopBroker
@@ -280,6 +282,20 @@ def test_consume_one_by_one_acknowledges_what_it_has_printed() -> None:
         done = CliRunner().invoke(cli, ["consume", "--simple", *where])
         assert done.exit_code == 1
         assert "needs TroupeMQ or RocketMQ 5" in done.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_consume_one_by_one_goes_on_behind_an_unreadable_message(options: list[str]) -> None:
+    """The thread that receives has ended without a word."""
+    with FakeServer() as namesrv, FakeServer() as server:
+        broker = PopBroker(namesrv, server, {TOPIC: 1})
+        broker.add(b"unreadable", b"two", topic=TOPIC)
+        broker.ready[TOPIC][0] = replace(broker.ready[TOPIC][0], sys_flag=COMPRESSED)
+        where = ["-t", TOPIC, "-n", namesrv.address, *options]
+        done = CliRunner().invoke(cli, ["consume", "--simple", "--count", "1", *where])
+        assert done.exit_code == 0, done.stderr
+        assert "unreadable is not printed: " in done.stderr and "two" in done.stdout
+        assert broker.acked == [b"two"]
 
 
 def test_consume_filters_by_sql92(broker: FakeBroker) -> None:

@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, UNIQ_KEY
+from tests.support.unreadable import send_unreadable
 from tests.troupemq.client.copies import (
     BEFORE_A_COMMIT,
     BEFORE_A_SEND,
@@ -20,7 +21,7 @@ from troupemq.client.admin.flows import AdminFlows
 from troupemq.client.admin.life import REDRIVE_MARK as MARK
 from troupemq.client.admin.operations import operation
 from troupemq.client.consuming.pull_consumer import PullConsumer
-from troupemq.client.errors import BrokerError, ClientError, RouteNotFound
+from troupemq.client.errors import BrokerError, ClientError, MessageIllegal, RouteNotFound
 from troupemq.client.message import Message, MessageView
 from troupemq.client.producing.producer import Producer
 from troupemq.redrive import Redrive, Redriven, discard, redrive_some, to_discard
@@ -102,6 +103,16 @@ def test_chosen_dead_letters_are_sent_once_and_the_progress_stays(namesrv: str) 
     assert "is not a dead letter of billing" in str(failure)
     done = redrive(namesrv).run()
     assert (done.sent, done.found) == (DEAD - 3, 3), "nor again by a run over all"
+
+
+def test_unreadable_dead_letter_is_named(local_broker: LocalBroker, namesrv: str) -> None:
+    send_unreadable(local_broker, f"%DLQ%{GROUP}", RETRY_TOPIC="Orders")
+    named = letters(namesrv)[-1].offset_message_id
+    (failure,) = redrive_some(GROUP, namesrv, [named])
+    assert f"{named} cannot be sent again: " in str(failure)
+    with pytest.raises(MessageIllegal, match=named):
+        redrive(namesrv).run()
+    assert len(orders(namesrv)) == DEAD, "those before it are sent"
 
 
 def test_discarded_dead_letters_are_passed_over_and_stay_stored(namesrv: str) -> None:

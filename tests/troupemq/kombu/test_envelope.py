@@ -14,6 +14,7 @@ from troupemq.kombu.envelope import (
     due_ms,
     encode,
     message_of,
+    queue_ttl_ms,
     step_of,
     waits_in_broker,
     word_of,
@@ -39,7 +40,25 @@ def test_payload_survives() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{}", b"\xff\n", b"[]\n", b"{}\n", b'{"properties": {"delivery_info": 1}}\n']
+    "body",
+    [
+        b"",
+        b"{}",
+        b"\xff\n",
+        b"[]\n",
+        b"{}\n",
+        b'{"properties": {"delivery_info": 1}}\n',
+        b'{"properties": {}, "headers": [1]}\n',
+        b'{"properties": {"body_encoding": "base64"}}\n',
+        b'{"properties": {"body_encoding": 1}}\n',
+        b"[" * 100_000 + b"\n",
+        b'{"properties": {"x": %b}}\n' % (b"[" * 100_000),
+        b'{"properties": {"x": {"__type__": "decimal", "__value__": "x"}}}\n',
+        b'{"properties": {"x": {"__type__": "uuid", "__value__": 1}}}\n',
+        b'{"properties": {"x": {"__type__": "datetime", "__value__": "x"}}}\n',
+        b'{"properties": {"x": {"__type__": [], "__value__": 1}}}\n',
+    ],
+    ids=lambda body: body[:60].decode("ascii", "replace"),
 )
 def test_other_bodies_are_refused(body: bytes) -> None:
     with pytest.raises(ValueError):
@@ -54,6 +73,11 @@ def test_ten_priorities_share_four_queues(priority: object, step: int) -> None:
     given = payload()
     given["properties"]["priority"] = priority
     assert step_of(given) == step
+
+
+def test_times_to_live_are_numbers() -> None:
+    given: list[object] = ["x", [], 10**400]
+    assert [queue_ttl_ms({"x-message-ttl": ttl}) for ttl in given] == [None] * 3
 
 
 def test_eta_without_a_zone_is_utc() -> None:

@@ -3,9 +3,11 @@
 Each connection has a state of its own, so that two connections meet as two processes do.
 """
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from threading import enumerate as live_threads
+from time import process_time
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from kombu import Consumer, Exchange, Producer, Queue
 from kombu.exceptions import ChannelError
 from kombu.transport import TRANSPORT_ALIASES
 
+from tests.support.unreadable import UNREADABLE, send_unreadable
 from troupemq import Message
 from troupemq import Producer as PlainProducer
 from troupemq.kombu import Transport
@@ -105,11 +108,59 @@ def test_rejected_and_unreadable_messages_are_dead_letters(
     send(connection, "task", queue)
     with PlainProducer("other", broker.namesrv) as producer:
         producer.send(Message("k-poisoned", b"no task"))
+        producer.send(Message("k-poisoned", b"[" * 3000))
+    send_unreadable(broker, "k-poisoned")
     (message,) = received(connection, queue, 1)
     message.reject()
-    connection.release()
-    dead = broker.expect_dead_letters("k-poisoned", times=2)
-    assert sorted(each.body.rpartition(b"\n")[2] for each in dead) == [b"no task", b"task"]
+    dead = broker.expect_dead_letters("k-poisoned", times=4)
+    ends = sorted(each.stored_body.rpartition(b"\n")[2] for each in dead)
+    assert ends == [b"[" * 3000, b"no task", UNREADABLE, b"task"]
+    send(connection, "next", queue)
+    (message,) = received(connection, queue, 1)
+    message.ack()
+
+
+def test_later_task_is_held_by_the_worker_while_brokers_refuse_it(
+    broker: LocalBroker, connect: Connect
+) -> None:
+    """A task that came too early goes back to the broker's timers; else no batch was delivered."""
+    queue, connection = queue_of("early"), connect()
+    due = datetime.now(UTC) + timedelta(hours=30)  # more than one timer: it comes once before
+    send(connection, "later", queue, headers={"eta": due.isoformat()})
+    fault = broker.fail("send", "SYSTEM_BUSY")
+    try:
+        broker.advance("24h")
+        (message,) = received(connection, queue, 1)
+    finally:
+        fault.is_ended = True
+    assert message.payload == "later"
+    message.ack()
+
+
+def test_foreign_bindings_cannot_stop_a_publisher(broker: LocalBroker, connect: Connect) -> None:
+    exchange = Exchange("hostile", type="topic")
+    connection = connect()
+    queue = Queue("hostile-readers", exchange, "#")
+    queue(connection.default_channel).declare()
+    records = [
+        {"exchange": "hostile", "type": "headers", "queue": "a", "key": "#"},
+        {"exchange": "hostile", "type": "topic", "queue": "b", "key": "#." * 5000 + "x"},
+        {"exchange": "hostile", "type": "topic", "queue": "c", "key": "#." * 100 + "x"},
+    ]
+    bodies = [*(json.dumps(record).encode() for record in records), b"[" * 3000]
+    topic = connection.transport.shared.link.place.bindings
+    with PlainProducer("other", broker.namesrv) as producer:
+        for body in bodies:
+            producer.send(Message(topic, body))
+    publisher = Producer(connect().default_channel, exchange)
+    begun_s = process_time()
+    publisher.publish("news", routing_key=".".join("a" * 127))
+    assert process_time() - begun_s < 1
+    (message,) = received(connection, queue, 1)
+    assert message.payload == "news"
+    message.ack()
+    with pytest.raises(ChannelError, match="255 characters"):
+        Queue("long", exchange, "x" * 256)(connection.default_channel).declare()
 
 
 def test_high_priorities_come_first(connect: Connect) -> None:

@@ -268,6 +268,7 @@ _TAGS = option(
 def _print(out: Output, view: MessageView, charset: str = "UTF-8", with_body: bool = True) -> None:
     fields = {**as_object(view), "store_timestamp_ms": Time(view.store_timestamp_ms)}
     body = fields.pop("body", None)
+    unreadable = fields.get("body_unreadable")
     if with_body and (body is None or charset.upper() != "UTF-8"):
         with suppress(ValueError):
             body = view.body.decode(charset)
@@ -277,7 +278,7 @@ def _print(out: Output, view: MessageView, charset: str = "UTF-8", with_body: bo
     elif body is not None:
         fields["body"] = body
     tags = f" [{view.tags}]" if view.tags else ""
-    text = f" {view.body.decode(charset, 'replace')}" if with_body else ""
+    text = f" {unreadable or view.body.decode(charset, 'replace')}" if with_body else ""
     where = f"{view.queue}+{view.queue_offset} {fields['store_timestamp_ms']} {view.message_id}"
     out.item(fields, f"{where}{tags}{text}")
 

@@ -33,7 +33,7 @@ from protocol.topic_names import (
 from troupemq.client.admin.answers import HIDDEN, Failures, Result, Time
 from troupemq.client.admin.messages import FOREVER_MS, QUERIED_MAX, MessageAdmin
 from troupemq.client.admin.operations import reads
-from troupemq.client.admin.reading import TraceEvent, events_of
+from troupemq.client.admin.reading import TraceEvent, events_in
 from troupemq.client.errors import ClientError, MessageNotFound, RouteNotFound
 from troupemq.client.message import MessageView
 from troupemq.numbers import whole
@@ -216,8 +216,7 @@ class LifeAdmin(MessageAdmin):
     async def _traces(self, failures: Failures, message_id: str, topic: str) -> list[TraceEvent]:
         return [
             event
-            for view in await self._copies(failures, topic, message_id)
-            for event in events_of(view.body)
+            for event in events_in(await self._copies(failures, topic, message_id))
             if event.message_id == message_id
         ]
 

@@ -25,7 +25,7 @@ from troupemq.client.admin.offsets import OffsetAdmin
 from troupemq.client.admin.operations import operation, reads
 from troupemq.client.admin.reading import (
     TraceEvent,
-    events_of,
+    events_in,
     records_of,
 )
 from troupemq.client.arguments import MS_MAX, check_instance, check_integer, check_time
@@ -395,8 +395,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         """Return the traces of a message: sends and consumptions with their duration."""
         found = [
             event
-            for view in await self.query_by_key(trace_topic, message_id)
-            for event in events_of(view.body)
+            for event in events_in(await self.query_by_key(trace_topic, message_id))
             if event.message_id == message_id
         ]
         return sorted(found, key=lambda event: str(event.time_ms or ""))

@@ -15,11 +15,13 @@ Older clients omit the last fields.
 Source: client/trace/TraceDataEncoder.java.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
+from protocol.compression import CompressionError
 from protocol.headers.offset import OffsetResponseHeader, QueueHeader, SearchOffsetHeader
 from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
 from protocol.message import MessageRecord, RecordError, decode_records
@@ -166,6 +168,13 @@ _FIELDS = {
     "EndTransaction": "time_ms region group topic message_id tags keys host message_type client"
     " transaction_id state from_check",
 }
+
+
+def events_in(views: Iterable[MessageView]) -> Iterator[TraceEvent]:
+    """Yield the valid records of trace messages; anyone may have sent unreadable ones."""
+    for view in views:
+        with suppress(CompressionError):
+            yield from events_of(view.body)
 
 
 def events_of(body: bytes) -> Iterator[TraceEvent]:

@@ -12,7 +12,7 @@ from protocol.topic_names import SCHEDULE_TOPIC, TRACE_TOPIC
 from troupemq.client.admin import Time
 from troupemq.client.admin.life import LifeEvent
 from troupemq.client.admin.messages import MessageTrack
-from troupemq.client.admin.reading import events_of
+from troupemq.client.admin.reading import events_in
 from troupemq.client.errors import ClientError
 from troupemq.client.message import MessageQueue, MessageView
 from troupemq.console.asking import NotThere, PageRequest, failures_of, page
@@ -310,7 +310,7 @@ def trace(asked: PageRequest) -> Page:
     except ClientError as error:
         return Page("Trace", [*parts, *failures_of([str(error)], "trace")])
     parts += failures_of(failures, "trace")
-    events = [event for view in views for event in events_of(view.body)]
+    events = list(events_in(views))
     ids = {event.message_id for event in events}
     wanted = [each for each in events if message_id not in ids or each.message_id == message_id]
     wanted.sort(key=lambda event: _time_of(event.time_ms))
