@@ -6,6 +6,7 @@ What they need is imported when they run: a process that tries one of them has n
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from actors.metrics.http_text import HttpRefused
@@ -203,6 +204,27 @@ STACKS = (
 )
 TRACE = b"Pub\x011\x01r\x01g\x01T\x01id\x01tag\x01key\x01h\x015\x013\x010\x01o\x01true\x02"
 
+
+def _task(data: bytes) -> None:
+    """Read a task as a worker does before kombu gets it."""
+    envelope = import_module("troupemq.kombu.envelope")
+    task = envelope.decode(data)
+    envelope.due_ms(task)
+    envelope.step_of(task)
+    envelope.mark_redelivered(task)
+    envelope.message_of("topic", task, 0)
+
+
+def _tasks() -> list[bytes]:
+    line = (
+        b'{"content-type":"application/json","content-encoding":"utf-8","headers":{"id":"1",'
+        b'"task":"add","eta":"2026-11-27T12:00:00+00:00","at":{"__type__":"datetime","__value__":'
+        b'"2026-11-27T12:00:00"}},"properties":{"priority":3,"expiration":"5","delivery_info":'
+        b'{"exchange":"","routing_key":"q"}}}'
+    )
+    return [line + b"\n[[1],{},{}]"]
+
+
 ELSEWHERE: list[Decoder] = [
     _table("parse_topics", "topics", TOPICS),
     _table("parse_groups", "groups", GROUPS),
@@ -301,4 +323,9 @@ ELSEWHERE: list[Decoder] = [
     Decoder("spark.body", _spark_body, (), _spark_bodies),
     Decoder("spark.records", _spark_records, (), _records),
     Decoder("spark.answer", _spark_answer, (StoreError,), _spark_answers),
+    *(
+        ()
+        if find_spec("kombu") is None
+        else (Decoder("kombu.task", _task, (ValueError, ClientError), _tasks),)
+    ),
 ]

@@ -23,7 +23,7 @@ from tests.support.unreadable import UNREADABLE, send_unreadable
 from troupemq import Message
 from troupemq import Producer as PlainProducer
 from troupemq.kombu import Transport
-from troupemq.testing import LocalBroker
+from troupemq.testing import LocalBroker, running_broker
 
 Connect = Callable[..., Any]
 
@@ -120,21 +120,18 @@ def test_rejected_and_unreadable_messages_are_dead_letters(
     message.ack()
 
 
-def test_later_task_is_held_by_the_worker_while_brokers_refuse_it(
-    broker: LocalBroker, connect: Connect
-) -> None:
+def test_later_task_is_held_by_the_worker_while_brokers_refuse_it() -> None:
     """A task that came too early goes back to the broker's timers; else no batch was delivered."""
-    queue, connection = queue_of("early"), connect()
+    queue = queue_of("early")
     due = datetime.now(UTC) + timedelta(hours=30)  # more than one timer: it comes once before
-    send(connection, "later", queue, headers={"eta": due.isoformat()})
-    fault = broker.fail("send", "SYSTEM_BUSY")
-    try:
-        broker.advance("24h")
+    with running_broker() as own, kombu.Connection(f"troupemq://{own.namesrv}//") as connection:
+        send(connection, "later", queue, headers={"eta": due.isoformat()})
+        fault = own.fail("send", "SYSTEM_BUSY")
+        own.advance("24h")
         (message,) = received(connection, queue, 1)
-    finally:
         fault.is_ended = True
-    assert message.payload == "later"
-    message.ack()
+        assert message.payload == "later"
+        message.ack()
 
 
 def test_foreign_bindings_cannot_stop_a_publisher(broker: LocalBroker, connect: Connect) -> None:

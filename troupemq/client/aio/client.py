@@ -232,7 +232,10 @@ class AioClient(ClientCore):
         async def run() -> None:
             while True:
                 await asyncio.sleep(interval_ms / 1000)
-                await work()
+                try:
+                    await work()
+                except Exception:  # the next round may succeed
+                    log.error("task failed", exc_info=True)
 
         self.remoting.spawn(run())
 

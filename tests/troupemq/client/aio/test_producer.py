@@ -23,6 +23,7 @@ from troupemq import (
 )
 from troupemq import Producer as ThreadedProducer
 from troupemq.aio import Producer
+from troupemq.client.aio.client import AioClient
 from troupemq.testing import LocalBroker, running_broker
 
 pytestmark = pytest.mark.usefixtures("either_loop")
@@ -52,6 +53,29 @@ def test_awaited_send_is_stored(broker: LocalBroker) -> None:
     result = run(broker, lambda producer: producer.send(Message("Orders", b"new", tags="a")))
     (found,) = broker.expect("Orders", body=b"new", tags="a")
     assert (result.message_id, result.queue) == (found.message_id, found.queue)
+
+
+def test_failed_heartbeat_does_not_end_the_next_ones(
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = 0
+    again = asyncio.Event()
+
+    async def failing(client: AioClient) -> None:
+        nonlocal begun
+        begun += 1
+        if begun > 1:
+            again.set()
+        raise ValueError("a fault of ours")
+
+    monkeypatch.setattr("troupemq.client.aio.client.HEARTBEAT_INTERVAL_MS", 1)
+    monkeypatch.setattr(AioClient, "heartbeat", failing)
+
+    async def use(_: Producer) -> None:
+        async with asyncio.timeout(10):
+            await again.wait()
+
+    run(broker, use)
 
 
 def test_concurrent_sends_are_all_stored_in_the_order_of_their_calls(broker: LocalBroker) -> None:
