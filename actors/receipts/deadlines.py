@@ -4,7 +4,11 @@ Deliveries are found by the tick of their deadline, so that a tick costs what is
 that lives with its connection has no deadline until the connection closes.
 """
 
+from typing import TypeVar
+
 from actors.receipts.ledger import Delivery
+
+Key = TypeVar("Key", int, str)
 
 TICK_MS = 100
 """Accuracy of deadlines."""
@@ -18,7 +22,10 @@ class Deadlines:
 
     def __init__(self, now_ms: float) -> None:
         self._by_tick: dict[int, dict[Delivery, None]] = {}
-        self._by_peer: dict[int, dict[Delivery, None]] = {}
+        self._by_peer: dict[int, dict[str, dict[Delivery, None]]] = {}
+        """By connection and group."""
+        self._ended: list[tuple[float, dict[Delivery, None]]] = []
+        """Deliveries of connections that have ended, with the time of their return."""
         self._tick = int(now_ms) // TICK_MS
         """The next tick to look at."""
         self.now_ms = now_ms
@@ -27,7 +34,8 @@ class Deadlines:
     def add(self, delivery: Delivery) -> None:
         """Note a delivery: by its deadline, or by its connection."""
         if delivery.is_bound:
-            self._by_peer.setdefault(delivery.peer.peer_id, {})[delivery] = None
+            groups = self._by_peer.setdefault(delivery.peer.peer_id, {})
+            groups.setdefault(delivery.ledger.group, {})[delivery] = None
         else:
             self._by_tick.setdefault(self._tick_of(delivery), {})[delivery] = None
 
@@ -39,14 +47,12 @@ class Deadlines:
 
     def _remove(self, delivery: Delivery) -> None:
         if delivery.is_bound:
-            key, table = delivery.peer.peer_id, self._by_peer
+            groups = self._by_peer.get(delivery.peer.peer_id, {})
+            _drop(groups, delivery.ledger.group, delivery)
+            if not groups:
+                self._by_peer.pop(delivery.peer.peer_id, None)
         else:
-            key, table = self._tick_of(delivery), self._by_tick
-        found = table.get(key)
-        if found is not None and delivery in found:
-            del found[delivery]
-            if not found:
-                del table[key]
+            _drop(self._by_tick, self._tick_of(delivery), delivery)
 
     def _tick_of(self, delivery: Delivery) -> int:
         """Return the first tick at or behind the deadline."""
@@ -64,12 +70,27 @@ class Deadlines:
         for tick in ticks:
             found += self._by_tick.pop(tick, ())
         self._tick = last + 1
+        for _, deliveries in [each for each in self._ended if each[0] <= now_ms]:
+            found += deliveries
+        self._ended = [each for each in self._ended if each[0] > now_ms]
         return found
 
     def end(self, peer_id: int, deadline_ms: float, group: str | None = None) -> None:
-        """Give the deliveries of a connection a deadline: those of one group, or all."""
-        for delivery in [*self._by_peer.get(peer_id, ())]:
-            if group is None or delivery.ledger.group == group:
-                self._remove(delivery)
-                delivery.deadline_ms = deadline_ms
-                self.add(delivery)
+        """Give the deliveries of a connection a deadline: those of one group, or all.
+
+        What is acknowledged until then stays in the table, and has nothing to return.
+        """
+        groups = self._by_peer.get(peer_id, {})
+        for each in [*groups] if group is None else [group]:
+            if each in groups:
+                self._ended.append((deadline_ms, groups.pop(each)))
+        if not groups:
+            self._by_peer.pop(peer_id, None)
+
+
+def _drop(table: dict[Key, dict[Delivery, None]], key: Key, delivery: Delivery) -> None:
+    found = table.get(key)
+    if found is not None and delivery in found:
+        del found[delivery]
+        if not found:
+            del table[key]

@@ -7,6 +7,7 @@ changes; Receipts publishes a new one every few seconds while it is used.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from actors.receipts.ledger import EntryState, Ledger
 
@@ -54,35 +55,59 @@ class ReceiptFigures:
         return sum(each.count for each in self.in_flight.values())
 
 
-def in_flight_of(
-    ledgers: Iterable[Ledger], now_ms: float, wall_ms: int
-) -> dict[tuple[str, str], InFlightFigures]:
-    """Return the figures of all ledgers, at this monotonic and wall clock time."""
-    grouped: dict[tuple[str, str], list[Ledger]] = {}
-    for ledger in ledgers:
-        if ledger.count:
-            grouped.setdefault((ledger.group, ledger.topic), []).append(ledger)
-    return {place: _figures(found, now_ms, wall_ms) for place, found in grouped.items()}
+class Survey:
+    """Counts all that is in flight, a limited number of messages at a time."""
+
+    def __init__(self, ledgers: Iterable[Ledger]) -> None:
+        self._left = [each for each in ledgers if each.count]
+        self._tallies: dict[tuple[str, str], _Tally] = {}
+
+    def go_on(self, most: int) -> bool:
+        """Look at ledgers until they had `most` messages; return whether none is left."""
+        while self._left and most > 0:
+            ledger = self._left.pop()
+            most -= ledger.count
+            place = ledger.group, ledger.topic
+            self._tallies.setdefault(place, _Tally()).add(ledger)
+        return not self._left
+
+    def figures(self, now_ms: float, wall_ms: int) -> dict[tuple[str, str], InFlightFigures]:
+        """Return what was counted, at this monotonic and wall clock time."""
+        return {
+            place: tally.figures(now_ms, wall_ms)
+            for place, tally in self._tallies.items()
+            if tally.count or tally.kept
+        }
 
 
-def _figures(ledgers: Iterable[Ledger], now_ms: float, wall_ms: int) -> InFlightFigures:
-    count = kept = tries = bound = 0
-    oldest_ms = now_ms
-    clients: dict[str, int] = {}
-    queues: dict[int, int] = {}
-    for ledger in ledgers:
-        deliveries = Counter(ledger.held.values())  # 200,000 messages: 10 ms
+@dataclass(slots=True)
+class _Tally:
+    count: int = 0
+    kept: int = 0
+    tries: int = 0
+    bound: int = 0
+    oldest_ms: float = inf
+    clients: dict[str, int] = field(default_factory=dict)
+    queues: dict[int, int] = field(default_factory=dict)
+
+    def add(self, ledger: Ledger) -> None:
+        deliveries = Counter(ledger.held.values())
         for entry in ledger.entries.values():
             if entry.delivery is None or entry.state is EntryState.KEPT:
-                kept += 1
+                self.kept += 1
             else:
-                tries = max(tries, entry.tries)
+                self.tries = max(self.tries, entry.tries)
                 deliveries[entry.delivery] += 1
         for delivery, number in deliveries.items():
-            count += number
-            bound += number * delivery.is_bound
-            oldest_ms = min(oldest_ms, delivery.since_ms)
-            clients[delivery.peer.remote] = clients.get(delivery.peer.remote, 0) + number
-            queues[ledger.queue_id] = queues.get(ledger.queue_id, 0) + number
-    oldest_wall = wall_ms - int(now_ms - oldest_ms) if count else 0
-    return InFlightFigures(count, kept, oldest_wall, tries, bound, clients, queues)
+            self.bound += number * delivery.is_bound
+            self.oldest_ms = min(self.oldest_ms, delivery.since_ms)
+            remote = delivery.peer.remote
+            self.clients[remote] = self.clients.get(remote, 0) + number
+        if number := deliveries.total():
+            self.count += number
+            self.queues[ledger.queue_id] = self.queues.get(ledger.queue_id, 0) + number
+
+    def figures(self, now_ms: float, wall_ms: int) -> InFlightFigures:
+        oldest_wall = wall_ms - int(now_ms - self.oldest_ms) if self.count else 0
+        numbers = self.count, self.kept, oldest_wall, self.tries, self.bound
+        return InFlightFigures(*numbers, self.clients, self.queues)

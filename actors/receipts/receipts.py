@@ -37,7 +37,7 @@ from actors.pulling.held_pulls import origin_of
 from actors.pulling.messages import ReadCold
 from actors.pulling.pull_rules import NotCompiled
 from actors.receipts.deadlines import GRACE_MS, TICK_MS, Deadlines
-from actors.receipts.figures import ReceiptFigures, in_flight_of
+from actors.receipts.figures import ReceiptFigures, Survey
 from actors.receipts.hand_out import HandOut, Taken, count_given
 from actors.receipts.held_receives import HeldReceive, ReceiveHeader, WaitTable, interned
 from actors.receipts.ledger import NEVER_MS, UNKNOWN, Delivery, Holder, Ledger
@@ -92,6 +92,8 @@ COLD_READS_MAX = 2
 """Cold reads of a receive; later cold pages are touched."""
 CHECK_TICKS = 50
 """Ticks between checks for receives that missed a message, and publications of figures."""
+SURVEYED_PER_TICK = 4_000
+"""Messages in flight that are counted for the figures in one tick: 3 ms."""
 
 
 class Receipts(Responder):
@@ -128,6 +130,8 @@ class Receipts(Responder):
         """Answers to settlements of this batch."""
         self._nonce = 0
         self._ticks = 0
+        self._survey: Survey | None = None
+        """Count of what is in flight, while it is under way."""
         self._is_used = False
         self._draining = False
         self._received = self._settled = self._returned = self._moved = 0
@@ -501,6 +505,9 @@ class Receipts(Responder):
         self._ticks += 1
         if self._ticks % CHECK_TICKS == 0:
             self._check(now_ms)
+        if self._survey is not None and self._survey.go_on(SURVEYED_PER_TICK):
+            self._publish(self._survey, now_ms)
+            self._survey = None
 
     def _expire_some(self) -> None:
         """Return messages past their deadline, a limited number in each round of the loop."""
@@ -530,8 +537,12 @@ class Receipts(Responder):
             for queue_id in queue_ids:
                 if self._hand_out.has_messages(*place, queue_id, order=False):
                     self._wake(self._waits.next_of(place, queue_id))
+        if self._survey is None:
+            self._survey = Survey(self._ledgers)
+
+    def _publish(self, survey: Survey, now_ms: float) -> None:
         self._published.value = ReceiptFigures(
-            in_flight_of(self._ledgers, now_ms, self.system.clock.now_ms()),
+            survey.figures(now_ms, self.system.clock.now_ms()),
             self._waits.count,
             self._received,
             self._settled,

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from actors.receipts.deadlines import TICK_MS, Deadlines
 from actors.receipts.hand_out import Haul
 from actors.receipts.ledger import Delivery, Entry, EntryState, Holder, Ledger
-from actors.receipts.ledgers import Ledgers
+from actors.receipts.ledgers import IN_FLIGHT_MAX, Ledgers
 from actors.sending.messages import HeldReturned
 from protocol.receipts import ReceivedQueue, kind_of
 
@@ -199,6 +199,8 @@ class Settlement:
     def _adopted(self, ledger: Ledger, offset: int) -> Entry | None:
         """Return a message that was handed out before a restart as one in flight."""
         if offset < ledger.next or offset in ledger.ahead or ledger.is_ordered:
+            return None
+        if len(ledger.ahead) >= ledger.ahead_max or self.in_flight >= IN_FLIGHT_MAX:
             return None
         physical_offset = self._physical_offset(ledger.topic, ledger.queue_id, offset)
         if physical_offset is None:

@@ -1,5 +1,7 @@
 """Deadlines of deliveries, and deliveries that live with a connection."""
 
+from time import process_time
+
 from actors.receipts.deadlines import Deadlines
 from actors.receipts.ledger import NEVER_MS, Delivery, Holder, Ledger
 
@@ -48,3 +50,27 @@ def test_connection_that_ends_gives_its_deliveries_a_deadline() -> None:
     assert table.due(1e12 + 1_000) == [of_group]
     table.end(1, 1e12 + 2_000)
     assert table.due(1e12 + 2_000) == [mine]
+
+
+def test_end_of_a_connection_takes_no_time_for_each_of_its_messages() -> None:
+    """It took 0.4 s for 200,000 messages that were received one by one, and all others waited."""
+    table = Deadlines(0)
+    for _n in range(50_000):
+        table.add(delivery(NEVER_MS))
+    begun_s = process_time()
+    table.end(1, 1_000)
+    assert process_time() - begun_s < 0.01
+    assert len(table.due(1_000)) == 50_000
+
+
+def test_messages_that_are_settled_after_the_end_of_their_connection_stay_settled() -> None:
+    table = Deadlines(0)
+    first, second = delivery(NEVER_MS), delivery(NEVER_MS)
+    table.add(first)
+    table.end(1, 1_000)
+    table.add(second)  # the connection lives on: one group has left
+    table.leave(first)
+    assert table.due(1_000) == [first]
+    assert first.left == 0
+    table.end(1, 2_000)
+    assert table.due(2_000) == [second]

@@ -278,3 +278,15 @@ def test_answer_names_queue_and_tries() -> None:
     )
     terms = Terms(2, 9_000.0, HOLDER, 0.0, True)
     assert bench.settlement.deliver(haul, terms) == ReceivedQueue("0", 0, [10], 1)
+
+
+def test_messages_that_were_never_handed_out_cannot_be_taken_without_limit() -> None:
+    """Each change of such a message took memory, and the queue ends millions of messages later."""
+    bench = Bench()
+    ledger = bench.ledgers.open("g", "T", 0)
+    terms = Terms(2, 5_000.0, HOLDER, 0.0)
+    taken = sum(
+        bench.settlement.change(ledger, offset, 1, terms) is not None
+        for offset in range(20, 2 * AHEAD_MAX)
+    )
+    assert taken == AHEAD_MAX == ledger.count
