@@ -28,13 +28,7 @@ from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, Work
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import UNLIMITED
-from troupemq.client.consuming.listener import (
-    DEAD_LETTER,
-    DELAY_LEVEL_MAX,
-    RISING_DELAY,
-    RetryLater,
-    reason_of,
-)
+from troupemq.client.consuming.listener import RISING_DELAY, RetryLater, reason_of
 from troupemq.client.consuming.subscription import TopicSubscription
 from troupemq.client.errors import (
     ArgumentIllegal,
@@ -45,7 +39,7 @@ from troupemq.client.errors import (
 )
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageView, check_topic
-from troupemq.client.receiving.delivery import DeliveryState
+from troupemq.client.receiving.delivery import DeliveryState, retry_delay_ms
 from troupemq.client.receiving.flows import SETTLE_TIMEOUT_MS, Flow, Flows, expired
 from troupemq.client.receiving.receipt import Receipt
 from troupemq.client.receiving.simple_consumer import (
@@ -105,10 +99,14 @@ class Delivery:
         await self.consumer.ack([self])
 
     async def retry(
-        self, delay_level: int = RISING_DELAY, *, seconds: float | timedelta | None = None
+        self,
+        delay_level: int = RISING_DELAY,
+        *,
+        seconds: float | timedelta | None = None,
+        reason: str | None = None,
     ) -> None:
         """Give the message back, to be delivered again after a delay level or some seconds."""
-        await self.consumer.retry(self, delay_level, seconds=seconds)
+        await self.consumer.retry(self, delay_level, seconds=seconds, reason=reason)
 
     async def extend(self, seconds: float | timedelta) -> None:
         """Keep the message for `seconds` from now; does nothing if its connection holds it."""
@@ -131,11 +129,12 @@ class Delivery:
         if error is None:
             await self.ack()
             return
-        log.warning("delivery failed", id=self.message.message_id, reason=reason_of(error))
+        reason = reason_of(error)
+        log.warning("delivery failed", id=self.message.message_id, reason=reason)
         if isinstance(error, RetryLater):
-            await self.retry(error.delay_level, seconds=error.seconds)
+            await self.retry(error.delay_level, seconds=error.seconds, reason=reason)
         else:
-            await self.retry()
+            await self.retry(reason=reason)
 
 
 @names_checked
@@ -352,14 +351,12 @@ class SimpleConsumer(AioMember):
         delay_level: int = RISING_DELAY,
         *,
         seconds: float | timedelta | None = None,
+        reason: str | None = None,
     ) -> None:
         """Give a message back, as `Delivery.retry`. Raises as `ack`."""
-        check_integer(delay_level, DEAD_LETTER, DELAY_LEVEL_MAX, "delay_level")
-        delay_ms = None if seconds is None else delay_milliseconds(seconds, "seconds")
-        if delay_ms is not None and delay_level != RISING_DELAY:
-            raise ArgumentIllegal("a retry has a delay_level or seconds, and not both")
+        delay_ms = retry_delay_ms(delay_level, seconds, reason)
         self.check_running()
-        flow = self._flows.retry(delivery.receipt, delay_level, delay_ms)
+        flow = self._flows.retry(delivery.receipt, delay_level, delay_ms, reason or "")
         await self._shielded(self._settle(delivery, flow, DeliveryState.RETRIED))
 
     async def extend(self, delivery: Delivery, seconds: float | timedelta) -> None:

@@ -8,8 +8,15 @@ from enum import Enum
 from threading import Condition
 from typing import Protocol
 
-from troupemq.client.consuming.listener import RISING_DELAY, RetryLater, reason_of
-from troupemq.client.errors import ClientError
+from troupemq.client.arguments import check_instance, check_integer, delay_milliseconds
+from troupemq.client.consuming.listener import (
+    DEAD_LETTER,
+    DELAY_LEVEL_MAX,
+    RISING_DELAY,
+    RetryLater,
+    reason_of,
+)
+from troupemq.client.errors import ArgumentIllegal, ClientError
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageView
 from troupemq.client.receiving.receipt import Receipt
@@ -28,13 +35,32 @@ class DeliveryState(Enum):
     RETURNED = "was given back by the stop of its consumer"
 
 
+def retry_delay_ms(
+    delay_level: int, seconds: float | timedelta | None, reason: str | None
+) -> int | None:
+    """Return the delay of a retry that has no level. Raises ArgumentIllegal."""
+    check_integer(delay_level, DEAD_LETTER, DELAY_LEVEL_MAX, "delay_level")
+    if reason is not None:
+        check_instance(reason, str, "the reason of a retry is a string")
+    if seconds is None:
+        return None
+    if delay_level != RISING_DELAY:
+        raise ArgumentIllegal("a retry has a delay_level or seconds, and not both")
+    return delay_milliseconds(seconds, "seconds")
+
+
 class Settler(Protocol):
     """The consumer of a delivery."""
 
     def ack(self, deliveries: "Sequence[Delivery]") -> None: ...
 
     def retry(
-        self, delivery: "Delivery", delay_level: int, *, seconds: float | timedelta | None
+        self,
+        delivery: "Delivery",
+        delay_level: int,
+        *,
+        seconds: float | timedelta | None,
+        reason: str | None,
     ) -> None: ...
 
     def extend(self, delivery: "Delivery", seconds: float | timedelta) -> None: ...
@@ -48,11 +74,11 @@ class Delivery:
                 print(delivery.message.body)
 
     Settle each one: by `ack` or `retry`, or by a `with` block. The end of the block acknowledges.
-    An exception in the block has the message delivered again, and is passed on; a RetryLater says
-    when, and is not passed on. If the block cannot reach the broker, it logs a warning, for the
-    message is then delivered again. The methods raise instead: DeliverySettled for a second
-    settlement, DeliveryExpired if the broker says that it no longer holds the message, ClientClosed
-    after the stop of the consumer, and other ClientErrors.
+    An exception in the block has the message delivered again, with its text as the reason, and is
+    passed on; a RetryLater says when and why, and is not passed on. If the block cannot reach the
+    broker, it logs a warning, for the message is then delivered again. The methods raise instead:
+    DeliverySettled for a second settlement, DeliveryExpired if the broker says that it no longer
+    holds the message, ClientClosed after the stop of the consumer, and other ClientErrors.
     """
 
     __slots__ = ("consumer", "message", "receipt", "state")
@@ -83,14 +109,19 @@ class Delivery:
         self.consumer.ack([self])
 
     def retry(
-        self, delay_level: int = RISING_DELAY, *, seconds: float | timedelta | None = None
+        self,
+        delay_level: int = RISING_DELAY,
+        *,
+        seconds: float | timedelta | None = None,
+        reason: str | None = None,
     ) -> None:
         """Give the message back, to be delivered again later.
 
         * `delay_level`: level of the broker, or DEAD_LETTER. [default: rising with each retry]
         * `seconds`: delay instead of a level.
+        * `reason`: text that TroupeMQ stores with the retry and the dead letter.
         """
-        self.consumer.retry(self, delay_level, seconds=seconds)
+        self.consumer.retry(self, delay_level, seconds=seconds, reason=reason)
 
     def extend(self, seconds: float | timedelta) -> None:
         """Keep the message for `seconds` from now; does nothing if its connection holds it."""
@@ -114,11 +145,12 @@ class Delivery:
         if error is None:
             self.ack()
             return
-        log.warning("delivery failed", id=self.message.message_id, reason=reason_of(error))
+        reason = reason_of(error)
+        log.warning("delivery failed", id=self.message.message_id, reason=reason)
         if isinstance(error, RetryLater):
-            self.retry(error.delay_level, seconds=error.seconds)
+            self.retry(error.delay_level, seconds=error.seconds, reason=reason)
         else:
-            self.retry()
+            self.retry(reason=reason)
 
 
 @dataclass(eq=False)

@@ -31,7 +31,7 @@ from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, ClientMember, Work, seconds_to
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import UNLIMITED
-from troupemq.client.consuming.listener import DEAD_LETTER, DELAY_LEVEL_MAX, RISING_DELAY
+from troupemq.client.consuming.listener import RISING_DELAY
 from troupemq.client.consuming.sending_back import ORDERLY_RETRIES_MAX, RETRIES_MAX
 from troupemq.client.consuming.subscription import TopicSubscription
 from troupemq.client.errors import (
@@ -43,7 +43,12 @@ from troupemq.client.errors import (
 )
 from troupemq.client.log import client_logger
 from troupemq.client.message import check_topic
-from troupemq.client.receiving.delivery import AckGathering, Delivery, DeliveryState
+from troupemq.client.receiving.delivery import (
+    AckGathering,
+    Delivery,
+    DeliveryState,
+    retry_delay_ms,
+)
 from troupemq.client.receiving.flows import (
     NOTIFIED_MS_MAX,
     SETTLE_TIMEOUT_MS,
@@ -323,13 +328,11 @@ class SimpleConsumer(ClientMember):
         delay_level: int = RISING_DELAY,
         *,
         seconds: float | timedelta | None = None,
+        reason: str | None = None,
     ) -> None:
         """Give a message back, as `Delivery.retry`. Raises as `ack`."""
-        check_integer(delay_level, DEAD_LETTER, DELAY_LEVEL_MAX, "delay_level")
-        delay_ms = None if seconds is None else delay_milliseconds(seconds, "seconds")
-        if delay_ms is not None and delay_level != RISING_DELAY:
-            raise ArgumentIllegal("a retry has a delay_level or seconds, and not both")
-        flow = self._flows.retry(delivery.receipt, delay_level, delay_ms)
+        delay_ms = retry_delay_ms(delay_level, seconds, reason)
+        flow = self._flows.retry(delivery.receipt, delay_level, delay_ms, reason or "")
         self._settle(delivery, flow, DeliveryState.RETRIED)
 
     def extend(self, delivery: Delivery, seconds: float | timedelta) -> None:
