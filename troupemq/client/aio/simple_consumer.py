@@ -38,8 +38,14 @@ from troupemq.client.errors import (
     DeliverySettled,
 )
 from troupemq.client.log import client_logger
-from troupemq.client.message import MessageView, check_topic
-from troupemq.client.receiving.delivery import DeliveryState, retry_delay_ms
+from troupemq.client.message import check_topic
+from troupemq.client.receiving.delivery import (
+    MESSAGE_MODEL,
+    DeliveryState,
+    HeldMessage,
+    delivery_spans,
+    retry_delay_ms,
+)
 from troupemq.client.receiving.flows import SETTLE_TIMEOUT_MS, Flow, Flows, expired
 from troupemq.client.receiving.receipt import Receipt
 from troupemq.client.receiving.simple_consumer import (
@@ -47,7 +53,6 @@ from troupemq.client.receiving.simple_consumer import (
     CONSUME_TYPE,
     EXTENSIONS,
     INVISIBLE_S,
-    MESSAGE_MODEL,
     RECEIVE_COUNT_MAX,
     WAIT_MS,
     terms_of,
@@ -55,12 +60,12 @@ from troupemq.client.receiving.simple_consumer import (
 from troupemq.client.spans import spans_of
 
 if TYPE_CHECKING:
-    from troupemq.client.span_making import ClientSpans
+    from troupemq.client.span_making import ClientSpans, DeliverySpan
 
 log = client_logger(__name__)
 
 
-class Delivery:
+class Delivery(HeldMessage):
     """A received message and its settlement.
 
         for delivery in await consumer.receive():
@@ -72,27 +77,14 @@ class Delivery:
     and errors are those of `troupemq.Delivery`.
     """
 
-    __slots__ = ("consumer", "message", "receipt", "state")
+    __slots__ = ("consumer",)
 
-    def __init__(self, consumer: "SimpleConsumer", receipt: Receipt) -> None:
+    def __init__(
+        self, consumer: "SimpleConsumer", receipt: Receipt, span: "DeliverySpan | None" = None
+    ) -> None:
         """Start open; SimpleConsumer creates deliveries."""
-        self.consumer, self.receipt = consumer, receipt
-        self.state = DeliveryState.OPEN
-        self.message: MessageView = receipt.message
-        """Message that was received."""
-
-    def __repr__(self) -> str:
-        return f"<Delivery of {self.message.message_id}: it {self.state.value}>"
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether it can no longer be settled."""
-        return self.state not in (DeliveryState.OPEN, DeliveryState.BUSY)
-
-    @property
-    def holds_with_connection(self) -> bool:
-        """Whether the broker keeps the message while the consumer's connection lives."""
-        return self.receipt.expires_s is None
+        super().__init__(receipt, span)
+        self.consumer = consumer
 
     async def ack(self) -> None:
         """Settle the message as consumed, and return when the broker has confirmed it."""
@@ -113,16 +105,19 @@ class Delivery:
         await self.consumer.extend(self, seconds)
 
     async def __aenter__(self) -> "Delivery":
+        self.enter_span()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> bool:
+        self.leave_span(error)
         try:
             if not self.is_settled:
                 await self._settle(error)  # which goes on if this block is cancelled
         except ClientError as failure:
             log.warning("delivery not settled", id=self.message.message_id, error=str(failure))
+            self.end_span(failure)
         return isinstance(error, RetryLater)
 
     async def _settle(self, error: BaseException | None) -> None:
@@ -258,15 +253,13 @@ class SimpleConsumer(AioMember):
             return []
         if not was_served and self._flows.served:
             self._announce()
-        deliveries = [Delivery(self, receipt) for receipt in receipts]
+        spans = delivery_spans(self._spans, self.group, receipts, begun_ns)
+        deliveries = [Delivery(self, *each) for each in zip(receipts, spans, strict=True)]
         if not self.is_running:
             await self._give_back(receipts, LAST_TIMEOUT_S * 1000)
             return []
         self._held.update(zip(receipts, deliveries, strict=True))
         self._spare += deliveries
-        if deliveries and self._spans is not None:
-            views = [each.message for each in deliveries]
-            self._spans.receive(self.group, views, MESSAGE_MODEL.lower(), begun_ns)
         return deliveries
 
     async def __aiter__(self) -> AsyncIterator[Delivery]:
@@ -412,6 +405,9 @@ class SimpleConsumer(AioMember):
                 if each.state is not DeliveryState.OPEN:
                     self._held.pop(each.receipt, None)
             self._changed.notify_all()
+        for each in deliveries:
+            if each.is_settled:
+                each.end_span()
 
     async def _extend_all(self) -> None:
         """Extend again and again what would be delivered again before the next check but one."""
@@ -476,6 +472,7 @@ class SimpleConsumer(AioMember):
         for each in returned:
             each.state = DeliveryState.RETURNED
             del self._held[each.receipt]
+            each.end_span()
         timeout_ms = 1000 * max(LAST_TIMEOUT_S, deadline_s - loop.time())
         await self._give_back(
             [each.receipt for each in returned], min(timeout_ms, SETTLE_TIMEOUT_MS)

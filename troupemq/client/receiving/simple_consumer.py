@@ -44,9 +44,11 @@ from troupemq.client.errors import (
 from troupemq.client.log import client_logger
 from troupemq.client.message import check_topic
 from troupemq.client.receiving.delivery import (
+    MESSAGE_MODEL,
     AckGathering,
     Delivery,
     DeliveryState,
+    delivery_spans,
     retry_delay_ms,
 )
 from troupemq.client.receiving.flows import (
@@ -72,7 +74,7 @@ EXTENSIONS = 4
 ACKS_MAX = 1024
 """Maximum acknowledgements that one call sends in one request."""
 
-CONSUME_TYPE, MESSAGE_MODEL = "CONSUME_POP", "CLUSTERING"
+CONSUME_TYPE = "CONSUME_POP"
 
 
 def terms_of(
@@ -246,10 +248,7 @@ class SimpleConsumer(ClientMember):
             return []
         if not was_served:
             self._announce()
-        deliveries = self._keep(receipts)
-        if deliveries and self._spans is not None:
-            views = [each.message for each in deliveries]
-            self._spans.receive(self.group, views, MESSAGE_MODEL.lower(), begun_ns)
+        deliveries = self._keep(receipts, begun_ns)
         with self._changed:
             self._spare += deliveries[count_max:]
         return deliveries[:count_max]
@@ -276,8 +275,9 @@ class SimpleConsumer(ClientMember):
                 return
             yield from deliveries
 
-    def _keep(self, receipts: Sequence[Receipt]) -> list[Delivery]:
-        deliveries = [Delivery(self, receipt) for receipt in receipts]
+    def _keep(self, receipts: Sequence[Receipt], begun_ns: int) -> list[Delivery]:
+        spans = delivery_spans(self._spans, self.group, receipts, begun_ns)
+        deliveries = [Delivery(self, *each) for each in zip(receipts, spans, strict=True)]
         with self._changed:
             if not self._is_returning:
                 self._held.update(zip(receipts, deliveries, strict=True))
@@ -387,6 +387,9 @@ class SimpleConsumer(ClientMember):
                 if each.state is not DeliveryState.OPEN:
                     self._held.pop(each.receipt, None)
             self._changed.notify_all()
+        for each in deliveries:
+            if each.is_settled:
+                each.end_span()
 
     def _extend_all(self) -> None:
         """Extend what would be delivered again before the next check but one."""
@@ -448,6 +451,8 @@ class SimpleConsumer(ClientMember):
             for each in returned:
                 each.state = DeliveryState.RETURNED
                 del self._held[each.receipt]
+        for each in returned:
+            each.end_span()
         self._waiter.stop()
         timeout_ms = 1000 * max(LAST_TIMEOUT_S, seconds_to(deadline_s))
         self._give_back([each.receipt for each in returned], min(timeout_ms, SETTLE_TIMEOUT_MS))
