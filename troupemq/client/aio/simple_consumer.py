@@ -10,6 +10,7 @@ from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any, Literal
 
 from protocol.bodies import ConsumerData
+from protocol.bodies_client import ConsumerRunningInfo
 from protocol.codes import RequestCode
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
@@ -27,8 +28,10 @@ from troupemq.client.arguments import (
 from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, Work
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.consumer_requests import answer_running_info
 from troupemq.client.consuming.consumer_settings import UNLIMITED
 from troupemq.client.consuming.listener import RISING_DELAY, RetryLater, reason_of
+from troupemq.client.consuming.running_info import receiver_info
 from troupemq.client.consuming.subscription import TopicSubscription
 from troupemq.client.errors import (
     ArgumentIllegal,
@@ -190,7 +193,11 @@ class SimpleConsumer(AioMember):
         self._changed = asyncio.Condition()
         self._client.consumer_data = self._consumer_data
         self._client.topics = lambda: tuple(self._subscriptions)
-        self._client.serves[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = lambda command: None
+        self._started_at_ms = 0
+        self._client.serves |= {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: lambda command: None,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: lambda it: answer_running_info(it, self),
+        }
 
     # --- receiving
 
@@ -267,6 +274,11 @@ class SimpleConsumer(AioMember):
         while self.is_running:
             for delivery in await self.receive():
                 yield delivery
+
+    def info(self, *, stacks: bool = False) -> ConsumerRunningInfo:
+        """Return the state that administrators see; `stacks`: with stack traces of all threads."""
+        wanted, begun_ms = self._subscriptions.values(), self._started_at_ms
+        return receiver_info(self.group, self._client, wanted, self.held(), begun_ms, stacks=stacks)
 
     def held(self) -> list[Delivery]:
         """Return the received messages that are not settled."""
@@ -446,6 +458,7 @@ class SimpleConsumer(AioMember):
         self._spans = spans_of(self.client_id)
 
     def _begin(self) -> None:
+        self._started_at_ms = now_ms()
         if self.auto_extend:
             self._client.remoting.spawn(self._extend_all())
 

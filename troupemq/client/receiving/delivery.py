@@ -9,6 +9,7 @@ from threading import Condition
 from typing import TYPE_CHECKING, Protocol
 
 from troupemq.client.arguments import check_instance, check_integer, delay_milliseconds
+from troupemq.client.connection.client import now_ms
 from troupemq.client.consuming.listener import (
     DEAD_LETTER,
     DELAY_LEVEL_MAX,
@@ -74,11 +75,12 @@ class Settler(Protocol):
 class HeldMessage:
     """A received message, and what becomes of it; of a thread or of an event loop."""
 
-    __slots__ = ("message", "receipt", "span", "state")
+    __slots__ = ("message", "receipt", "received_ms", "span", "state")
 
     def __init__(self, receipt: Receipt, span: "DeliverySpan | None") -> None:
         self.receipt, self.span = receipt, span
         self.state = DeliveryState.OPEN
+        self.received_ms = now_ms()
         self.message: MessageView = receipt.message
         """Message that was received."""
 

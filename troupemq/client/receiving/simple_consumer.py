@@ -10,6 +10,7 @@ from time import monotonic, time_ns
 from typing import Literal
 
 from protocol.bodies import ConsumerData
+from protocol.bodies_client import ConsumerRunningInfo
 from protocol.codes import RequestCode
 from protocol.headers.pop import FROM_MAX, FROM_MIN
 from protocol.signature import Credentials
@@ -30,8 +31,10 @@ from troupemq.client.connection.calls import Value
 from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, ClientMember, Work, seconds_to
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.consumer_requests import answer_running_info
 from troupemq.client.consuming.consumer_settings import UNLIMITED
 from troupemq.client.consuming.listener import RISING_DELAY
+from troupemq.client.consuming.running_info import receiver_info
 from troupemq.client.consuming.sending_back import ORDERLY_RETRIES_MAX, RETRIES_MAX
 from troupemq.client.consuming.subscription import TopicSubscription
 from troupemq.client.errors import (
@@ -193,7 +196,11 @@ class SimpleConsumer(ClientMember):
 
         self._client.consumer_data = self._consumer_data
         self._client.topics = lambda: tuple(self._subscriptions)
-        self._client.serves[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = lambda command: None
+        self._started_at_ms = 0
+        self._client.serves |= {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: lambda command: None,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: lambda it: answer_running_info(it, self),
+        }
 
     # --- receiving
 
@@ -284,6 +291,11 @@ class SimpleConsumer(ClientMember):
                 return deliveries
         self._give_back(receipts, LAST_TIMEOUT_S * 1000)
         return []
+
+    def info(self, *, stacks: bool = False) -> ConsumerRunningInfo:
+        """Return the state that administrators see; `stacks`: with stack traces of all threads."""
+        wanted, begun_ms = self._subscriptions.values(), self._started_at_ms
+        return receiver_info(self.group, self._client, wanted, self.held(), begun_ms, stacks=stacks)
 
     def held(self) -> list[Delivery]:
         """Return the received messages that are not settled."""
@@ -426,6 +438,7 @@ class SimpleConsumer(ClientMember):
         return self._waiter.run(flow)
 
     def _begin(self) -> None:
+        self._started_at_ms = now_ms()
         if self.auto_extend:
             interval_ms = self.invisible_s * 1000 / EXTENSIONS
             every = self._client.housekeeping.every
