@@ -268,7 +268,7 @@ def test_without_a_provider_no_span_is_created_and_context_is_forwarded(
 
 
 class Settling:
-    """The same settlements by threads and by coroutines, with their spans."""
+    """Settlements by threads, or by coroutines, with their spans."""
 
     def __init__(self, made: Made) -> None:
         self.made, self.current = made, SpanContext(0, 0, False)
