@@ -1,6 +1,7 @@
 """The JSON bodies of requests to a consumer, which a broker passes on for administrators.
 
-Source: common/protocol/body/ConsumerRunningInfo.java, ProcessQueueInfo.java, ConsumeStatus.java.
+Source: common/protocol/body/ConsumerRunningInfo.java, ProcessQueueInfo.java, ConsumeStatus.java;
+of 5.x PopProcessQueueInfo.java.
 """
 
 from dataclasses import field
@@ -51,6 +52,19 @@ class ProcessQueueInfo(Body):
 
 
 @value
+class PopQueueInfo(Body):
+    """State of one queue at a consumer that settles messages one by one (RocketMQ 5)."""
+
+    wait_ack_count: int = 0
+    """Messages that it holds."""
+    droped: bool = False
+    last_pop_timestamp: int = 0
+    """Receive of the latest message that it holds, ms since 1970."""
+    in_hand: list[MessageInHand] = field(default_factory=list)
+    """Messages that it holds, lowest queue offset first (TroupeMQ extension)."""
+
+
+@value
 class ConsumeStatus(Body):
     """Consumption of one topic: milliseconds, and messages per second."""
 
@@ -70,6 +84,8 @@ class ConsumerRunningInfo(Body):
     properties: dict[str, str] = field(default_factory=dict)
     subscription_set: list[SubscriptionData] = field(default_factory=list)
     mq_table: dict[MessageQueue, ProcessQueueInfo] = field(default_factory=dict)
+    mq_pop_table: dict[MessageQueue, PopQueueInfo] | None = None
+    """Queues of received messages, at consumers that settle each by itself (RocketMQ 5)."""
     status_table: dict[str, ConsumeStatus] = field(default_factory=dict)
     jstack: str | None = None
 

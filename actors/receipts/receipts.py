@@ -380,10 +380,10 @@ class Receipts(Responder):
         self._use()
         ledger = self._ledgers.find(group, topic, header.queue_id)
         level, invisible_ms = header.retry_delay_level, header.invisible_time_ms
-        holder = Holder(request.peer.peer_id, remote)
+        holder, failure = Holder(request.peer.peer_id, remote), header.failure or ""
         is_ordered = ledger is not None and ledger.is_ordered
         if level is not None and (level < 0 or not is_ordered):
-            entry = self._settlement.give_back(ledger, header.offset, nonce, holder)
+            entry = self._settlement.give_back(ledger, header.offset, nonce, holder, failure)
             if entry is None:
                 return request.command.answer(ResponseCode.NO_MESSAGE, {}, remark=_VOID)
             self._copy(Copy(entry, level), request)
@@ -392,7 +392,7 @@ class Receipts(Responder):
             invisible_ms = self._delays_ms[min(max(level, 1), len(self._delays_ms)) - 1]
         now_ms = self.system.clock.monotonic_ms()
         deadline_ms = now_ms + max(0, invisible_ms)
-        terms = Terms(self._next_nonce(), deadline_ms, holder, now_ms)
+        terms = Terms(self._next_nonce(), deadline_ms, holder, now_ms, failure=failure)
         if self._settlement.change(ledger, header.offset, nonce, terms) is None:
             return request.command.answer(ResponseCode.NO_MESSAGE, {}, remark=_VOID)
         answer = ChangeInvisibleTimeResponseHeader(
@@ -410,16 +410,15 @@ class Receipts(Responder):
     # --- copies
 
     def _copy(self, copy: Copy, request: Request | None = None) -> None:
-        entry = copy.entry
+        entry, failure = copy.entry, self._settlement.failure_of(copy.entry)
         self._under_way += 1
         result = HeldReturned(entry, request, copy.is_move)
         ledger, offset = entry.ledger, entry.physical_offset
-        group = ledger.group
         if offset == UNKNOWN:
             found = self._rules.physical_offset(ledger.topic, ledger.queue_id, entry.offset)
             offset = UNKNOWN if found is None else found
-        message = ReturnHeld(group, offset, copy.delay_level, result, self.address)
-        self._to["send_back"].tell(message)
+        found_at = ledger.group, offset, copy.delay_level
+        self._to["send_back"].tell(ReturnHeld(*found_at, result, self.address, failure))
 
     @handles(HeldReturned)
     def on_held_returned(self, result: HeldReturned) -> None:

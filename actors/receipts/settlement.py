@@ -23,12 +23,15 @@ from actors.receipts.hand_out import Haul
 from actors.receipts.ledger import Delivery, Entry, EntryState, Holder, Ledger
 from actors.receipts.ledgers import IN_FLIGHT_MAX, Ledgers
 from actors.sending.messages import HeldReturned
+from protocol.properties import failure_bytes
 from protocol.receipts import ReceivedQueue, kind_of
 
 AGAIN_MS = 1_000.0
 """Time between a failed copy and the next one."""
 MOVED_AT_ONCE = 64
 """Messages of a crowded queue that are stored again at a time."""
+FAILURES_MAX = 10_000
+"""Reasons of retries that have not begun, 10 MiB; past it the oldest is forgotten."""
 
 
 @dataclass(slots=True)
@@ -50,6 +53,8 @@ class Terms:
     now_ms: float
     in_order: bool = False
     attempt_id: str = ""
+    failure: str = ""
+    """Reason of the retry at the deadline."""
 
 
 class Settlement:
@@ -74,6 +79,7 @@ class Settlement:
         """Group, topic and queue of batches received in order that are out of the way."""
         self._moving: set[Entry] = set()
         self._moving_groups: dict[str, int] = {}
+        self._failures: dict[Entry, str] = {}
         self._rests_until_ms = 0.0
         """Time until which nothing is stored again, after a failure."""
         self.in_flight = 0
@@ -179,16 +185,25 @@ class Settlement:
         entry.delivery.since_ms = since_ms
         entry.state = EntryState.HELD
         self._deadlines.add(entry.delivery)
+        self._failures.pop(entry, None)
+        if terms.failure:
+            self._failures[entry] = failure_bytes(terms.failure).decode()
+            if len(self._failures) > FAILURES_MAX:
+                del self._failures[next(iter(self._failures))]
         return entry
 
+    def failure_of(self, entry: Entry) -> str | None:
+        """Return the reason that the client gave for the retry of a message."""
+        return self._failures.get(entry)
+
     def give_back(
-        self, ledger: Ledger | None, offset: int, nonce: int, holder: Holder
+        self, ledger: Ledger | None, offset: int, nonce: int, holder: Holder, failure: str = ""
     ) -> Entry | None:
         """Begin the copy of a message that its client wants to be retried.
 
         Return None if its handle is not valid. The caller requests the copy.
         """
-        terms = Terms(nonce, 0.0, holder, 0.0)
+        terms = Terms(nonce, 0.0, holder, 0.0, failure=failure)
         entry = self.change(ledger, offset, nonce, terms)
         if entry is None or entry in self._moving:
             return None
@@ -236,6 +251,8 @@ class Settlement:
             self.copies.append(Copy(entry, -1))
         if not dead:
             self.in_flight -= len(ledger.entries)
+            for entry in ledger.entries.values():
+                self._failures.pop(entry, None)
             ledger.rewind()
             self._free(ledger)
 
@@ -327,6 +344,7 @@ class Settlement:
     def _settle(self, entry: Entry) -> None:
         ledger, was_ordered = entry.ledger, entry.ledger.is_ordered
         self._leave(entry)
+        self._failures.pop(entry, None)
         ledger.settle(entry)
         self.in_flight -= 1
         self._ledgers.note_changed(ledger)

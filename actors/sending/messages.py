@@ -200,6 +200,8 @@ class ReturnHeld(Message):
     """None: no delay; 0: chosen by the tries; below 0: the dead-letter queue."""
     result: HeldReturned
     reply_to: ActorAddress
+    failure: str | None = None
+    """Reason of the retry, as the client gave it; a message that is moved keeps its own."""
 
     def fail(self, remark: str | None, *, is_gone: bool = False) -> None:
         """Answer that nothing is stored."""

@@ -251,7 +251,8 @@ class SendBack(Responder):
                 level = _FIRST_LEVEL + tries
             tries += 1
         target = Redirect(topic, queue_id, 0)
-        own = self._copy(record, message.group, target, level or 0, tries=tries)
+        failure = _failure_of(record) if result.is_move else message.failure
+        own = self._copy(record, message.group, target, level or 0, tries=tries, failure=failure)
         self._put_message.tell(
             InternalAppend([own], message.reply_to, result, waits=True, topics=wanted)
         )
@@ -362,6 +363,12 @@ def _origin_of(copy: InternalRecord) -> str:
     """Return the topic that a copy comes from."""
     pairs: dict[bytes, bytes] = dict(find_pairs(copy.properties))
     return pairs[RETRY_TOPIC.encode()].decode("utf-8", "replace")
+
+
+def _failure_of(record: MessageRecord) -> str:
+    """Return the reason of the failure before, or an empty text."""
+    pairs: dict[bytes, bytes] = dict(find_pairs(record.properties))
+    return pairs.get(TROUPE_FAILURE.encode(), b"").decode("utf-8", "replace")
 
 
 def _with_failure(pairs: dict[bytes, bytes], failure: str | None, end_bytes: int) -> bytes:

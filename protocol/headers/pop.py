@@ -90,6 +90,8 @@ class ChangeInvisibleTimeHeader(Header):
     retry_delay_level: int | None = wire("retryDelayLevel", default=None)
     """Retry at once as SEND_BACK does, after this delay level (TroupeMQ extension): 0 chooses it
     by the tries so far, -1 is the dead-letter queue. `invisible_time_ms` is then ignored."""
+    failure: str | None = wire("failure", default=None)
+    """Reason to store with the retry, at once or when the time is over (TroupeMQ extension)."""
     broker_name: str | None = wire("bname", default=None)
 
 

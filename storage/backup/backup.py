@@ -1,8 +1,8 @@
 """A run of `troupemq store backup`: copies a store in use, in a fixed order.
 
 1. Full files of the commit log, which no longer change.
-2. The checkpoint, and files that must not be ahead of the rest: consumer offsets, delay offsets,
-   progress of the transaction table and the sinks.
+2. The checkpoint, and files that must not be ahead of the rest: consumer offsets with their
+   journal, delay offsets, progress of the transaction table and the sinks.
 3. Files that have grown since: transaction table, full index files, consume queues. Below the
    checkpoint's durable offset all units are in their files; a start rebuilds the rest.
 4. The commit log up to its present end: the cut. No file above points behind the cut.
@@ -32,10 +32,12 @@ from storage.recovery.store_format import require_known_format
 from storage.recovery.unfinished_copy import require_finished_copy
 from storage.retention.leases import FileLease, holder_text
 from storage.retention.reserve import in_words
+from storage.tables.offset_journal import generations, journal_directory
 
 _QUEUES, _EXTENSIONS, _INDEX = "consumequeue", "consumequeue_ext", "index"
 _TRANSACTIONS = "transaction/statetable"
 _LATE_TABLES = ("topics.json", "subscriptionGroup.json")
+_OFFSETS = "config/consumerOffset.json"
 _TABLE_ENDS = (".json", ".json.bak", ".json.crc")
 _EARLY = (
     "checkpoint",
@@ -118,6 +120,7 @@ class StoreBackup:
         files = self._files
         self._copy_full_log_files()
         files.copy_small([*_EARLY, *self._tables(late=False)])
+        self._copy_offsets()
         files.copy_aside(_TRANSACTIONS)
         for name in self._disk.listdir(self._config.index_dir)[:-1]:
             self._copied(f"{_INDEX}/{name}")
@@ -326,6 +329,19 @@ class StoreBackup:
                 return
 
     # -- the rest --------------------------------------------------------------------------------
+
+    def _copy_offsets(self) -> None:
+        """Copy the consumer offsets again, with the journal that belongs to them.
+
+        The journal grows with each acknowledgement; an entry that is cut off does not count.
+        """
+        names = [name for name in self._tables(late=False) if name.startswith(_OFFSETS)]
+        directory = journal_directory(self._config)
+        place = directory.removeprefix(f"{self._config.root}/")
+        self._files.copy_with(
+            names,
+            lambda: [f"{place}/{each}" for each in generations(self._disk, directory)],
+        )
 
     def _tables(self, *, late: bool) -> list[str]:
         return [

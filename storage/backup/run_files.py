@@ -5,7 +5,7 @@ copied whole and put aside until the run ends. So is a growing file that was rep
 run.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 
 from storage.backup.copying import FileCopier, Pace, Share
@@ -131,6 +131,16 @@ class RunFiles:
                 break
             found = again
         for name, data in found.items():
+            self.put_aside(name, data)
+
+    def copy_with(self, names: Iterable[str], others: Callable[[], Iterable[str]]) -> None:
+        """Copy small files, and others that were there while the first ones did not change."""
+        wanted = list(names)
+        for _ in range(_READS_MAX):
+            found, more = self._read_all(wanted), self._read_all(others())
+            if found == self._read_all(wanted):
+                break
+        for name, data in {**found, **more}.items():
             self.put_aside(name, data)
 
     def _read_all(self, names: Iterable[str]) -> dict[str, bytes]:

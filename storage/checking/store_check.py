@@ -40,6 +40,13 @@ from storage.scrub.round import Scrub
 from storage.scrub.units import Findings, QueueKey, ScrubCounts
 from storage.tables.delay_offsets import parse_delay_offsets
 from storage.tables.json_config import load, parsed_object
+from storage.tables.offset_journal import (
+    JournalFault,
+    OffsetState,
+    journal_directory,
+    replay,
+)
+from storage.tables.offsets import parse_offsets
 from storage.transactions.table import TransactionTable
 
 KEPT_MAX = 1000
@@ -125,6 +132,7 @@ class StoreCheck:
             self._checkpoint(extent)
             made = self._queues_made()
             report.add(table_findings(self._disk, self._config, self._tables, made))
+            self._offset_journal()
         except OSError as error:
             raise store_error("cannot check the store", error) from error
         return report
@@ -148,6 +156,22 @@ class StoreCheck:
             return self._next_start.queues_made
         found = self.report.counts.unknown_queues
         return {(topic.decode("utf-8", "surrogateescape"), number) for topic, number in found}
+
+    def _offset_journal(self) -> None:
+        """Report damage of the journal of consumer offsets; a start leaves out what is behind it.
+
+        Beside a running broker, the table and the journal are of different moments.
+        """
+        config, faults = self._config, list[JournalFault]()
+        table = load(self._disk, f"{config.config_dir}/consumerOffset.json", parse_offsets).value
+        if self._in_use or table is None or table.journal is None:
+            return
+        directory, state = journal_directory(config), OffsetState(table.offset_table)
+        replay(self._disk, directory, table.journal, state, faults)
+        is_clean = was_stopped_cleanly(config, self._disk)
+        for each in faults:
+            text = f"{each.text}: groups consume more messages again"
+            self.report.add((Finding("config", text, is_wrong=is_clean or not each.is_at_end),))
 
     # -- log and queues -------------------------------------------------------------------------
 

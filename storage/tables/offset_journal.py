@@ -210,14 +210,30 @@ def generations(disk: Disk, directory: str) -> list[int]:
     return sorted(each for each in found if each is not None)
 
 
-def replay(disk: Disk, directory: str, generation: int, state: OffsetState) -> tuple[int, int]:
-    """Apply the journal behind a saved table to `state`.
+@dataclass(frozen=True, slots=True)
+class JournalFault:
+    """Damage that ends a replay."""
+
+    text: str
+    is_at_end: bool = False
+    """Whether it is in the last entry, as after a power cut."""
+
+
+def replay(
+    disk: Disk,
+    directory: str,
+    generation: int,
+    state: OffsetState,
+    faults: list[JournalFault] | None = None,
+) -> tuple[int, int]:
+    """Apply the journal behind a saved table to `state`; add what is damaged to `faults`.
 
     Return the number of entries and the checksum behind the last one, 0 without a file.
     `generation` is the one that the saved table names. What is damaged ends the replay. Raises no
     error: without the journal, more messages are consumed again.
     """
     count, chain = 0, 0
+    faults = [] if faults is None else faults
     for each in generations(disk, directory):
         if each < generation or (not chain and each != generation):
             continue
@@ -233,10 +249,17 @@ def replay(disk: Disk, directory: str, generation: int, state: OffsetState) -> t
             continue
         chain = head[2]
         keys: list[str] = []
+        at = HEAD_BYTES
         with suppress(JournalError):
             for payload, end in entries(data, chain):
                 apply(payload, keys, state)
-                count, chain = count + 1, end
+                count, chain, at = count + 1, end, at + _ENTRY.size + len(payload)
+        if at < (through := len(data.rstrip(b"\0"))):
+            size = _ENTRY.unpack_from(data, at)[0] if at + _ENTRY.size <= len(data) else 0
+            is_at_end = not size or at + _ENTRY.size + size >= through
+            faults.append(JournalFault(f"{directory}/{each}: damaged from byte {at} on", is_at_end))
+    if not chain:
+        faults.append(JournalFault(f"{directory}/{generation}: missing, or no journal"))
     return count, chain
 
 

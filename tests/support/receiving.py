@@ -150,6 +150,7 @@ def change_command(
     invisible_ms: int,
     group: str = "consumers",
     retry_delay_level: int | None = None,
+    failure: str | None = None,
 ) -> RemotingCommand:
     """Return the change of a deadline, or a retry."""
     handle = message.parsed
@@ -161,6 +162,7 @@ def change_command(
         offset=handle.offset,
         invisible_time_ms=invisible_ms,
         retry_delay_level=retry_delay_level,
+        failure=failure,
     )
     return RemotingCommand(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header.encode())
 

@@ -5,7 +5,8 @@
                     batch's send TOPIC is then a CLIENT span with links to them
     receive TOPIC   CLIENT, a poll that returned messages, with links to their contexts
     process TOPIC   CONSUMER, around a listener call: child of the message's context and linked
-                    to it; for several messages only linked
+                    to it; for several messages only linked. Of a message that is settled by
+                    itself from its `with` block, or else its receive, to its settlement
 
 A message that already carries a `traceparent` keeps it, and its send is linked to it. Without a
 span provider there are no spans, but messages that a listener sends carry the context of the
@@ -16,6 +17,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
+from contextvars import Token
 from dataclasses import replace
 from time import time_ns
 from typing import Any, Protocol, TypeVar
@@ -228,6 +230,25 @@ class ClientSpans:
             span.set_attribute(names.ERROR_TYPE, "retry_later")
             span.set_status(Status(StatusCode.ERROR, "to be consumed again"))
 
+    def delivery(self, group: str, view: MessageView, model: str) -> "DeliverySpan":
+        """Return the span of a message that is settled by itself; it is not started yet."""
+        return DeliverySpan(self, group, view, model)
+
+    def start_process(
+        self, group: str, view: MessageView, model: str, begun_ns: int | None = None
+    ) -> tuple[Span, Context]:
+        """Start the span of one message; return it and the context in which it is current."""
+        carried = _carried(view.properties)
+        span = self._tracer.start_span(
+            f"process {view.topic}",
+            context=carried,
+            kind=SpanKind.CONSUMER,
+            links=_links([carried]),
+            attributes=self._of_views(group, [view], "process", model),
+            start_time=begun_ns,
+        )
+        return span, trace.set_span_in_context(span, carried)
+
     def receive(self, group: str, views: Sequence[MessageView], model: str, begun_ns: int) -> None:
         """Record the span of a poll that returned messages; `begun_ns` is of the wall clock."""
         if not self.is_on:
@@ -292,6 +313,50 @@ class ClientSpans:
             if first.keys:
                 own[names.MESSAGE_KEYS] = first.keys
         return {**found, **self._rocket.of(own)}
+
+
+class DeliverySpan:
+    """Span of a message that is settled by itself: made by its block, or at its settlement."""
+
+    __slots__ = ("_begun_ns", "_error", "_is_over", "_of", "_span", "_spans", "_token")
+
+    def __init__(self, spans: ClientSpans, group: str, view: MessageView, model: str) -> None:
+        self._spans, self._of = spans, (group, view, model)
+        self._begun_ns = time_ns()
+        self._span: Span | None = None
+        self._token: Token[Context] | None = None
+        self._error: BaseException | None = None
+        self._is_over = False
+
+    def enter(self) -> None:
+        """Begin the block that processes the message; what it sends is below the span."""
+        if self._is_over or self._span is not None or not self._spans.wants([self._of[1]]):
+            return
+        self._span, context = self._spans.start_process(*self._of)
+        self._token = contexts.attach(context)
+
+    def leave(self, error: BaseException | None) -> None:
+        """End the block, with the exception that counts as its failure."""
+        self._error = error
+        if self._token is not None:
+            contexts.detach(self._token)
+            self._token = None
+
+    def end(self, error_type: str = "", text: str = "") -> None:
+        """End the span after the settlement, with the block's failure or this one."""
+        if self._is_over:
+            return
+        self._is_over, span = True, self._span
+        if span is None:
+            if not self._spans.is_on:
+                return
+            span, _ = self._spans.start_process(*self._of, min(self._begun_ns, time_ns()))
+        if self._error is not None:
+            _fail(span, self._error)
+        elif error_type:
+            span.set_attribute(names.ERROR_TYPE, error_type)
+            span.set_status(Status(StatusCode.ERROR, text))
+        span.end()
 
 
 def _fail(span: Span, error: BaseException) -> None:

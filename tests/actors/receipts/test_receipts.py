@@ -10,6 +10,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import UnregisterClientHeader
 from protocol.headers.pop import NotificationHeader, PopMessageHeader
+from protocol.properties import parse
 from protocol.receipts import BatchAck, BatchAckBody, format_bits
 from tests.support.brokers import STORE, SimulatedBroker, pull_command
 from tests.support.pulls import broker, committed, fill, tagged
@@ -189,6 +190,22 @@ def test_retry_with_a_negative_level_is_a_dead_letter() -> None:
     assert [each.body for each in made.messages("%DLQ%consumers")] == [b"0"]
 
 
+@pytest.mark.parametrize("level", [None, 1, -1], ids=["seconds", "level", "dead letter"])
+def test_reason_of_a_retry_is_stored_with_its_message(level: int | None) -> None:
+    made = broker(store=replace(STORE, message_delay_level="1s 5s"))
+    numbered(made, 1)
+    (message,) = receive(made)
+    asked = change_command(
+        message, 1_000, retry_delay_level=level, failure="KeyError:\n" + "x" * 2000
+    )
+    assert made.ask(asked).code == 0
+    made.system.advance(2_000)
+    receive(made)
+    topic = "%DLQ%consumers" if level == -1 else "%RETRY%consumers"
+    (stored,) = made.messages(topic)
+    assert parse(stored.properties)["TROUPE_FAILURE"] == ("KeyError: " + "x" * 2000)[:1024]
+
+
 def test_batch_acknowledgement_settles_its_messages() -> None:
     made = broker()
     numbered(made, 5)
@@ -339,10 +356,13 @@ def test_dead_letter_lets_the_queue_go_on_in_order() -> None:
     made = broker()
     made.make_group(retry_max_times=1)
     numbered(made, 2)
-    for _ in range(2):
-        assert bodies(receive(made, order=True, queue_id=0, count=1)) == [b"0"]
+    for reason in ("first", "second"):
+        (message,) = receive(made, order=True, queue_id=0, count=1)
+        assert message.body == b"0"
+        assert made.ask(change_command(message, 0, retry_delay_level=1, failure=reason)).code == 0
         made.system.advance(10_500)
-    assert [each.body for each in made.messages("%DLQ%consumers")] == [b"0"]
+    (dead,) = made.messages("%DLQ%consumers")
+    assert (dead.body, parse(dead.properties)["TROUPE_FAILURE"]) == (b"0", "second")
     assert bodies(receive(made, order=True, queue_id=0, count=1)) == [b"1"]
 
 

@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from actors.engine.snapshot_ref import SnapshotRef
+from actors.receipts import settlement
 from actors.receipts.deadlines import Deadlines
 from actors.receipts.hand_out import Haul
 from actors.receipts.ledger import AHEAD_MAX, Entry, EntryState, Holder, Ledger
@@ -199,6 +200,21 @@ def test_retry_on_request_begins_a_copy() -> None:
     entry = bench.settlement.give_back(ledger, 10, 1, HOLDER)
     assert entry is not None and entry.state is EntryState.COPYING
     assert bench.pass_time(10_000) == []
+
+
+def test_last_change_says_why_a_message_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settlement, "FAILURES_MAX", 2)
+    bench = Bench()
+    ledger = bench.deliver(10, 11, 12, 13)
+    reasons = {10: ("old", ""), 11: ("oldest",), 12: ("old", "new"), 13: ("only",)}
+    for offset, texts in reasons.items():
+        for nonce, text in enumerate(texts, 2):
+            terms = Terms(nonce, 2_000, HOLDER, 0.0, failure=text)
+            assert bench.settlement.change(ledger, offset, nonce - 1, terms)
+    bench.pass_time(3_000)
+    found = {each.entry.offset: each.entry for each in bench.settlement.copies}
+    kept = [bench.settlement.failure_of(found[offset]) for offset in (10, 11, 12, 13)]
+    assert kept == [None, None, "new", "only"]
 
 
 def test_batch_in_order_goes_back_as_a_whole() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from actors.dispatching.messages import WritesForbidden
 from actors.network.hooks import SendBackContext
+from actors.receipts.ledger import Ledger
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.frame import decode_frame
@@ -18,6 +19,13 @@ from protocol.message_id import offset_message_id
 from protocol.properties import parse
 from tests.support import golden
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
+from tests.support.receiving import (
+    Received,
+    ack_command,
+    change_command,
+    receive_command,
+    received,
+)
 
 FEW = replace(STORE, message_delay_level="1s 2s 3s 4s 5s 6s")
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -44,6 +52,11 @@ def back(
 
 def last(made: SimulatedBroker) -> MessageRecord:
     return made.records()[-1]
+
+
+def receive(made: SimulatedBroker) -> list[Received]:
+    made.system.drain()
+    return received(made.ask(receive_command()))
 
 
 def test_a_sent_back_message_is_redelivered_with_growing_delays() -> None:
@@ -88,6 +101,30 @@ def test_the_latest_failure_reason_is_stored_with_the_retry(
     assert parse(found.properties)["TROUPE_FAILURE"] == "ValueError:  no  more"
     assert made.ask(back(found.physical_offset, level=-1)).code == 0
     assert "TROUPE_FAILURE" not in parse(last(made).properties)
+
+
+def test_message_in_flight_that_is_stored_again_keeps_its_failure_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Ledger, "span_max", 5)
+    made = broker()
+    sent(made, b"own")
+    (message,) = receive(made)
+    assert made.ask(change_command(message, 500, failure="no stock")).code == 0
+    made.system.advance(1_000)
+    client = made.new_client(2)
+    client.request(receive_command(hold=True))
+    for _ in range(4):
+        for _ in range(5):
+            sent(made)
+        for each in receive(made):
+            assert made.ask(change_command(each, 0, retry_delay_level=1)).code == 0
+        made.system.advance(2_000)
+        for each in receive(made):
+            assert made.ask(ack_command(each)).code == 0
+    found = [parse(each.properties) for each in made.messages(RETRY) if each.body == b"own"]
+    assert len(found) > 1, "stored again"
+    assert {each.get("TROUPE_FAILURE") for each in found} == {"no stock"}
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,20 @@ from dataclasses import replace
 from errno import ENOSPC
 from functools import partial
 
+import pytest
+
 from actors.receipts.ledger import Ledger
 from actors.tables.messages import MergeOffsets
 from protocol.bodies import ConsumerOffsetTable
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
-from storage.tables.offset_journal import generations
-from tests.support.brokers import SimulatedBroker
+from storage.backup.backup import StoreBackup
+from storage.backup.record import BackupFolder
+from storage.backup.restore import StoreRestore
+from storage.checking.store_check import StoreCheck
+from storage.clock import SystemClock
+from storage.tables.offset_journal import HEAD_BYTES, generations
+from tests.support.brokers import STORE, SimulatedBroker
 from tests.support.pulls import broker, committed
 from tests.support.receiving import (
     Received,
@@ -228,3 +235,68 @@ def test_settled_messages_are_passed_without_reading_them() -> None:
     assert ledger.pass_settled(100) and ledger.next == 8
     assert not ledger.pass_settled(100)
     assert ledger.ahead == {9}
+
+
+def checked(made: SimulatedBroker) -> list[str]:
+    """Check the store of a stopped or killed broker; return its faults."""
+    report = StoreCheck(made.disk, STORE).run()
+    return [each.text for each in report.findings if each.is_wrong]
+
+
+def test_check_reports_damage_of_the_journal_in_one_line() -> None:
+    made, messages = sent(6)
+    for number in (2, 4):
+        assert made.ask(ack_command(messages[number])).code == 0
+    made.crash()
+    made.disk = disk_of(made).killed()
+    assert checked(made) == []
+    generation = generations(made.disk, JOURNAL)[-1]
+    path = f"{JOURNAL}/{generation}"
+    disk_of(made).flip_bit(path, HEAD_BYTES + 8, 0)
+    found = f"{path}: damaged from byte {HEAD_BYTES} on: groups consume more messages again"
+    assert checked(made) == [found]
+    made.disk.unlink(path)
+    assert checked(made) == [f"{path}: missing, or no journal: groups consume more messages again"]
+
+
+def test_journal_of_a_stopped_broker_has_no_faults() -> None:
+    made, _ = sent(6)
+    made.stop()
+    assert checked(made) == []
+
+
+def backup(made: SimulatedBroker) -> FakeDisk:
+    """Back the running broker up; return a disk with the restored store."""
+    found = FakeDisk()
+    StoreBackup(STORE, made.disk, BackupFolder(found, "/copy"), SystemClock()).run()
+    StoreRestore(found, "/copy", STORE).run()
+    return found
+
+
+def test_restored_broker_continues_with_the_journal_of_its_backup() -> None:
+    made, messages = sent(10)
+    assert made.ask(batch_ack_command([messages[n] for n in (3, 4, 6)])).code == 0
+    found = backup(made)
+    made.crash()
+    made.disk = found
+    made.start()
+    assert bodies(made) == [1, 2, 5, 7, 8, 9]
+
+
+def test_backup_has_the_journal_that_its_table_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, messages = sent(10)
+    read, disk = made.disk.read_bytes, disk_of(made)
+    saves = iter(range(2))
+
+    def read_slowly(path: str) -> bytes:
+        if path.startswith(JOURNAL) and next(saves, None) is not None:
+            assert made.ask(ack_command(messages.pop(3))).code == 0
+            made.system.advance(6_000)
+        return read(path)
+
+    monkeypatch.setattr(disk, "read_bytes", read_slowly)
+    found = backup(made)
+    made.crash()
+    made.disk = found
+    made.start()
+    assert bodies(made) == [1, 2, 5, 6, 7, 8, 9]

@@ -8,7 +8,9 @@ import pytest
 from storage.tables.ahead_set import AheadSet
 from storage.tables.offset_journal import (
     AHEAD_SPAN_MAX,
+    HEAD_BYTES,
     JournalError,
+    JournalFault,
     JournalFile,
     OffsetState,
     apply,
@@ -92,6 +94,12 @@ def states_of(disk: FakeDisk) -> list[tuple[object, object]]:
     return states
 
 
+def faults_of(disk: FakeDisk) -> list[JournalFault]:
+    faults: list[JournalFault] = []
+    replay(disk, DIRECTORY, 7, OffsetState(), faults)
+    return faults
+
+
 def test_every_flipped_bit_and_cut_leaves_an_earlier_table() -> None:
     disk = FakeDisk()
     states, path = states_of(disk), f"{DIRECTORY}/7"
@@ -101,10 +109,13 @@ def test_every_flipped_bit_and_cut_leaves_an_earlier_table() -> None:
         for bit in (0, 6):
             disk.flip_bit(path, position, bit)
             assert shown(replayed(disk, 7, OffsetState())) in states[:-1]
+            (fault,) = faults_of(disk)
+            assert not fault.is_at_end or position != HEAD_BYTES + 9
             disk.flip_bit(path, position, bit)
     for length in range(size - 1, -1, -1):
         disk.open(path).set_size(length)
         assert shown(replayed(disk, 7, OffsetState())) in states[:-1]
+        assert all(fault.is_at_end for fault in faults_of(disk)) or length < HEAD_BYTES
 
 
 def test_file_with_a_gap_before_it_is_not_applied() -> None:

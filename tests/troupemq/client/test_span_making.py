@@ -1,6 +1,7 @@
 """Tests of troupemq/client/span_making.py: the spans of a client, and how they hang together."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -12,18 +13,22 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 
 from protocol.batch import decode_batch
-from protocol.codes import ResponseCode
+from protocol.codes import RequestCode, ResponseCode
 from protocol.headers.send import SendMessageHeader
 from protocol.message import MessageRecord
 from protocol.properties import parse
 from protocol.span_names import OPT_IN
 from tests.troupemq.client.cluster import BATCH, SEND, Cluster, refuse
-from troupemq.client.consuming.listener import ConsumeResult, Listener, Outcome
+from tests.troupemq.client.receiving.pop_broker import PopBroker
+from tests.troupemq.fake_server import FakeServer
+from troupemq import aio
+from troupemq.client.consuming.listener import ConsumeResult, Listener, Outcome, RetryLater
 from troupemq.client.consuming.listener_threads import ListenerThreads
 from troupemq.client.errors import BrokerError, MessageIllegal
 from troupemq.client.message import Message, MessageQueue, MessageView, view_of
 from troupemq.client.producing.producer import Producer
 from troupemq.client.producing.producer_settings import ProducerSettings
+from troupemq.client.receiving.simple_consumer import SimpleConsumer
 from troupemq.client.span_making import ClientSpans
 
 MESSAGE = Message("T", b"body", tags="new", keys="k")
@@ -260,3 +265,94 @@ def test_without_a_provider_no_span_is_created_and_context_is_forwarded(
         producer.send(MESSAGE, queue=QUEUE)
         header = SendMessageHeader.of_command(cluster.a.next(SEND))
     assert "traceparent" not in (header.properties or "")
+
+
+class Settling:
+    """Settlements by threads, or by coroutines, with their spans."""
+
+    def __init__(self, made: Made) -> None:
+        self.made, self.current = made, SpanContext(0, 0, False)
+
+    def note(self) -> None:
+        self.current = trace.get_current_span().get_span_context()
+
+    def threads(self, namesrv: str) -> None:
+        consumer = SimpleConsumer("g", namesrv)
+        consumer._spans = self.made.spans()
+        consumer.subscribe("T")
+        with consumer:
+            fine, failing, later, listed, back, _kept = consumer.receive()
+            with fine:
+                self.note()
+            with pytest.raises(KeyError), failing:
+                raise KeyError("price")
+            with later:
+                raise RetryLater(reason="no stock")
+            consumer.ack([listed])
+            back.retry()
+
+    def coroutines(self, namesrv: str) -> None:
+        async def main() -> None:
+            consumer = aio.SimpleConsumer("g", namesrv)
+            await consumer.subscribe("T")
+            async with consumer:
+                consumer._spans = self.made.spans()
+                fine, failing, later, listed, back, _kept = await consumer.receive()
+                async with fine:
+                    self.note()
+                with pytest.raises(KeyError):
+                    async with failing:
+                        raise KeyError("price")
+                async with later:
+                    raise RetryLater(reason="no stock")
+                await consumer.ack([listed])
+                await back.retry()
+
+        asyncio.run(main())
+
+
+@pytest.mark.parametrize("settle", [Settling.threads, Settling.coroutines])
+def test_each_received_message_has_a_span_until_its_settlement(
+    made: Made, settle: Callable[[Settling, str], None]
+) -> None:
+    with FakeServer() as namesrv, FakeServer() as server:
+        PopBroker(namesrv, server, {"T": 1}).add(*b"a b c d e f".split(), traceparent=PARENT)
+        settling = Settling(made)
+        settle(settling, namesrv.address)
+    received, *spans = made.all()
+    assert received.name == "receive T" and linked(received) == [PARENT] * 6
+    assert {span.name for span in spans} == {"process T"}
+    assert own(spans[0]) == text_of(settling.current)
+    assert [linked(span) for span in spans] == [[PARENT]] * 6
+    assert {text_of(span.parent) for span in spans if span.parent} == {PARENT}
+    assert [(span.attributes or {}).get("error.type") for span in spans] == [
+        None,
+        "KeyError",
+        "retry_later",
+        None,
+        "retry_later",
+        "returned",
+    ]
+    assert [(span.attributes or {})["messaging.message.id"] for span in spans] == [*"abcdef"]
+    begun_ns = received.end_time or 0
+    assert all((span.start_time or 0) >= begun_ns for span in spans)
+    assert not trace.get_current_span().get_span_context().is_valid
+
+
+def test_span_of_a_message_that_cannot_be_settled_is_an_error(made: Made) -> None:
+    with FakeServer() as namesrv, FakeServer() as server:
+        broker = PopBroker(namesrv, server, {"T": 1})
+        broker.add(b"gone", b"refused")
+        consumer = SimpleConsumer("g", namesrv.address)
+        consumer._spans = made.spans()
+        consumer.subscribe("T")
+        with consumer:
+            gone, refused = consumer.receive()
+            broker.forget()
+            with gone:
+                pass
+            server.on(RequestCode.ACK_MESSAGE, refuse(ResponseCode.NO_PERMISSION))
+            with refused:
+                pass
+    errors = [(span.attributes or {}).get("error.type") for span in made.all()[1:]]
+    assert errors == ["expired", "BrokerError"], "and one span for a message"

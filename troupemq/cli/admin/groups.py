@@ -326,7 +326,8 @@ def consumer_status(
         return
     hidden = ("queue_names", "jstack")
     rows = [each.row() for each in found]
-    shown = [{name: row[name] for name in row if name not in hidden} for row in rows]
+    names = [name for name in max(rows, key=len, default={}) if name not in hidden]
+    shown = [{name: row.get(name) for name in names} for row in rows]
     some = out.table(shown, f"The group {group} has no members.")
     out.fields({str(row["client"]): row["jstack"] for row in rows} if some and jstack else {})
 

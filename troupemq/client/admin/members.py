@@ -98,6 +98,8 @@ class MemberState(Result):
     cached: int
     """Messages that it has pulled and not consumed."""
     queue_names: tuple[str, ...]
+    in_flight: int | None = field(default=None, metadata=OPTIONAL)
+    """Messages that it has received and not settled; None if it does not settle each by itself."""
     stacks: MemberStacks | None = field(default=None, metadata=OPTIONAL)
 
 
@@ -140,6 +142,20 @@ class ClientInfo(Result):
         return found if isinstance(found, dict) else {}
 
     @property
+    def pop_table(self) -> Mapping[str, object] | None:
+        """Queues of messages that it settles one by one; None if it does not."""
+        found = self.said.get("mqPopTable")
+        return found if isinstance(found, dict) and (found or not self.table) else None
+
+    @property
+    def in_flight(self) -> int | None:
+        """Messages that it has received and not settled; None if it does not settle each."""
+        if self.pop_table is None:
+            return None
+        rows = [each for each in self.pop_table.values() if isinstance(each, dict)]
+        return sum(max(0, whole(each.get("waitAckCount")) or 0) for each in rows)
+
+    @property
     def rates(self) -> tuple[float, float] | None:
         """Messages consumed and failed per second, of all topics; None if it reports none."""
         table = self.said.get("statusTable")
@@ -156,14 +172,16 @@ class ClientInfo(Result):
         """Return its figures for a table."""
         settings = self.said.get("properties")
         cached = (each.get(_CACHED) for each in self.table.values() if isinstance(each, dict))
+        names = sorted({*self.table, *(self.pop_table or ())})
         return MemberState(
             client.client_id,
             client.version,
             settings.get("messageModel") if isinstance(settings, dict) else None,
             tuple(sorted(map(_subscription, _items(self.said.get("subscriptionSet"))))),
-            len(self.table),
+            len(names),
             sum(whole(each) or 0 for each in cached),
-            tuple(sorted(self.table)),
+            tuple(names),
+            self.in_flight,
             MemberStacks(self.said.get("jstack")) if with_stacks else None,
         )
 
@@ -312,7 +330,8 @@ class MemberAdmin(QueueAdmin):
                 failures.add(f"{client} reports {sentence}.")
         if len({each.subscriptions for each in found}) > 1:
             failures.add(f"The members of {group} subscribe differently: messages get lost.")
-        shared = Counter(queue for each in found for queue in each.queue_names)
+        owners = (each for each in found if each.in_flight is None)
+        shared = Counter(queue for each in owners for queue in each.queue_names)
         twice = sorted(queue for queue, count in shared.items() if count > 1)
         if twice and all(each.model == "CLUSTERING" for each in found):
             sentence = f"Several members have the same queues at the moment: {', '.join(twice)}."

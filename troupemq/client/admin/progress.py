@@ -232,9 +232,15 @@ class AskedMember(NamedTuple):
 
     @property
     def held(self) -> list[HeldQueue]:
-        if self.info is None:
-            return []
-        named = ((queue_named(str(name)), each) for name, each in self.info.table.items())
+        return [] if self.info is None else self._queues(self.info.table)
+
+    @property
+    def received(self) -> list[HeldQueue]:
+        """Queues of messages that it settles one by one; other members have the same queues."""
+        return [] if self.info is None else self._queues(self.info.pop_table or {})
+
+    def _queues(self, table: Mapping[str, object]) -> list[HeldQueue]:
+        named = ((queue_named(str(name)), each) for name, each in table.items())
         return [
             _held(queue, each)
             for queue, each in named
@@ -452,7 +458,8 @@ def _member(
     places = ((each.queue.topic, each.queue.broker_name, each.queue.queue_id) for each in held)
     queues = [by_place[place] for place in places if place in by_place]
     in_hand = sorted(
-        (one for each in held for one in each.in_hand), key=lambda each: each.since_ms or 0
+        (one for each in (*held, *asked.received) for one in each.in_hand),
+        key=lambda each: each.since_ms or 0,
     )
     oldest = [one for each in held if (one := each.oldest) is not None]
     current = in_hand[0] if in_hand else min(oldest, key=_age_unknown, default=None)
@@ -515,7 +522,8 @@ def _member_verdict(member: MemberProgress, now_ms: int) -> str:
             return f"nothing finished for {span}; it has pulled no message"
         return f"nothing finished for {span}; {threads or 'its threads are unknown'}"
     if not member.queues:
-        return "has no queue"
+        in_flight = None if member.info is None else member.info.in_flight
+        return "has no queue" if in_flight is None else f"in flight: {in_flight:,}"
     if not member.lag and not member.cached:
         return "nothing waits"
     if member.is_stuck is None:

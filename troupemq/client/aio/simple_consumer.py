@@ -10,6 +10,7 @@ from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any, Literal
 
 from protocol.bodies import ConsumerData
+from protocol.bodies_client import ConsumerRunningInfo
 from protocol.codes import RequestCode
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
@@ -27,14 +28,10 @@ from troupemq.client.arguments import (
 from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, Work
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.consumer_requests import answer_running_info
 from troupemq.client.consuming.consumer_settings import UNLIMITED
-from troupemq.client.consuming.listener import (
-    DEAD_LETTER,
-    DELAY_LEVEL_MAX,
-    RISING_DELAY,
-    RetryLater,
-    reason_of,
-)
+from troupemq.client.consuming.listener import RISING_DELAY, RetryLater, reason_of
+from troupemq.client.consuming.running_info import receiver_info
 from troupemq.client.consuming.subscription import TopicSubscription
 from troupemq.client.errors import (
     ArgumentIllegal,
@@ -44,8 +41,14 @@ from troupemq.client.errors import (
     DeliverySettled,
 )
 from troupemq.client.log import client_logger
-from troupemq.client.message import MessageView, check_topic
-from troupemq.client.receiving.delivery import DeliveryState
+from troupemq.client.message import check_topic
+from troupemq.client.receiving.delivery import (
+    MESSAGE_MODEL,
+    DeliveryState,
+    HeldMessage,
+    delivery_spans,
+    retry_delay_ms,
+)
 from troupemq.client.receiving.flows import SETTLE_TIMEOUT_MS, Flow, Flows, expired
 from troupemq.client.receiving.receipt import Receipt
 from troupemq.client.receiving.simple_consumer import (
@@ -53,7 +56,6 @@ from troupemq.client.receiving.simple_consumer import (
     CONSUME_TYPE,
     EXTENSIONS,
     INVISIBLE_S,
-    MESSAGE_MODEL,
     RECEIVE_COUNT_MAX,
     WAIT_MS,
     terms_of,
@@ -61,12 +63,12 @@ from troupemq.client.receiving.simple_consumer import (
 from troupemq.client.spans import spans_of
 
 if TYPE_CHECKING:
-    from troupemq.client.span_making import ClientSpans
+    from troupemq.client.span_making import ClientSpans, DeliverySpan
 
 log = client_logger(__name__)
 
 
-class Delivery:
+class Delivery(HeldMessage):
     """A received message and its settlement.
 
         for delivery in await consumer.receive():
@@ -78,64 +80,59 @@ class Delivery:
     and errors are those of `troupemq.Delivery`.
     """
 
-    __slots__ = ("consumer", "message", "receipt", "state")
+    __slots__ = ("consumer",)
 
-    def __init__(self, consumer: "SimpleConsumer", receipt: Receipt) -> None:
+    def __init__(
+        self, consumer: "SimpleConsumer", receipt: Receipt, span: "DeliverySpan | None" = None
+    ) -> None:
         """Start open; SimpleConsumer creates deliveries."""
-        self.consumer, self.receipt = consumer, receipt
-        self.state = DeliveryState.OPEN
-        self.message: MessageView = receipt.message
-        """Message that was received."""
-
-    def __repr__(self) -> str:
-        return f"<Delivery of {self.message.message_id}: it {self.state.value}>"
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether it can no longer be settled."""
-        return self.state not in (DeliveryState.OPEN, DeliveryState.BUSY)
-
-    @property
-    def holds_with_connection(self) -> bool:
-        """Whether the broker keeps the message while the consumer's connection lives."""
-        return self.receipt.expires_s is None
+        super().__init__(receipt, span)
+        self.consumer = consumer
 
     async def ack(self) -> None:
         """Settle the message as consumed, and return when the broker has confirmed it."""
         await self.consumer.ack([self])
 
     async def retry(
-        self, delay_level: int = RISING_DELAY, *, seconds: float | timedelta | None = None
+        self,
+        delay_level: int = RISING_DELAY,
+        *,
+        seconds: float | timedelta | None = None,
+        reason: str | None = None,
     ) -> None:
         """Give the message back, to be delivered again after a delay level or some seconds."""
-        await self.consumer.retry(self, delay_level, seconds=seconds)
+        await self.consumer.retry(self, delay_level, seconds=seconds, reason=reason)
 
     async def extend(self, seconds: float | timedelta) -> None:
         """Keep the message for `seconds` from now; does nothing if its connection holds it."""
         await self.consumer.extend(self, seconds)
 
     async def __aenter__(self) -> "Delivery":
+        self.enter_span()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> bool:
+        self.leave_span(error)
         try:
             if not self.is_settled:
                 await self._settle(error)  # which goes on if this block is cancelled
         except ClientError as failure:
             log.warning("delivery not settled", id=self.message.message_id, error=str(failure))
+            self.end_span(failure)
         return isinstance(error, RetryLater)
 
     async def _settle(self, error: BaseException | None) -> None:
         if error is None:
             await self.ack()
             return
-        log.warning("delivery failed", id=self.message.message_id, reason=reason_of(error))
+        reason = reason_of(error)
+        log.warning("delivery failed", id=self.message.message_id, reason=reason)
         if isinstance(error, RetryLater):
-            await self.retry(error.delay_level, seconds=error.seconds)
+            await self.retry(error.delay_level, seconds=error.seconds, reason=reason)
         else:
-            await self.retry()
+            await self.retry(reason=reason)
 
 
 @names_checked
@@ -196,7 +193,11 @@ class SimpleConsumer(AioMember):
         self._changed = asyncio.Condition()
         self._client.consumer_data = self._consumer_data
         self._client.topics = lambda: tuple(self._subscriptions)
-        self._client.serves[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = lambda command: None
+        self._started_at_ms = 0
+        self._client.serves |= {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: lambda command: None,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: lambda it: answer_running_info(it, self),
+        }
 
     # --- receiving
 
@@ -259,15 +260,13 @@ class SimpleConsumer(AioMember):
             return []
         if not was_served and self._flows.served:
             self._announce()
-        deliveries = [Delivery(self, receipt) for receipt in receipts]
+        spans = delivery_spans(self._spans, self.group, receipts, begun_ns)
+        deliveries = [Delivery(self, *each) for each in zip(receipts, spans, strict=True)]
         if not self.is_running:
             await self._give_back(receipts, LAST_TIMEOUT_S * 1000)
             return []
         self._held.update(zip(receipts, deliveries, strict=True))
         self._spare += deliveries
-        if deliveries and self._spans is not None:
-            views = [each.message for each in deliveries]
-            self._spans.receive(self.group, views, MESSAGE_MODEL.lower(), begun_ns)
         return deliveries
 
     async def __aiter__(self) -> AsyncIterator[Delivery]:
@@ -275,6 +274,11 @@ class SimpleConsumer(AioMember):
         while self.is_running:
             for delivery in await self.receive():
                 yield delivery
+
+    def info(self, *, stacks: bool = False) -> ConsumerRunningInfo:
+        """Return the state that administrators see; `stacks`: with stack traces of all threads."""
+        wanted, begun_ms = self._subscriptions.values(), self._started_at_ms
+        return receiver_info(self.group, self._client, wanted, self.held(), begun_ms, stacks=stacks)
 
     def held(self) -> list[Delivery]:
         """Return the received messages that are not settled."""
@@ -352,14 +356,12 @@ class SimpleConsumer(AioMember):
         delay_level: int = RISING_DELAY,
         *,
         seconds: float | timedelta | None = None,
+        reason: str | None = None,
     ) -> None:
         """Give a message back, as `Delivery.retry`. Raises as `ack`."""
-        check_integer(delay_level, DEAD_LETTER, DELAY_LEVEL_MAX, "delay_level")
-        delay_ms = None if seconds is None else delay_milliseconds(seconds, "seconds")
-        if delay_ms is not None and delay_level != RISING_DELAY:
-            raise ArgumentIllegal("a retry has a delay_level or seconds, and not both")
+        delay_ms = retry_delay_ms(delay_level, seconds, reason)
         self.check_running()
-        flow = self._flows.retry(delivery.receipt, delay_level, delay_ms)
+        flow = self._flows.retry(delivery.receipt, delay_level, delay_ms, reason or "")
         await self._shielded(self._settle(delivery, flow, DeliveryState.RETRIED))
 
     async def extend(self, delivery: Delivery, seconds: float | timedelta) -> None:
@@ -415,6 +417,9 @@ class SimpleConsumer(AioMember):
                 if each.state is not DeliveryState.OPEN:
                     self._held.pop(each.receipt, None)
             self._changed.notify_all()
+        for each in deliveries:
+            if each.is_settled:
+                each.end_span()
 
     async def _extend_all(self) -> None:
         """Extend again and again what would be delivered again before the next check but one."""
@@ -453,6 +458,7 @@ class SimpleConsumer(AioMember):
         self._spans = spans_of(self.client_id)
 
     def _begin(self) -> None:
+        self._started_at_ms = now_ms()
         if self.auto_extend:
             self._client.remoting.spawn(self._extend_all())
 
@@ -479,6 +485,7 @@ class SimpleConsumer(AioMember):
         for each in returned:
             each.state = DeliveryState.RETURNED
             del self._held[each.receipt]
+            each.end_span()
         timeout_ms = 1000 * max(LAST_TIMEOUT_S, deadline_s - loop.time())
         await self._give_back(
             [each.receipt for each in returned], min(timeout_ms, SETTLE_TIMEOUT_MS)

@@ -45,12 +45,17 @@ log = client_logger(__name__)
 Reset = Callable[[MessageQueue, int], Flow[None]]
 
 
-class Asked(Protocol):
+class Reporting(Protocol):
+    """A consumer that reports its state."""
+
     group: str
-    orderly: bool
-    _core: ClientCore
 
     def info(self, *, stacks: bool = False) -> ConsumerRunningInfo: ...
+
+
+class Asked(Reporting, Protocol):
+    orderly: bool
+    _core: ClientCore
 
 
 class ConsumerRequests:
@@ -102,13 +107,7 @@ class ConsumerRequests:
         return command.answer(body=ConsumerStatusBody(table).encode())
 
     def _running_info(self, command: RemotingCommand) -> RemotingCommand:
-        try:
-            header = GetConsumerRunningInfoHeader.decode(command.fields)
-        except RemoteError as error:
-            return command.answer(error.code, remark=error.remark)
-        if header.consumer_group != self._consumer.group:
-            return _not_here(command, header.consumer_group)
-        return command.answer(body=self._consumer.info(stacks=header.jstack_enable).encode())
+        return answer_running_info(command, self._consumer)
 
     def _consume_directly(self, command: RemotingCommand) -> RemotingCommand | Answer:
         try:
@@ -146,6 +145,17 @@ def _result_name(outcome: Outcome) -> str:
 def _remark(outcome: Outcome) -> str | None:
     error = outcome.error
     return None if error is None else f"{type(error).__name__}: {error}"
+
+
+def answer_running_info(command: RemotingCommand, consumer: Reporting) -> RemotingCommand:
+    """Return the state of a consumer."""
+    try:
+        header = GetConsumerRunningInfoHeader.decode(command.fields)
+    except RemoteError as error:
+        return command.answer(error.code, remark=error.remark)
+    if header.consumer_group != consumer.group:
+        return _not_here(command, header.consumer_group)
+    return command.answer(body=consumer.info(stacks=header.jstack_enable).encode())
 
 
 def _not_here(command: RemotingCommand, group: str) -> RemotingCommand:

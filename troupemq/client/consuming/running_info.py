@@ -1,4 +1,4 @@
-"""The state of a push consumer for administrators, with the Java client's setting names.
+"""The state of a consumer for administrators, with the Java client's setting names.
 
 Source: DefaultMQPushConsumerImpl.java (consumerRunningInfo), MQClientInstance.java, common/UtilAll
 .java (jstack).
@@ -13,17 +13,19 @@ from types import FrameType
 from typing import ClassVar, Protocol
 
 from protocol.bodies import MessageQueue as QueueKey
-from protocol.bodies_client import ConsumerRunningInfo
+from protocol.bodies_client import ConsumerRunningInfo, MessageInHand, PopQueueInfo
 from troupemq.client.connection.client import ClientCore
 from troupemq.client.consuming.consumer_offsets import QueueEnds, timestamp_text
 from troupemq.client.consuming.consumer_settings import MIB, ConsumerSettings
 from troupemq.client.consuming.consumer_statistics import ConsumerStatistics
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.subscription import TopicSubscription
-from troupemq.client.message import MessageQueue
+from troupemq.client.message import MessageQueue, MessageView
 
 VERSION_TEXT = "V4_9_7"
 MINUTE_MS = 60_000
+IN_HAND_MAX = 100
+"""Messages that a consumer reports for each queue, the oldest."""
 
 
 class Describable(Protocol):
@@ -36,6 +38,13 @@ class Describable(Protocol):
 
     @property
     def concurrency(self) -> int: ...
+
+
+class Held(Protocol):
+    """A received message that is not settled."""
+
+    message: MessageView
+    received_ms: int
 
 
 def running_info(
@@ -59,6 +68,64 @@ def running_info(
         },
         status_table={each.topic: statistics.status(each.topic) for each in listed},
         jstack=stacks_text() if stacks else None,
+    )
+
+
+def receiver_info(
+    group: str,
+    client: ClientCore,
+    subscriptions: Iterable[TopicSubscription],
+    held: Iterable[Held],
+    started_at_ms: int,
+    *,
+    stacks: bool = False,
+) -> ConsumerRunningInfo:
+    """Return the state of a consumer that settles each message by itself.
+
+    Old tools know no CONSUME_POP, so it is one that acts by itself.
+    """
+    queues: dict[QueueKey, list[Held]] = {}
+    for each in held:
+        queue = each.message.queue
+        key = QueueKey(queue.topic, queue.broker_name, queue.queue_id)
+        queues.setdefault(key, []).append(each)
+    values = {
+        "consumerGroup": group,
+        "messageModel": "CLUSTERING",
+        "namesrvAddr": ";".join(sorted(client.namesrvs)),
+        "clientIP": client.ip,
+        "instanceName": client.id.partition("@")[2],
+        "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in sorted(client.namesrvs)),
+        "PROP_CONSUMEORDERLY": "false",
+        "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
+        "PROP_CLIENT_VERSION": VERSION_TEXT,
+        "PROP_THREADPOOL_CORE_SIZE": "0",
+        "PROP_CONSUMER_START_TIMESTAMP": str(started_at_ms),
+    }
+    return ConsumerRunningInfo(
+        properties=values,
+        subscription_set=sorted(
+            (each.data() for each in subscriptions), key=lambda each: each.topic
+        ),
+        mq_pop_table={key: _in_flight(queues[key]) for key in sorted(queues, key=str)},
+        jstack=stacks_text() if stacks else None,
+    )
+
+
+def _in_flight(held: list[Held]) -> PopQueueInfo:
+    views = sorted(held, key=lambda each: each.message.queue_offset)
+    return PopQueueInfo(
+        wait_ack_count=len(held),
+        last_pop_timestamp=max(each.received_ms for each in held),
+        in_hand=[
+            MessageInHand(
+                each.message.message_id,
+                each.message.queue_offset,
+                each.received_ms,
+                each.message.reconsume_times,
+            )
+            for each in views[:IN_HAND_MAX]
+        ],
     )
 
 

@@ -6,15 +6,28 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from threading import Condition
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from troupemq.client.consuming.listener import RISING_DELAY, RetryLater, reason_of
-from troupemq.client.errors import ClientError
+from troupemq.client.arguments import check_instance, check_integer, delay_milliseconds
+from troupemq.client.connection.client import now_ms
+from troupemq.client.consuming.listener import (
+    DEAD_LETTER,
+    DELAY_LEVEL_MAX,
+    RISING_DELAY,
+    RetryLater,
+    reason_of,
+)
+from troupemq.client.errors import ArgumentIllegal, ClientError
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageView
 from troupemq.client.receiving.receipt import Receipt
 
+if TYPE_CHECKING:
+    from troupemq.client.span_making import ClientSpans, DeliverySpan
+
 log = client_logger(__name__)
+
+MESSAGE_MODEL = "CLUSTERING"
 
 
 class DeliveryState(Enum):
@@ -28,40 +41,46 @@ class DeliveryState(Enum):
     RETURNED = "was given back by the stop of its consumer"
 
 
+def retry_delay_ms(
+    delay_level: int, seconds: float | timedelta | None, reason: str | None
+) -> int | None:
+    """Return the delay of a retry that has no level. Raises ArgumentIllegal."""
+    check_integer(delay_level, DEAD_LETTER, DELAY_LEVEL_MAX, "delay_level")
+    if reason is not None:
+        check_instance(reason, str, "the reason of a retry is a string")
+    if seconds is None:
+        return None
+    if delay_level != RISING_DELAY:
+        raise ArgumentIllegal("a retry has a delay_level or seconds, and not both")
+    return delay_milliseconds(seconds, "seconds")
+
+
 class Settler(Protocol):
     """The consumer of a delivery."""
 
     def ack(self, deliveries: "Sequence[Delivery]") -> None: ...
 
     def retry(
-        self, delivery: "Delivery", delay_level: int, *, seconds: float | timedelta | None
+        self,
+        delivery: "Delivery",
+        delay_level: int,
+        *,
+        seconds: float | timedelta | None,
+        reason: str | None,
     ) -> None: ...
 
     def extend(self, delivery: "Delivery", seconds: float | timedelta) -> None: ...
 
 
-class Delivery:
-    """A received message and its settlement; for any thread.
+class HeldMessage:
+    """A received message, and what becomes of it; of a thread or of an event loop."""
 
-        for delivery in consumer.receive():
-            with delivery:
-                print(delivery.message.body)
+    __slots__ = ("message", "receipt", "received_ms", "span", "state")
 
-    Settle each one: by `ack` or `retry`, or by a `with` block. The end of the block acknowledges.
-    An exception in the block has the message delivered again, and is passed on; a RetryLater says
-    when, and is not passed on. If the block cannot reach the broker, it logs a warning, for the
-    message is then delivered again. The methods raise instead: DeliverySettled for a second
-    settlement, DeliveryExpired if the broker says that it no longer holds the message, ClientClosed
-    after the stop of the consumer, and other ClientErrors.
-    """
-
-    __slots__ = ("consumer", "message", "receipt", "state")
-
-    def __init__(self, consumer: Settler, receipt: Receipt) -> None:
-        """Start open; SimpleConsumer creates deliveries."""
-        self.consumer = consumer
-        self.receipt = receipt
+    def __init__(self, receipt: Receipt, span: "DeliverySpan | None") -> None:
+        self.receipt, self.span = receipt, span
         self.state = DeliveryState.OPEN
+        self.received_ms = now_ms()
         self.message: MessageView = receipt.message
         """Message that was received."""
 
@@ -78,47 +97,119 @@ class Delivery:
         """Whether the broker keeps the message while the consumer's connection lives."""
         return self.receipt.expires_s is None
 
+    def enter_span(self) -> None:
+        """Begin the span of a block."""
+        if self.span is not None:
+            self.span.enter()
+
+    def leave_span(self, error: BaseException | None) -> None:
+        """End the block of a span; a RetryLater is no error."""
+        if self.span is not None:
+            self.span.leave(None if isinstance(error, RetryLater) else error)
+
+    def end_span(self, failure: ClientError | None = None) -> None:
+        """End the span of a message that is settled, or whose block could not settle it."""
+        if self.span is None:
+            return
+        if failure is not None:
+            self.span.end(type(failure).__name__, str(failure))
+        elif self.state is DeliveryState.ACKED:
+            self.span.end()
+        else:
+            self.span.end(_ERROR_TYPES[self.state], f"the message {self.state.value}")
+
+
+_ERROR_TYPES = {
+    DeliveryState.RETRIED: "retry_later",
+    DeliveryState.EXPIRED: "expired",
+    DeliveryState.RETURNED: "returned",
+}
+
+
+def delivery_spans(
+    spans: "ClientSpans | None", group: str, receipts: Sequence[Receipt], begun_ns: int
+) -> "Sequence[DeliverySpan | None]":
+    """Record the span of a receive; return one for each of its messages, if there are spans."""
+    if spans is None or not receipts:
+        return [None] * len(receipts)
+    views, model = [receipt.message for receipt in receipts], MESSAGE_MODEL.lower()
+    spans.receive(group, views, model, begun_ns)
+    return [spans.delivery(group, view, model) for view in views]
+
+
+class Delivery(HeldMessage):
+    """A received message and its settlement; for any thread.
+
+        for delivery in consumer.receive():
+            with delivery:
+                print(delivery.message.body)
+
+    Settle each one: by `ack` or `retry`, or by a `with` block. The end of the block acknowledges.
+    An exception in the block has the message delivered again, with its text as the reason, and is
+    passed on; a RetryLater says when and why, and is not passed on. If the block cannot reach the
+    broker, it logs a warning, for the message is then delivered again. The methods raise instead:
+    DeliverySettled for a second settlement, DeliveryExpired if the broker says that it no longer
+    holds the message, ClientClosed after the stop of the consumer, and other ClientErrors.
+    """
+
+    __slots__ = ("consumer",)
+
+    def __init__(
+        self, consumer: Settler, receipt: Receipt, span: "DeliverySpan | None" = None
+    ) -> None:
+        """Start open; SimpleConsumer creates deliveries."""
+        super().__init__(receipt, span)
+        self.consumer = consumer
+
     def ack(self) -> None:
         """Settle the message as consumed, and return when the broker has confirmed it."""
         self.consumer.ack([self])
 
     def retry(
-        self, delay_level: int = RISING_DELAY, *, seconds: float | timedelta | None = None
+        self,
+        delay_level: int = RISING_DELAY,
+        *,
+        seconds: float | timedelta | None = None,
+        reason: str | None = None,
     ) -> None:
         """Give the message back, to be delivered again later.
 
         * `delay_level`: level of the broker, or DEAD_LETTER. [default: rising with each retry]
         * `seconds`: delay instead of a level.
+        * `reason`: text that TroupeMQ stores with the retry and the dead letter.
         """
-        self.consumer.retry(self, delay_level, seconds=seconds)
+        self.consumer.retry(self, delay_level, seconds=seconds, reason=reason)
 
     def extend(self, seconds: float | timedelta) -> None:
         """Keep the message for `seconds` from now; does nothing if its connection holds it."""
         self.consumer.extend(self, seconds)
 
     def __enter__(self) -> "Delivery":
+        self.enter_span()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> bool:
-        is_asked = isinstance(error, RetryLater)
+        self.leave_span(error)
         try:
             if not self.is_settled:
                 self._settle(error)
         except ClientError as failure:
             log.warning("delivery not settled", id=self.message.message_id, error=str(failure))
-        return is_asked
+            self.end_span(failure)
+        return isinstance(error, RetryLater)
 
     def _settle(self, error: BaseException | None) -> None:
         if error is None:
             self.ack()
             return
-        log.warning("delivery failed", id=self.message.message_id, reason=reason_of(error))
+        reason = reason_of(error)
+        log.warning("delivery failed", id=self.message.message_id, reason=reason)
         if isinstance(error, RetryLater):
-            self.retry(error.delay_level, seconds=error.seconds)
+            self.retry(error.delay_level, seconds=error.seconds, reason=reason)
         else:
-            self.retry()
+            self.retry(reason=reason)
 
 
 @dataclass(eq=False)

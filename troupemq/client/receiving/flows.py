@@ -25,6 +25,7 @@ from protocol.headers.pop import (
     NotificationResponseHeader,
     PopMessageHeader,
 )
+from protocol.properties import failure_bytes
 from troupemq.client.connection.calls import LookUpRoute, Value
 from troupemq.client.connection.route import Route
 from troupemq.client.consuming.listener import DEAD_LETTER, RISING_DELAY
@@ -322,7 +323,8 @@ class Flows:
             if not source.subscription.wants(view):
                 unwanted.append(receipt)
             elif view.reconsume_times > self.terms.retries_max:
-                yield from self._settled(self.retry(receipt, DEAD_LETTER))
+                again = self.retry(receipt, DEAD_LETTER, reason=view.failure or "")
+                yield from self._settled(again)
             else:
                 kept.append(receipt)
         if unwanted:
@@ -405,24 +407,28 @@ class Flows:
         return gone
 
     def retry(
-        self, receipt: Receipt, delay_level: int = RISING_DELAY, delay_ms: int | None = None
+        self,
+        receipt: Receipt,
+        delay_level: int = RISING_DELAY,
+        delay_ms: int | None = None,
+        reason: str = "",
     ) -> Flow[None]:
-        """Have a message delivered again after a delay level, or `delay_ms`.
+        """Have a message delivered again after a delay level, or `delay_ms`, with a reason.
 
         At the limit of retries, and for DEAD_LETTER, it becomes a dead letter.
         """
         tries = receipt.message.reconsume_times
         if delay_level == DEAD_LETTER or (tries >= self.terms.retries_max and not self.terms.order):
-            yield from self._dead_letter(receipt)
+            yield from self._dead_letter(receipt, reason)
             return
         if delay_ms is not None:
-            yield from self.change(receipt, delay_ms)
+            yield from self.change(receipt, delay_ms, reason=reason)
             return
         level = delay_level or FIRST_RETRY_LEVEL + tries
         level_ms = DELAYS_S[min(level, len(DELAYS_S)) - 1] * 1000
-        yield from self.change(receipt, level_ms, delay_level)
+        yield from self.change(receipt, level_ms, delay_level, reason)
 
-    def _dead_letter(self, receipt: Receipt) -> Flow[None]:
+    def _dead_letter(self, receipt: Receipt, reason: str) -> Flow[None]:
         """Copy a message to the dead-letter queue, then settle it."""
         view = receipt.message
         header = ConsumerSendMsgBackHeader(
@@ -433,6 +439,7 @@ class Flows:
             origin_topic=view.topic,
             max_reconsume_times=self.terms.retries_max,
             broker_name=receipt.broker_name,
+            failure=failure_bytes(reason).decode() or None,
         )
         command = RemotingCommand(RequestCode.CONSUMER_SEND_MSG_BACK, header.encode())
         yield from self._settle(receipt, command)
@@ -440,13 +447,17 @@ class Flows:
             raise expired([receipt])
 
     def change(
-        self, receipt: Receipt, invisible_ms: int, delay_level: int | None = None
+        self,
+        receipt: Receipt,
+        invisible_ms: int,
+        delay_level: int | None = None,
+        reason: str = "",
     ) -> Flow[None]:
         """Let a message stay invisible from now for `invisible_ms`, then be delivered again.
 
         Brokers that know retries by `delay_level` store it for that instead.
         """
-        command = change_command(self.terms.group, receipt, invisible_ms, delay_level)
+        command = change_command(self.terms.group, receipt, invisible_ms, delay_level, reason)
         answer = yield from self._settle(receipt, command)
         self._changed(receipt, answer)
 

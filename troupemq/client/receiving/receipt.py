@@ -16,6 +16,7 @@ from protocol.headers.pop import (
     PopMessageResponseHeader,
 )
 from protocol.message import MessageRecord, RecordError, decode_records
+from protocol.properties import failure_bytes
 from protocol.receipts import (
     BITS_BYTES_MAX,
     LATER_RETRY_KIND,
@@ -202,7 +203,7 @@ def _batches(group: str, receipts: Iterable[Receipt]) -> list[BatchAck]:
 
 
 def change_command(
-    group: str, receipt: Receipt, invisible_ms: int, delay_level: int | None
+    group: str, receipt: Receipt, invisible_ms: int, delay_level: int | None, reason: str = ""
 ) -> RemotingCommand:
     """Return the request of another invisible time, or of a retry by `delay_level`."""
     header = ChangeInvisibleTimeHeader(
@@ -213,6 +214,7 @@ def change_command(
         offset=receipt.handle.offset,
         invisible_time_ms=invisible_ms,
         retry_delay_level=delay_level,
+        failure=failure_bytes(reason).decode() or None,
         broker_name=receipt.broker_name,
     )
     return RemotingCommand(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header.encode())

@@ -10,6 +10,7 @@ from time import monotonic, time_ns
 from typing import Literal
 
 from protocol.bodies import ConsumerData
+from protocol.bodies_client import ConsumerRunningInfo
 from protocol.codes import RequestCode
 from protocol.headers.pop import FROM_MAX, FROM_MIN
 from protocol.signature import Credentials
@@ -30,8 +31,10 @@ from troupemq.client.connection.calls import Value
 from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, ClientMember, Work, seconds_to
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.consumer_requests import answer_running_info
 from troupemq.client.consuming.consumer_settings import UNLIMITED
-from troupemq.client.consuming.listener import DEAD_LETTER, DELAY_LEVEL_MAX, RISING_DELAY
+from troupemq.client.consuming.listener import RISING_DELAY
+from troupemq.client.consuming.running_info import receiver_info
 from troupemq.client.consuming.sending_back import ORDERLY_RETRIES_MAX, RETRIES_MAX
 from troupemq.client.consuming.subscription import TopicSubscription
 from troupemq.client.errors import (
@@ -43,7 +46,14 @@ from troupemq.client.errors import (
 )
 from troupemq.client.log import client_logger
 from troupemq.client.message import check_topic
-from troupemq.client.receiving.delivery import AckGathering, Delivery, DeliveryState
+from troupemq.client.receiving.delivery import (
+    MESSAGE_MODEL,
+    AckGathering,
+    Delivery,
+    DeliveryState,
+    delivery_spans,
+    retry_delay_ms,
+)
 from troupemq.client.receiving.flows import (
     NOTIFIED_MS_MAX,
     SETTLE_TIMEOUT_MS,
@@ -67,7 +77,7 @@ EXTENSIONS = 4
 ACKS_MAX = 1024
 """Maximum acknowledgements that one call sends in one request."""
 
-CONSUME_TYPE, MESSAGE_MODEL = "CONSUME_POP", "CLUSTERING"
+CONSUME_TYPE = "CONSUME_POP"
 
 
 def terms_of(
@@ -186,7 +196,11 @@ class SimpleConsumer(ClientMember):
 
         self._client.consumer_data = self._consumer_data
         self._client.topics = lambda: tuple(self._subscriptions)
-        self._client.serves[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = lambda command: None
+        self._started_at_ms = 0
+        self._client.serves |= {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: lambda command: None,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: lambda it: answer_running_info(it, self),
+        }
 
     # --- receiving
 
@@ -241,10 +255,7 @@ class SimpleConsumer(ClientMember):
             return []
         if not was_served:
             self._announce()
-        deliveries = self._keep(receipts)
-        if deliveries and self._spans is not None:
-            views = [each.message for each in deliveries]
-            self._spans.receive(self.group, views, MESSAGE_MODEL.lower(), begun_ns)
+        deliveries = self._keep(receipts, begun_ns)
         with self._changed:
             self._spare += deliveries[count_max:]
         return deliveries[:count_max]
@@ -271,14 +282,20 @@ class SimpleConsumer(ClientMember):
                 return
             yield from deliveries
 
-    def _keep(self, receipts: Sequence[Receipt]) -> list[Delivery]:
-        deliveries = [Delivery(self, receipt) for receipt in receipts]
+    def _keep(self, receipts: Sequence[Receipt], begun_ns: int) -> list[Delivery]:
+        spans = delivery_spans(self._spans, self.group, receipts, begun_ns)
+        deliveries = [Delivery(self, *each) for each in zip(receipts, spans, strict=True)]
         with self._changed:
             if not self._is_returning:
                 self._held.update(zip(receipts, deliveries, strict=True))
                 return deliveries
         self._give_back(receipts, LAST_TIMEOUT_S * 1000)
         return []
+
+    def info(self, *, stacks: bool = False) -> ConsumerRunningInfo:
+        """Return the state that administrators see; `stacks`: with stack traces of all threads."""
+        wanted, begun_ms = self._subscriptions.values(), self._started_at_ms
+        return receiver_info(self.group, self._client, wanted, self.held(), begun_ms, stacks=stacks)
 
     def held(self) -> list[Delivery]:
         """Return the received messages that are not settled."""
@@ -323,13 +340,11 @@ class SimpleConsumer(ClientMember):
         delay_level: int = RISING_DELAY,
         *,
         seconds: float | timedelta | None = None,
+        reason: str | None = None,
     ) -> None:
         """Give a message back, as `Delivery.retry`. Raises as `ack`."""
-        check_integer(delay_level, DEAD_LETTER, DELAY_LEVEL_MAX, "delay_level")
-        delay_ms = None if seconds is None else delay_milliseconds(seconds, "seconds")
-        if delay_ms is not None and delay_level != RISING_DELAY:
-            raise ArgumentIllegal("a retry has a delay_level or seconds, and not both")
-        flow = self._flows.retry(delivery.receipt, delay_level, delay_ms)
+        delay_ms = retry_delay_ms(delay_level, seconds, reason)
+        flow = self._flows.retry(delivery.receipt, delay_level, delay_ms, reason or "")
         self._settle(delivery, flow, DeliveryState.RETRIED)
 
     def extend(self, delivery: Delivery, seconds: float | timedelta) -> None:
@@ -384,6 +399,9 @@ class SimpleConsumer(ClientMember):
                 if each.state is not DeliveryState.OPEN:
                     self._held.pop(each.receipt, None)
             self._changed.notify_all()
+        for each in deliveries:
+            if each.is_settled:
+                each.end_span()
 
     def _extend_all(self) -> None:
         """Extend what would be delivered again before the next check but one."""
@@ -420,6 +438,7 @@ class SimpleConsumer(ClientMember):
         return self._waiter.run(flow)
 
     def _begin(self) -> None:
+        self._started_at_ms = now_ms()
         if self.auto_extend:
             interval_ms = self.invisible_s * 1000 / EXTENSIONS
             every = self._client.housekeeping.every
@@ -445,6 +464,8 @@ class SimpleConsumer(ClientMember):
             for each in returned:
                 each.state = DeliveryState.RETURNED
                 del self._held[each.receipt]
+        for each in returned:
+            each.end_span()
         self._waiter.stop()
         timeout_ms = 1000 * max(LAST_TIMEOUT_S, seconds_to(deadline_s))
         self._give_back([each.receipt for each in returned], min(timeout_ms, SETTLE_TIMEOUT_MS))

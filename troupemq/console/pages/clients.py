@@ -38,6 +38,7 @@ HELD = {
     "last_locked_ms": "lastLockTimestamp",
     "dropped": "droped",
 }
+RECEIVED = {"in_flight": "waitAckCount", "last_received_ms": "lastPopTimestamp"}
 RATES = {
     "pulled_tps": "pullTPS",
     "consumed_tps": "consumeOKTPS",
@@ -131,11 +132,13 @@ def _state(info: ClientInfo) -> list[Part]:
     said = info.said
     shown = (
         ("held", "Assigned queues", "queue", "mqTable", HELD),
+        ("received", "Messages in flight", "queue", "mqPopTable", RECEIVED),
         ("rates", "Throughput and latency", "topic", "statusTable", RATES),
     )
     parts: list[Part] = [
         RowTable(name, title, [{first: key, **row} for key, row in _picked(said.get(of), keys)])
         for name, title, first, of, keys in shown
+        if of in said or of != "mqPopTable"
     ]
     wanted = said.get("subscriptionSet")
     wanted = dict(enumerate(wanted)) if isinstance(wanted, list) else {}

@@ -76,6 +76,7 @@ def members(asked: PageRequest) -> Page:
             "subscriptions": list(each.subscriptions),
             "queues": each.queues,
             "waiting_in_it": each.cached,
+            "in_flight": each.in_flight,
             "queue_names": list(each.queue_names),
         }
         for each in found.found

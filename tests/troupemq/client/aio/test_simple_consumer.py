@@ -111,10 +111,12 @@ def test_block_that_fails_gives_its_message_back(broker: LocalBroker) -> None:
             await delivery.ack()
         await asyncio.to_thread(broker.advance, "10s")
         (again,) = await received(consumer, 1)
+        assert again.message.failure == "LookupError: no such task"
         async with again:
-            raise RetryLater(delay_level=1)
+            raise RetryLater(delay_level=1, reason="no stock")
         await asyncio.to_thread(broker.advance, "10s")
         (last,) = await received(consumer, 1)
+        assert last.message.failure == "no stock"
         await last.ack()
         return last.message.reconsume_times
 

@@ -66,7 +66,14 @@ class PopBroker:
         server.succeed(RequestCode.UNREGISTER_CLIENT)
         server.succeed(RequestCode.CONSUMER_SEND_MSG_BACK)
 
-    def add(self, *bodies: bytes, topic: str = "T", queue_id: int = 0, tries: int = 0) -> None:
+    def add(
+        self,
+        *bodies: bytes,
+        topic: str = "T",
+        queue_id: int = 0,
+        tries: int = 0,
+        **properties: str,
+    ) -> None:
         """Store messages, and answer receives that wait."""
         with self._lock:
             for body in bodies:
@@ -76,7 +83,7 @@ class PopBroker:
                     MessageRecord(
                         topic,
                         body,
-                        format({"UNIQ_KEY": body.decode()}),
+                        format({"UNIQ_KEY": body.decode(), **properties}),
                         queue_id,
                         offset,
                         physical_offset=1000 * queue_id + offset,

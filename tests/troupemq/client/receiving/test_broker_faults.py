@@ -1,19 +1,26 @@
 """Tests of a SimpleConsumer whose broker restarts, dies, or loses answers; and of its times."""
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import pytest
+from click.testing import CliRunner, Result
 
 from tests.troupemq.client.receiving.test_workers import bodies
 from troupemq import (
+    Admin,
     ConsumeFrom,
     Delivery,
     DeliveryExpired,
     Message,
     Producer,
     SimpleConsumer,
+    aio,
 )
+from troupemq.cli.admin import admin as admin_commands
+from troupemq.client.admin.members import MemberState
+from troupemq.client.admin.progress import MemberProgress
 from troupemq.testing import LocalBroker, running_broker
 
 pytestmark = pytest.mark.heavy
@@ -159,3 +166,33 @@ def test_a_hold_with_the_connection_has_no_end(broker: LocalBroker) -> None:
             member._client.heartbeat()  # clients keep the machine's clock
         assert come_again(member) == []
         held.ack()
+
+
+def test_members_report_the_messages_that_they_hold(broker: LocalBroker) -> None:
+    command = ["consumerStatus", "-g", "workers", "-n", broker.namesrv]
+
+    def ask() -> tuple[Sequence[MemberState], Sequence[MemberProgress], Result]:
+        with Admin(broker.namesrv) as admin:
+            states, progress = admin.member_states("workers"), admin.member_progress("workers")
+            assert (states.failures, progress.failures) == ((), ())
+            return states, progress, CliRunner().invoke(admin_commands, command)
+
+    async def asked() -> tuple[Sequence[MemberState], Sequence[MemberProgress], Result]:
+        async with aio.SimpleConsumer("workers", broker.namesrv) as member:
+            await member.subscribe("Tasks")
+            (delivery,) = await member.receive(1)
+            assert delivery.message.reconsume_times == 1
+            return await asyncio.to_thread(ask)
+
+    send(broker, b"first", b"second", b"third")
+    with consumer(broker) as first:
+        held = receive(first, 3, wait_ms=1_000)
+        held.pop().retry(seconds=0)
+        states, progress, done = asyncio.run(asked())
+    assert sorted(each.in_flight or 0 for each in states) == [1, 2]
+    queues = {name for each in states for name in each.queue_names}
+    assert queues <= {"Tasks@broker-a:0", "Tasks@broker-a:1", "%RETRY%workers@broker-a:0"}
+    assert sorted(each.verdict for each in progress) == ["in flight: 1", "in flight: 2"]
+    (mine,) = (each for each in progress if len(each.in_hand) == 2)
+    assert {each.message_id for each in mine.in_hand} == {each.message.message_id for each in held}
+    assert done.exit_code == 0 and "IN FLIGHT" in done.output

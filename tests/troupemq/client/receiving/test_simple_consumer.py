@@ -141,13 +141,14 @@ def test_with_acknowledges_and_an_exception_gives_back(bench: Bench) -> None:
         with fine as own:
             assert own.message.body == b"a"
         with pytest.raises(ZeroDivisionError), failing:
-            raise ZeroDivisionError
+            raise ZeroDivisionError("by 0")
         with later:
-            raise RetryLater(seconds=90)
+            raise RetryLater(seconds=90, reason="no stock")
     assert bench.broker.acked == [b"a"]
     first, second = bench.broker.changes
     assert (first.retry_delay_level, first.invisible_time_ms) == (0, 10_000)
     assert (second.retry_delay_level, second.invisible_time_ms) == (None, 90_000)
+    assert [first.failure, second.failure] == ["ZeroDivisionError: by 0", "no stock"]
 
 
 def test_with_leaves_a_message_that_was_settled_inside(bench: Bench) -> None:
@@ -170,11 +171,15 @@ def test_retry_takes_a_level_or_a_delay_and_rises_with_the_tries(bench: Bench) -
         level, delay, fourth = consumer.receive()
         level.retry(delay_level=5)
         delay.retry(seconds=1.5)
-        fourth.retry()
+        fourth.retry(reason="no \n" + "ä" * 600)
+        with pytest.raises(ArgumentIllegal, match="reason of a retry is a string"):
+            level.retry(reason=5)  # type: ignore[arg-type]
         with pytest.raises(ArgumentIllegal, match="and not both"):
             fourth.retry(3, seconds=timedelta(seconds=1))
         asked = [(each.invisible_time_ms, each.retry_delay_level) for each in bench.broker.changes]
         assert asked == [(60_000, 5), (1500, None), (120_000, 0)]
+        reasons = [each.failure for each in bench.broker.changes]
+        assert reasons == [None, None, "no  " + "ä" * 510]
 
 
 @pytest.mark.parametrize("tries, level", [(0, DEAD_LETTER), (16, 0)])
@@ -182,11 +187,12 @@ def test_the_last_retry_is_a_dead_letter(bench: Bench, tries: int, level: int) -
     bench.broker.add(b"a", tries=tries)
     with bench.consumer() as consumer:
         (delivery,) = consumer.receive()
-        delivery.retry(level)
+        delivery.retry(level, reason="no stock")
         sent = ConsumerSendMsgBackHeader.decode(
             bench.server.next(RequestCode.CONSUMER_SEND_MSG_BACK).fields
         )
         assert (sent.delay_level, sent.offset, sent.group) == (DEAD_LETTER, 0, "g")
+        assert sent.failure == "no stock"
         assert bench.broker.acked == [b"a"]
 
 
