@@ -23,7 +23,7 @@ class Deadlines:
     def __init__(self, now_ms: float) -> None:
         self._by_tick: dict[int, dict[Delivery, None]] = {}
         self._by_peer: dict[int, dict[str, dict[Delivery, None]]] = {}
-        """By connection and group."""
+        """Deliveries by connection and group."""
         self._ended: list[tuple[float, dict[Delivery, None]]] = []
         """Deliveries of connections that have ended, with the time of their return."""
         self._tick = int(now_ms) // TICK_MS

@@ -12,6 +12,10 @@ from math import inf
 from actors.receipts.ledger import EntryState, Ledger
 
 
+SURVEYED_AT_ONCE = 4_000
+"""Messages in flight that are counted without a pause: 3 ms."""
+
+
 @dataclass(frozen=True, slots=True)
 class InFlightFigures:
     """Messages of one group in one topic, or in its retry topic, that are not settled."""
@@ -62,7 +66,7 @@ class Survey:
         self._left = [each for each in ledgers if each.count]
         self._tallies: dict[tuple[str, str], _Tally] = {}
 
-    def go_on(self, most: int) -> bool:
+    def go_on(self, most: int = SURVEYED_AT_ONCE) -> bool:
         """Look at ledgers until they had `most` messages; return whether none is left."""
         while self._left and most > 0:
             ledger = self._left.pop()

@@ -92,8 +92,6 @@ COLD_READS_MAX = 2
 """Cold reads of a receive; later cold pages are touched."""
 CHECK_TICKS = 50
 """Ticks between checks for receives that missed a message, and publications of figures."""
-SURVEYED_PER_TICK = 4_000
-"""Messages in flight that are counted for the figures in one tick: 3 ms."""
 
 
 class Receipts(Responder):
@@ -504,7 +502,7 @@ class Receipts(Responder):
         self._ticks += 1
         if self._ticks % CHECK_TICKS == 0:
             self._check(now_ms)
-        if self._survey is not None and self._survey.go_on(SURVEYED_PER_TICK):
+        if self._survey is not None and self._survey.go_on():
             self._publish(self._survey, now_ms)
             self._survey = None
 
@@ -540,14 +538,9 @@ class Receipts(Responder):
             self._survey = Survey(self._ledgers)
 
     def _publish(self, survey: Survey, now_ms: float) -> None:
-        self._published.value = ReceiptFigures(
-            survey.figures(now_ms, self.system.clock.now_ms()),
-            self._waits.count,
-            self._received,
-            self._settled,
-            self._returned,
-            self._moved,
-        )
+        in_flight = survey.figures(now_ms, self.system.clock.now_ms())
+        counts = self._received, self._settled, self._returned, self._moved
+        self._published.value = ReceiptFigures(in_flight, self._waits.count, *counts)
 
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
