@@ -290,6 +290,7 @@ class _Resolver:
         if isinstance(value, dict | list):
             if depth >= DEPTH_MAX:
                 raise FastjsonError(f"more than {DEPTH_MAX} levels")
+            is_outermost = id(value) not in self._open
             self._open.add(id(value))
             if isinstance(value, list):
                 found = [self.copy(item, depth + 1) for item in value]
@@ -297,7 +298,8 @@ class _Resolver:
                 found = {
                     self._counted(key): self.copy(item, depth + 1) for key, item in value.items()
                 }
-            self._open.remove(id(value))
+            if is_outermost:  # a reference to a container around it copies it within itself
+                self._open.remove(id(value))
         return self._counted(found)
 
     def _counted(self, value: object) -> object:

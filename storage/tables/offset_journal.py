@@ -123,6 +123,7 @@ class OffsetState:
         found = self.ahead.get((key, queue_id))
         if found is not None:
             found.forget_below(offset)
+            found.forget_from(offset + AHEAD_SPAN_MAX)
         for each in settled:
             if offset < each < offset + AHEAD_SPAN_MAX:
                 if found is None:

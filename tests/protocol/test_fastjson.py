@@ -132,6 +132,13 @@ def test_a_path_is_followed_no_further_than_the_text_is_deep(
     assert len(steps) == 3
 
 
+def test_reference_to_a_container_around_its_own_target_is_kept() -> None:
+    """The reader raised KeyError, which is no error of its own."""
+    found = loads_object('{"a":{"b":{"c":{"$ref":"$.a"}}},"d":{"$ref":"$.a.b"}}')
+    kept = {"$ref": "$.a"}
+    assert found == {"a": {"b": {"c": kept}}, "d": {"c": {"b": {"c": kept}}}}
+
+
 def test_references_give_copies() -> None:
     """A table that puts an entry back changes no other entry."""
     found = loads_object('{"a":{"b":[1]},"c":{"$ref":"$.a"},"d":{"$ref":"$.a.b"}}')

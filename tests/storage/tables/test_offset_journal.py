@@ -146,6 +146,13 @@ def test_settled_offsets_have_a_limit() -> None:
     assert not state.ahead
 
 
+def test_bits_far_above_the_consumer_offset_take_no_memory() -> None:
+    """A damaged entry made the set as long as the distance."""
+    state = OffsetState({"T@g": {0: 5}}, {("T@g", 0): AheadSet(1 << 40, b"\x01")})
+    state.settle("T@g", 0, 5, [6])
+    assert [*state.ahead["T@g", 0].offsets()] == [6]
+
+
 @pytest.mark.parametrize(
     "payload",
     [
