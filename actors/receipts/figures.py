@@ -11,7 +11,6 @@ from math import inf
 
 from actors.receipts.ledger import EntryState, Ledger
 
-
 SURVEYED_AT_ONCE = 4_000
 """Messages in flight that are counted without a pause: 3 ms."""
 
