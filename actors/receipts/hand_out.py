@@ -19,6 +19,7 @@ from actors.receipts.neighbours import Neighbours
 from actors.statistics.counts import GroupCounts
 from actors.statistics.pull_stats import PullStats
 from protocol.headers.pop import ALL_QUEUES, PopMessageHeader
+from protocol.java_numbers import LONG_END
 from protocol.message import HEADS, SYS_FLAG_POSITION, RecordError, scan_head
 from protocol.properties import RETRY_TOPIC
 from protocol.property_shapes import find_pairs
@@ -28,6 +29,7 @@ from storage.queues.consume_queue import ConsumeQueue
 from storage.queues.message_filter import MessageFilter
 from storage.reading.get_message import GetLimits, GetResult, GetStatus, get_message
 from storage.reading.page_probe import ColdPart, PageProbe
+from storage.reading.queue_times import ColdPages, QueueTimes
 
 READS_MAX = 4
 """Reads of one queue by one receive; each looks at up to 800 messages that a filter drops."""
@@ -107,6 +109,7 @@ class HandOut:
         """
         self.store, self.ledgers = store, ledgers
         self.limits, self.probe = limits, probe
+        self._times = QueueTimes(store.commit_log, store.damage, probe)
         self._read_queues, self.is_pulled = read_queues, is_pulled
         self.is_closed: Callable[[str], bool] = lambda group: False
         """Whether the retry topic of a group must not be read for a moment."""
@@ -118,6 +121,15 @@ class HandOut:
         self.limits = self.limits.renewed(self.store.config)
         if len(self._turns) > 100_000:
             self._turns.clear()
+
+    def came_at(self, topic: str, queue_id: int, offset: int) -> int:
+        """Return the wall clock at the append of a message, ms; LONG_END if it is not readable."""
+        queue = self.store.consume_queues.get(topic, queue_id)
+        try:
+            found = self._times.came_at(queue, offset)
+        except ColdPages:
+            return LONG_END
+        return LONG_END if found < 0 else found
 
     def take(
         self, header: PopMessageHeader, wanted: MessageFilter | None, *, reads_cold: bool

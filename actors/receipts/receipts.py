@@ -136,8 +136,9 @@ class Receipts(Responder):
         now_ms = self.system.clock.monotonic_ms()
         self._waits.clear()
         self._deadlines = Deadlines(now_ms)
+        rules, came_at = self._rules, self._hand_out.came_at
         self._settlement = Settlement(
-            self._ledgers, self._deadlines, self._rules.physical_offset, self._rules.tries_max
+            self._ledgers, self._deadlines, rules.physical_offset, rules.tries_max, came_at
         )
         self._hand_out.is_closed = self._settlement.is_moving
         self._published.value = ReceiptFigures()

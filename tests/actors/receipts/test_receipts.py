@@ -407,6 +407,20 @@ def test_deleted_topic_begins_again() -> None:
     assert bodies(receive(made)) == [b"new"]
 
 
+def test_handle_from_before_a_deletion_settles_no_message_of_the_new_topic() -> None:
+    made = broker()
+    numbered(made, 3)
+    messages = receive(made)
+    made.ask(RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Topic"}))
+    made.system.advance(1_000)
+    made.make_topic()
+    numbered(made, 3)
+    assert ack(made, messages[0]) == ResponseCode.NO_MESSAGE
+    assert made.ask(change_command(messages[1], 60_000)).code == ResponseCode.NO_MESSAGE
+    made.ask(batch_ack_command(messages))
+    assert bodies(receive(made)) == [b"0", b"1", b"2"]
+
+
 def test_new_group_begins_where_it_says() -> None:
     made = broker()
     numbered(made, 3)

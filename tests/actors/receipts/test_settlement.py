@@ -38,6 +38,7 @@ class Store:
 class Bench:
     def __init__(self) -> None:
         self.offsets: dict[str, dict[int, int]] = {}
+        self.came_ms: dict[int, int] = {}
         self.ledgers = Ledgers(
             cast(Any, Store),
             SnapshotRef(self.offsets),
@@ -46,7 +47,11 @@ class Bench:
         )
         self.deadlines = Deadlines(0)
         self.settlement = Settlement(
-            self.ledgers, self.deadlines, lambda _t, _q, offset: offset * 100, lambda _: 2
+            self.ledgers,
+            self.deadlines,
+            lambda _t, _q, offset: offset * 100,
+            lambda _: 2,
+            lambda _t, _q, offset: self.came_ms.get(offset, 0),
         )
 
     def store(self) -> None:
@@ -278,3 +283,17 @@ def test_answer_names_queue_and_tries() -> None:
     )
     terms = Terms(2, 9_000.0, HOLDER, 0.0, True)
     assert bench.settlement.deliver(haul, terms) == ReceivedQueue("0", 0, [10], 1)
+
+
+def test_handle_from_before_a_message_does_not_settle_it() -> None:
+    bench = Bench()
+    bench.offsets["T@g"] = {0: 10}
+    ledger = bench.ledgers.open("g", "T", 0)
+    bench.came_ms = {offset: 100 * offset for offset in range(10, 50)}
+    settlement = bench.settlement
+    assert settlement.acknowledge_all(ledger, [10, 12, 14], 1_200) == 2
+    assert not settlement.acknowledge(ledger, 20, 1_999)
+    terms = Terms(5_000, 60_000, HOLDER, 0.0)
+    assert settlement.change(ledger, 20, 1_999, terms) is None
+    assert settlement.change(ledger, 20, 2_000, terms) is not None
+    assert ledger.ahead == {10, 12, 20}
