@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 
-from actors.receipts.held_receives import Place
+from actors.receipts.held_receives import HeldReceive, Place, WaitTable
 from actors.receipts.ledger import Entry, EntryState, Ledger
 from actors.receipts.ledgers import Ledgers
 from actors.receipts.neighbours import Neighbours
 from actors.statistics.counts import GroupCounts
 from actors.statistics.pull_stats import PullStats
 from protocol.headers.pop import ALL_QUEUES, PopMessageHeader
+from protocol.java_numbers import LONG_END
 from protocol.message import HEADS, SYS_FLAG_POSITION, RecordError, scan_head
 from protocol.properties import RETRY_TOPIC
 from protocol.property_shapes import find_pairs
@@ -28,10 +29,17 @@ from storage.queues.consume_queue import ConsumeQueue
 from storage.queues.message_filter import MessageFilter
 from storage.reading.get_message import GetLimits, GetResult, GetStatus, get_message
 from storage.reading.page_probe import ColdPart, PageProbe
+from storage.reading.queue_times import ColdPages, QueueTimes
 
+QUEUES_MAX = 512
+"""Queues of a topic that one receive looks at before others have their turn: 2 ms."""
+CHECKED_AT_ONCE = 4_000
+"""Queues and places in one check for receives that missed a message: 5 ms."""
 READS_MAX = 4
 """Reads of one queue by one receive; each looks at up to 800 messages that a filter drops."""
 
+_CHECK: Place = ("", "")
+"""Place whose turn is that of the checks."""
 _PLACE = Struct(
     ">i"  # record_bytes
     "16x"  # magic, body_crc, queue_id, flag
@@ -75,10 +83,12 @@ class Taken:
     """All that one receive gets, and what it would have to wait for."""
 
     found: list[Haul] = field(default_factory=list)
+    hauls: dict[Ledger, Haul] = field(default_factory=dict)
+    """Those of all queues looked at; `found` has the ones with messages."""
     left: int = 0
     """Messages that it may still take."""
     rest: int = 0
-    """Messages of its queues that are left."""
+    """Messages of the queues looked at that are left."""
     cold: list[ColdPart] = field(default_factory=list)
     """Parts of files to read first."""
     doubtful: list[tuple[Ledger, int]] = field(default_factory=list)
@@ -107,10 +117,15 @@ class HandOut:
         """
         self.store, self.ledgers = store, ledgers
         self.limits, self.probe = limits, probe
+        self._times = QueueTimes(store.commit_log, store.damage, probe)
         self._read_queues, self.is_pulled = read_queues, is_pulled
         self.is_closed: Callable[[str], bool] = lambda group: False
         """Whether the retry topic of a group must not be read for a moment."""
         self._turns: dict[Place, int] = {}
+        self._asked = 0
+        """Queues that `missed` and notifications have asked."""
+        self._checked = 0
+        """Number of the first place of the next call of `missed`."""
 
     def forget(self) -> None:
         """Forget which pages are in memory, and read changed limits."""
@@ -119,46 +134,93 @@ class HandOut:
         if len(self._turns) > 100_000:
             self._turns.clear()
 
-    def take(
-        self, header: PopMessageHeader, wanted: MessageFilter | None, *, reads_cold: bool
-    ) -> Taken:
+    def came_at(self, topic: str, queue_id: int, offset: int) -> int:
+        """Return the wall clock at the append of a message, ms; LONG_END if it is not readable."""
+        queue = self.store.consume_queues.get(topic, queue_id)
+        try:
+            found = self._times.came_at(queue, offset)
+        except ColdPages:
+            return LONG_END
+        return LONG_END if found < 0 else found
+
+    def _next_turn(self, place: Place) -> int:
+        """Return where the next receive of a group and topic begins."""
+        turn = self._turns[place] = self._turns.get(place, -1) + 1
+        return turn
+
+    def take(self, receive: HeldReceive, header: PopMessageHeader, *, reads_cold: bool) -> Taken:
         """Return the messages for a receive, not yet noted as in flight.
 
-        With `reads_cold`, cold pages are read here: they have been brought into memory.
+        It looks at QUEUES_MAX queues; `receive.looked` tells whether there are more. With
+        `reads_cold`, cold pages are read here: they have been brought into memory.
         """
+        looked = receive.looked
+        turn = receive.turn = receive.turn if looked else self._next_turn(receive.place)
         group, topic = header.consumer_group, header.topic
         taken = Taken(left=max(0, header.max_msg_nums))
-        turn = self._turns[group, topic] = self._turns.get((group, topic), -1) + 1
         retry = RETRY_TOPIC_PREFIX + group
         retries: Sequence[int] = ()
         if not header.order and topic != retry and not self.is_closed(group):
-            retries = self._queues(retry, ALL_QUEUES, turn)
+            retries = self._queues(retry, ALL_QUEUES, turn, looked)
         half = taken.left // 2 if taken.left > 1 else turn % 2
-        read = _Reading(self, taken, topic, header, wanted, reads_cold=reads_cold)
+        read = _Reading(self, taken, topic, header, receive.wanted, reads_cold=reads_cold)
         if half and retries:
             taken.left, kept_back = half, taken.left - half
             for queue_id in retries:
                 read.queue(retry, queue_id)
             taken.left += kept_back
-        own = self._queues(topic, header.queue_id, turn)
-        if header.highest_queue_first:
-            own = sorted(own, reverse=True)
+        own = self._queues(topic, header.queue_id, turn, looked, header.highest_queue_first)
         for queue_id in () if topic == retry and self.is_closed(group) else own:
             if not taken.left:
                 break
             read.queue(topic, queue_id)
         for queue_id in retries if taken.left else ():
             read.queue(retry, queue_id)
-        taken.found = [each for each in taken.found if each.views]
-        taken.rest = self._rest(group, topic, header.queue_id)
+        taken.found = [each for each in taken.hauls.values() if each.views]
+        taken.rest = self._rest(group, topic, own)
+        if topic != retry:
+            taken.rest += self._rest(group, retry, retries)
+        if not taken.has_more:
+            receive.looked = _behind(looked, own, retries)
         return taken
 
-    def has_messages(self, group: str, topic: str, queue_id: int, *, order: bool) -> bool:
-        """Return whether a receive would probably find messages."""
+    def finds(self, receive: HeldReceive) -> bool:
+        """Return whether a notification finds messages; `receive.looked` as in `take`."""
+        looked = receive.looked
+        turn = receive.turn = receive.turn if looked else self._next_turn(receive.place)
+        found, receive.looked = self._has_messages(
+            receive.place, receive.queue_id, order=receive.header.order, turn=turn, looked=looked
+        )
+        return found
+
+    def missed(self, waits: WaitTable) -> list[tuple[Place, int]]:
+        """Return awaited queues that have messages, the next ones of all at each call."""
+        found: list[tuple[Place, int]] = []
+        turn, end = self._next_turn(_CHECK) * QUEUES_MAX, self._asked + CHECKED_AT_ONCE
+        places = waits.some(self._checked, CHECKED_AT_ONCE)
+        for place, queue_ids in places:
+            if self._asked >= end:
+                return found
+            self._checked += 1
+            for queue_id in queue_ids:
+                if self._asked < end and self._has_messages(place, queue_id, turn=turn)[0]:
+                    found.append((place, queue_id))
+        self._checked = 0
+        return found
+
+    def _has_messages(
+        self, place: Place, queue_id: int, *, turn: int, order: bool = False, looked: int = 0
+    ) -> tuple[bool, int]:
+        """Return whether a receive would probably find messages, and its new `looked`."""
+        group, topic = place
         retry = RETRY_TOPIC_PREFIX + group
-        places = [(topic, each) for each in self._queues(topic, queue_id, 0)]
+        own = self._queues(topic, queue_id, turn, looked)
+        retries: Sequence[int] = ()
+        places = [(topic, each) for each in own]
         if not order and topic != retry:
-            places += [(retry, each) for each in self._queues(retry, ALL_QUEUES, 0)]
+            retries = self._queues(retry, ALL_QUEUES, turn, looked)
+            places += [(retry, each) for each in retries]
+        self._asked += len(places)
         for name, each in places:
             ledger = self.ledgers.find(group, name, each)
             queue = self.store.consume_queues.get(name, each)
@@ -168,26 +230,34 @@ class HandOut:
             if ledger is not None and (ledger.count if order else ledger.is_ordered):
                 continue
             if start < queue.max_offset or (ledger is not None and ledger.has_kept(topic)):
-                return True
-        return False
+                return True, 0
+        return False, _behind(looked, own, retries)
 
-    def _queues(self, topic: str, queue_id: int, turn: int) -> Sequence[int]:
-        """Return the queues to ask, in the order of this turn."""
+    def _queues(
+        self, topic: str, queue_id: int, turn: int, looked: int, highest_first: bool = False
+    ) -> Sequence[int]:
+        """Return the queues to ask behind `looked` ones, in the order of this turn."""
         if queue_id > ALL_QUEUES:
-            return (queue_id,)
+            return () if looked else (queue_id,)
         count = self._read_queues(topic)
-        first = turn % count if count else 0
-        return (*range(first, count), *range(first))
+        order = range(looked, min(count, looked + QUEUES_MAX))
+        if highest_first:
+            return [count - 1 - each for each in order]
+        return [(turn + each) % count for each in order]
 
-    def _rest(self, group: str, topic: str, queue_id: int) -> int:
+    def _rest(self, group: str, topic: str, queue_ids: Sequence[int]) -> int:
         rest = 0
-        for name in (topic, RETRY_TOPIC_PREFIX + group):
-            for each in self._queues(name, queue_id if name == topic else ALL_QUEUES, 0):
-                queue = self.store.consume_queues.get(name, each)
-                ledger = self.ledgers.peek(group, name, each)
-                if queue is not None and ledger is not None and not ledger.is_ordered:
-                    rest += max(0, queue.max_offset - ledger.next)
+        for each in queue_ids:
+            queue = self.store.consume_queues.get(topic, each)
+            ledger = self.ledgers.peek(group, topic, each)
+            if queue is not None and ledger is not None and not ledger.is_ordered:
+                rest += max(0, queue.max_offset - ledger.next)
         return rest
+
+
+def _behind(looked: int, *parts: Sequence[int]) -> int:
+    """Return the number of queues looked at if there may be more; else 0."""
+    return looked + QUEUES_MAX if max(map(len, parts)) == QUEUES_MAX else 0
 
 
 class _Reading:
@@ -234,10 +304,9 @@ class _Reading:
             taken.crowded.append(ledger)
             if ledger.is_full:
                 return
-        haul = next((each for each in taken.found if each.ledger is ledger), None)
+        haul = taken.hauls.get(ledger)
         if haul is None:  # retries may be asked twice, and clients expect each queue once
-            haul = Haul(ledger)
-            taken.found.append(haul)
+            haul = taken.hauls[ledger] = Haul(ledger)
         if ledger.is_retry and topic != self._topic:
             self._take_kept(queue, haul)
         self._take_next(queue, haul)

@@ -6,6 +6,7 @@ one wakes the next if it leaves messages.
 
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from sys import intern
 from typing import TypeAlias
 
@@ -40,6 +41,10 @@ class HeldReceive:
     grant: Grant | None
     cold_reads: int = 0
     """Reads of cold pages since it last waited."""
+    turn: int = 0
+    """Number that decides which queue is looked at first."""
+    looked: int = 0
+    """Queues that it has looked at since it last waited, if there are more."""
 
     def request(self) -> Request:
         """Return the request as received; its fields are in the header."""
@@ -132,6 +137,11 @@ class WaitTable:
                 if receive.takes:
                     break
         return self._take(found)
+
+    def some(self, first: int, most: int) -> list[tuple[Place, list[int]]]:
+        """Return at most `most` places, from number `first` on, with their awaited queues."""
+        found = islice(self._waiting.items(), first, first + most)
+        return [(place, [*by_queue]) for place, by_queue in found]
 
     def places(self) -> Iterator[tuple[Place, Iterable[int]]]:
         """Yield each place with its awaited queues."""

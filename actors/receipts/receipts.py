@@ -82,8 +82,6 @@ ENDED_PER_TICK = 1_000
 """Receives past their deadline that are answered in one tick."""
 EXPIRED_PER_ROUND = 32
 """Deliveries returned between rounds of socket events: 1,024 messages, 3 ms."""
-CHECKED_AT_ONCE = 500
-"""Groups and topics in one check for receives that missed a message: 5 ms."""
 SETTLED_MAX = 4_096
 """Messages of one batch of acknowledgements."""
 COPIES_MAX = 256
@@ -126,8 +124,7 @@ class Receipts(Responder):
         """Copies without a result."""
         self._answers: list[Answer] = []
         """Answers to settlements of this batch."""
-        self._nonce = 0
-        self._ticks = 0
+        self._nonce = self._ticks = 0
         self._survey: Survey | None = None
         """Count of what is in flight, while it is under way."""
         self._is_used = False
@@ -138,8 +135,9 @@ class Receipts(Responder):
         now_ms = self.system.clock.monotonic_ms()
         self._waits.clear()
         self._deadlines = Deadlines(now_ms)
+        rules, came_at = self._rules, self._hand_out.came_at
         self._settlement = Settlement(
-            self._ledgers, self._deadlines, self._rules.physical_offset, self._rules.tries_max
+            self._ledgers, self._deadlines, rules.physical_offset, rules.tries_max, came_at
         )
         self._hand_out.is_closed = self._settlement.is_moving
         self._published.value = ReceiptFigures()
@@ -225,10 +223,7 @@ class Receipts(Responder):
         """Answer a receive, or let it wait."""
         header = receive.header
         if isinstance(header, NotificationHeader):
-            found = self._hand_out.has_messages(
-                *receive.place, receive.queue_id, order=header.order
-            )
-            if found:
+            if self._hand_out.finds(receive):
                 receive.request().answer(fields=NotificationResponseHeader(has_msg=True).encode())
             else:
                 self._hold(receive)
@@ -238,7 +233,7 @@ class Receipts(Responder):
             self._answer_empty(receive, ResponseCode.POLLING_FULL)
             return
         reads_cold = receive.cold_reads >= COLD_READS_MAX
-        taken = self._hand_out.take(header, receive.wanted, reads_cold=reads_cold)
+        taken = self._hand_out.take(receive, header, reads_cold=reads_cold)
         self._note(taken)
         if taken.found:
             self._deliver(receive, header, taken)
@@ -250,13 +245,18 @@ class Receipts(Responder):
         elif taken.has_more and not self._is_over(receive):
             self._wake([receive])
         else:
-            receive.cold_reads = 0
+            receive.looked *= not taken.has_more  # its time is over
             self._hold(receive)
 
     def _is_over(self, receive: HeldReceive) -> bool:
         return self._draining or self.system.clock.monotonic_ms() >= receive.deadline_ms
 
     def _hold(self, receive: HeldReceive) -> None:
+        """Let a receive wait that has found nothing, or look at the rest of its queues first."""
+        if receive.looked and not self._draining:
+            self._wake([receive])
+            return
+        receive.cold_reads = receive.looked = 0
         if self._is_over(receive):
             self._answer_empty(receive, ResponseCode.POLLING_TIMEOUT)
         elif not self._waits.has_room(receive.peer.peer_id):
@@ -528,12 +528,8 @@ class Receipts(Responder):
             self._ledgers.forget_unused()
         self._settlement.in_flight = self._ledgers.in_flight
         self._doubts.clear()
-        places = [*self._waits.places()]
-        first = self._ticks // CHECK_TICKS * CHECKED_AT_ONCE % max(1, len(places))
-        for place, queue_ids in (*places[first:], *places[:first])[:CHECKED_AT_ONCE]:
-            for queue_id in queue_ids:
-                if self._hand_out.has_messages(*place, queue_id, order=False):
-                    self._wake(self._waits.next_of(place, queue_id))
+        for place, queue_id in self._hand_out.missed(self._waits):
+            self._wake(self._waits.next_of(place, queue_id))
         if self._survey is None:
             self._survey = Survey(self._ledgers)
 

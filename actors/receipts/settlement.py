@@ -9,11 +9,13 @@
                              the consumer offset can pass
 
 A handle is valid while its nonce is the one of the message's delivery. A message that has not
-been handed out since the start has no nonce: every handle from before is valid.
+been handed out since the start has no nonce: a handle from before is valid, unless the message came
+after the handle. It then is another message, in a queue that has been deleted or cut off since.
 
 Plain classes on the event loop. Copies are requested by the actor.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ from actors.receipts.hand_out import Haul
 from actors.receipts.ledger import Delivery, Entry, EntryState, Holder, Ledger
 from actors.receipts.ledgers import IN_FLIGHT_MAX, Ledgers
 from actors.sending.messages import HeldReturned
+from protocol.java_numbers import LONG_END
 from protocol.properties import failure_bytes
 from protocol.receipts import ReceivedQueue, kind_of
 
@@ -66,12 +69,14 @@ class Settlement:
         deadlines: Deadlines,
         physical_offset: Callable[[str, int, int], int | None],
         tries_max: Callable[[str], int],
+        came_at: Callable[[str, int, int], int],
     ) -> None:
         """`physical_offset(topic, queue_id, offset)` is that of a message in the log.
 
-        `tries_max(group)` is the number of retries before the dead-letter queue.
+        `tries_max(group)` is the number of retries before the dead-letter queue. `came_at(topic,
+        queue_id, offset)` is the time of a message, in ms as in nonces, LONG_END if unknown.
         """
-        self._ledgers, self._deadlines = ledgers, deadlines
+        self._ledgers, self._deadlines, self._came_at = ledgers, deadlines, came_at
         self._physical_offset, self._tries_max = physical_offset, tries_max
         self.copies: deque[Copy] = deque()
         """Messages to store again, to be taken by the owner."""
@@ -133,29 +138,44 @@ class Settlement:
             ledger.settled.append(offset)
             self._note_settled(ledger, delivery, 1)
             return True
+        return self._end(ledger, offset, nonce, self._void_from(ledger, (offset,), nonce))
+
+    def _void_from(self, ledger: Ledger, offsets: Sequence[int], nonce: int) -> int:
+        """Return the first of ascending offsets, at or above `next`, with another message."""
+        topic, queue_id, first = ledger.topic, ledger.queue_id, bisect_left(offsets, ledger.next)
+        end = bisect_right(
+            offsets, nonce, first, key=lambda each: self._came_at(topic, queue_id, each)
+        )
+        return offsets[end] if end < len(offsets) else LONG_END
+
+    def _end(self, ledger: Ledger, offset: int, nonce: int, void_from: int) -> bool:
+        """Settle a message with an entry, or without a delivery below `void_from`."""
         entry = ledger.find(offset)
         if entry is None:
             if offset >= ledger.next:
-                if len(ledger.ahead) >= ledger.ahead_max:
+                if offset >= void_from or len(ledger.ahead) >= ledger.ahead_max:
                     return False
                 ledger.ahead.add(offset)
                 self._note_passed(ledger, offset)
             return True
-        if not _is_valid(entry, nonce):
+        if not self._is_valid(entry, nonce):
             return False
         self._settle(entry)
         return True
 
     def acknowledge_all(self, ledger: Ledger | None, offsets: Sequence[int], nonce: int) -> int:
         """Settle several messages of a queue; return how many were still in flight or are now."""
-        if ledger is None or ledger.is_ordered:
-            return sum(self.acknowledge(ledger, offset, nonce) for offset in offsets)
+        if ledger is None:
+            return 0
         held, count = ledger.held, 0
+        void_from = self._void_from(ledger, offsets, nonce)
         left: dict[Delivery, int] = {}
         for offset in offsets:
             delivery = held.get(offset)
-            if delivery is None or delivery.nonce != nonce:
-                count += self.acknowledge(ledger, offset, nonce)
+            if delivery is None:
+                count += self._end(ledger, offset, nonce, void_from)
+            elif delivery.nonce != nonce:
+                continue
             else:
                 del held[offset]
                 ledger.settled.append(offset)
@@ -176,8 +196,8 @@ class Settlement:
             return None
         entry = ledger.find(offset)
         if entry is None:
-            entry = self._adopted(ledger, offset)
-        if entry is None or not _is_valid(entry, nonce):
+            entry = self._adopted(ledger, offset, nonce)
+        if entry is None or not self._is_valid(entry, nonce):
             return None
         since_ms = terms.now_ms if entry.delivery is None else entry.delivery.since_ms
         self._leave(entry)
@@ -211,14 +231,14 @@ class Settlement:
         entry.state = EntryState.COPYING
         return entry
 
-    def _adopted(self, ledger: Ledger, offset: int) -> Entry | None:
+    def _adopted(self, ledger: Ledger, offset: int, nonce: int) -> Entry | None:
         """Return a message that was handed out before a restart as one in flight."""
         if offset < ledger.next or offset in ledger.ahead or ledger.is_ordered:
             return None
         if len(ledger.ahead) >= ledger.ahead_max or self.in_flight >= IN_FLIGHT_MAX:
             return None
         physical_offset = self._physical_offset(ledger.topic, ledger.queue_id, offset)
-        if physical_offset is None:
+        if physical_offset is None or offset >= self._void_from(ledger, (offset,), nonce):
             return None
         entry = Entry(ledger, offset, physical_offset, EntryState.KEPT, 0)
         ledger.take(entry)
@@ -363,9 +383,11 @@ class Settlement:
         self.freed[ledger.place] = None
         self._ledgers.note_changed(ledger)
 
-
-def _is_valid(entry: Entry, nonce: int) -> bool:
-    """Return whether a handle with this nonce may settle a message."""
-    if entry.state is EntryState.COPYING:
-        return False
-    return entry.delivery is None or entry.delivery.nonce == nonce
+    def _is_valid(self, entry: Entry, nonce: int) -> bool:
+        """Return whether a handle with this nonce may settle a message."""
+        if entry.state is EntryState.COPYING:
+            return False
+        if entry.delivery is None:
+            ledger = entry.ledger
+            return self._came_at(ledger.topic, ledger.queue_id, entry.offset) <= nonce
+        return entry.delivery.nonce == nonce

@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
+from actors.receipts import hand_out
+from actors.receipts.held_receives import HeldReceive, WaitTable
 from actors.receipts.ledger import Ledger
+from actors.receipts.receipts import Receipts
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import UnregisterClientHeader
@@ -427,6 +430,20 @@ def test_deleted_topic_begins_again() -> None:
     assert bodies(receive(made)) == [b"new"]
 
 
+def test_handle_from_before_a_deletion_settles_no_message_of_the_new_topic() -> None:
+    made = broker()
+    numbered(made, 3)
+    messages = receive(made)
+    made.ask(RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Topic"}))
+    made.system.advance(1_000)
+    made.make_topic()
+    numbered(made, 3)
+    assert ack(made, messages[0]) == ResponseCode.NO_MESSAGE
+    assert made.ask(change_command(messages[1], 60_000)).code == ResponseCode.NO_MESSAGE
+    made.ask(batch_ack_command(messages))
+    assert bodies(receive(made)) == [b"0", b"1", b"2"]
+
+
 def test_new_group_begins_where_it_says() -> None:
     made = broker()
     numbered(made, 3)
@@ -590,3 +607,57 @@ def test_oneway_receive_takes_nothing() -> None:
 def test_header_has_the_default_of_5x() -> None:
     assert PopMessageHeader(consumer_group="g", topic="t").order is False
     fill(broker(), 0)
+
+
+def test_receive_looks_at_some_queues_of_many_in_each_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hand_out, "QUEUES_MAX", 4, raising=False)
+    asked: list[int] = []
+    process, read = Receipts._process, hand_out._Reading.queue
+
+    def counted_process(self: Receipts, receive: HeldReceive) -> None:
+        asked.append(0)
+        process(self, receive)
+
+    def counted_read(self: Any, topic: str, queue_id: int) -> None:
+        asked[-1] += 1
+        read(self, topic, queue_id)
+
+    monkeypatch.setattr(Receipts, "_process", counted_process)
+    monkeypatch.setattr(hand_out._Reading, "queue", counted_read)
+    made = broker()
+    made.make_topic("Wide", queues=10)
+    for queue_id in (2, 9):
+        numbered(made, 1, topic="Wide", queue_id=queue_id)
+    notice = RemotingCommand(
+        RequestCode.NOTIFICATION,
+        NotificationHeader(consumer_group="consumers", topic="Wide", queue_id=-1).encode(),
+    )
+    assert (made.ask(notice).fields or {})["hasMsg"] == "true"
+    found = [
+        each.record.queue_id
+        for count in (1, 1, 32)
+        for each in receive(made, topic="Wide", count=count, highest_queue_first=True)
+    ]
+    assert found == [9, 2]
+    assert (made.ask(notice).fields or {})["hasMsg"] == "false"
+    assert max(asked) <= 4 + 2 * 1, "own queues, and the retry queue twice"
+
+
+def test_check_finds_a_message_that_no_event_has_announced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hand_out, "QUEUES_MAX", 4, raising=False)
+    monkeypatch.setattr(hand_out, "CHECKED_AT_ONCE", 4, raising=False)
+    monkeypatch.setattr(WaitTable, "arrived", lambda _self, _queues: [])
+    made = broker()
+    answers: list[RemotingCommand] = []
+    made.make_topic("Wide", queues=10)
+    for number, topic in enumerate(("Topic", "Topic", "Wide")):
+        command = receive_command(topic=topic, group=f"group-{number}", wait_ms=100_000)
+        made.client.start(command, answers.append)
+    made.system.drain()
+    made.start_send(b"late", topic="Wide", queue_id=9)
+    made.system.advance(60_000)
+    assert [each.code for each in answers] == [0]

@@ -39,6 +39,7 @@ class Store:
 class Bench:
     def __init__(self) -> None:
         self.offsets: dict[str, dict[int, int]] = {}
+        self.came_ms: dict[int, int] = {}
         self.ledgers = Ledgers(
             cast(Any, Store),
             SnapshotRef(self.offsets),
@@ -47,7 +48,11 @@ class Bench:
         )
         self.deadlines = Deadlines(0)
         self.settlement = Settlement(
-            self.ledgers, self.deadlines, lambda _t, _q, offset: offset * 100, lambda _: 2
+            self.ledgers,
+            self.deadlines,
+            lambda _t, _q, offset: offset * 100,
+            lambda _: 2,
+            lambda _t, _q, offset: self.came_ms.get(offset, 0),
         )
 
     def store(self) -> None:
@@ -306,3 +311,17 @@ def test_messages_that_were_never_handed_out_cannot_be_taken_without_limit() -> 
         for offset in range(20, 2 * AHEAD_MAX)
     )
     assert taken == AHEAD_MAX == ledger.count
+
+
+def test_handle_from_before_a_message_does_not_settle_it() -> None:
+    bench = Bench()
+    bench.offsets["T@g"] = {0: 10}
+    ledger = bench.ledgers.open("g", "T", 0)
+    bench.came_ms = {offset: 100 * offset for offset in range(10, 50)}
+    settlement = bench.settlement
+    assert settlement.acknowledge_all(ledger, [10, 12, 14], 1_200) == 2
+    assert not settlement.acknowledge(ledger, 20, 1_999)
+    terms = Terms(5_000, 60_000, HOLDER, 0.0)
+    assert settlement.change(ledger, 20, 1_999, terms) is None
+    assert settlement.change(ledger, 20, 2_000, terms) is not None
+    assert ledger.ahead == {10, 12, 20}
