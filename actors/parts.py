@@ -28,6 +28,7 @@ from actors.pulling.held_pulls import HoldTable
 from actors.receipts.figures import ReceiptFigures
 from actors.receipts.held_receives import WaitTable
 from actors.retention.retention_holds import KeepingReport
+from actors.scrubbing.scrubber import ScrubFigures
 from actors.sending.half_message_cache import HalfMessageCache
 from actors.sending.replication_progress import ReplicationProgress
 from actors.sending.timer_rules import TimerRules
@@ -119,6 +120,7 @@ class Parts:
         self.recent_halves = HalfMessageCache(self.store.commit_log)
         self.following = DispatchProgress(self.store.commit_log.end_offset)
         self.kept, self.attachment = SnapshotRef(KeepingReport()), Attachment()
+        self.scrubbed = SnapshotRef(ScrubFigures())
         self.replicas, self.held = ReplicationProgress(), HoldTable(self.store.commit_log.view)
         delays_ms = delay_levels_ms(store_config.message_delay_level)
         self.timer_rules = TimerRules(store_config, delays_ms, now_ms)

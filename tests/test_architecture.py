@@ -7,10 +7,12 @@ import subprocess
 import sys
 from collections.abc import Container, Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from actors.engine.actor import Actor
 from storage.queues.dispatch_entry import DispatchEntry
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -315,6 +317,20 @@ def test_messages_between_files_live_in_a_messages_module() -> None:
     }
     assert sorted(imports - MESSAGES_ELSEWHERE.keys()) == []
     assert sorted(MESSAGES_ELSEWHERE.keys() - imports) == [], "no longer needed"
+
+
+def test_metrics_know_no_actor_of_another_room() -> None:
+    """Pages are made of what the actors publish, or reply to AskFigures (docs/decisions/0066)."""
+    assert [
+        f"{where(path, node)} imports {alias.name}"
+        for path in sources("actors/metrics")
+        for node, module in imported(path)
+        if module.startswith("actors.") and not module.startswith("actors.metrics.")
+        for alias in node.names
+        if isinstance(found := getattr(import_module(module), alias.name), type)
+        and issubclass(found, Actor)
+        and found is not Actor
+    ] == []
 
 
 def handled_messages(path: Path) -> Iterator[tuple[str, str]]:

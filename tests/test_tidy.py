@@ -68,7 +68,6 @@ TESTED_ELSEWHERE = {
     "actors/delays/messages.py": "tests/actors/delays/test_schedule.py: both of their sides",
     "actors/engine/histogram.py": "tests/actors/metrics/test_broker_metrics.py: who shows them",
     "actors/engine/snapshot_ref.py": "tests/actors/tables/test_topics.py: one attribute",
-    "actors/metrics/sources.py": "tests/actors/metrics/test_broker_metrics.py: what it names",
     "actors/naming/registration_reader.py": "tests/actors/naming/test_large_registrations.py",
     "actors/network/answer_stats.py": "tests/actors/metrics/test_broker_metrics.py: shows them",
     "actors/parts.py": "tests/actors/test_broker.py: names what is made there",

@@ -1,7 +1,7 @@
 """Answers about the broker itself.
 
 Owns: the samples behind its figures.
-Receives: Request (connections).
+Receives: Request (connections); AskFigures (MetricsPort).
 Sends: nothing but answers.
 
 It reports the figures of 4.9.7 that have a meaning here. Figures of thread pools are replaced by
@@ -13,25 +13,24 @@ StoreStatsService (sampling, getPutTps and its like).
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from math import inf
 from typing import Protocol
 
 from actors.config import BrokerConfig
 from actors.dispatching.reput import DispatchProgress
-from actors.engine.actor import handles
+from actors.engine.actor import AskFigures, handles
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.system import ActorSystem
 from actors.network.request import Request, Responder, serves
 from actors.retention.retention_holds import KeepingReport
-from actors.scrubbing.scrubber import Scrubber
+from actors.scrubbing.scrubber import ScrubFigures
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PUT_BOUNDS_MS, PutStats
 from actors.statistics.timer_figures import TimerFigures
 from actors.tables.offset_guard import OffsetStats
-from actors.tables.persisted import PersistedTable
 from actors.tables.tables import Tables
 from protocol.bodies import KVTable
 from protocol.bodies_own import ActorLine, ActorList, DamagedPlace, StoreState
@@ -69,6 +68,13 @@ _CAPACITIES = {
 _NO_TRANSIENT_POOL = (1 << 31) - 1
 _LEASES_SHOWN_MAX = 20
 _UNITS = "KMGTPE"
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeFigures:
+    """Figures of BrokerInfo, by the names of 4.9.7."""
+
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
 class Throughput:
@@ -137,6 +143,8 @@ class Sources(Protocol):
     def tables(self) -> Tables: ...
     @property
     def recovery(self) -> RecoveryReport: ...
+    @property
+    def scrubbed(self) -> SnapshotRef[ScrubFigures]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,13 +202,17 @@ class BrokerInfo(Responder):
     @serves(RequestCode.GET_BROKER_RUNTIME_INFO)
     def runtime_info(self, request: Request) -> RemotingCommand:
         """Answer with the figures; every value is a text."""
-        figures = self.figures()
+        figures = self._figures()
         if request.command.version >= VERSION_5:
             figures["getTransferredTps"] = figures["getTransferedTps"]  # as 5.x spells it
         return request.command.answer(body=KVTable(figures).encode())
 
-    def figures(self) -> dict[str, str]:
-        """Return all figures by the names of 4.9.7. Any thread."""
+    @handles(AskFigures, reads_only=True)
+    def on_ask_figures(self, message: AskFigures) -> None:
+        message.reply(RuntimeFigures(self._figures()))
+
+    def _figures(self) -> dict[str, str]:
+        """Return all figures by the names of 4.9.7."""
         return {
             **self._store_figures(),
             **self._traffic_figures(),
@@ -253,8 +265,7 @@ class BrokerInfo(Responder):
 
     @serves(RequestCode.GET_STORE_STATE)
     def store_state(self, request: Request) -> RemotingCommand:
-        of = self._sources
-        body = _store_state(of.store, of.system, of.following.dispatched_offset, of.recovery)
+        body = _store_state(self._sources)
         return request.command.answer(body=body.encode())
 
     def _store_figures(self) -> dict[str, str]:
@@ -373,25 +384,24 @@ class BrokerInfo(Responder):
         return found
 
 
-def _store_state(
-    store: MessageStore, system: ActorSystem, dispatched: int, recovery: RecoveryReport
-) -> StoreState:
-    """Return the state of a store: its content and its damage. Any thread.
+def _store_state(of: Sources) -> StoreState:
+    """Return the state of a store: its content and its damage.
 
     Reads nothing from the disk except its free space, and visits no queues.
     """
-    log, ranges, actors = store.commit_log, store.damage.ranges, system.actors()
+    store, scrubbed = of.store, of.scrubbed.value
+    log, ranges = store.commit_log, store.damage.ranges
     try:
-        disk_bytes, free_bytes = system.disk.capacity(store.config.commit_log_dir)
+        disk_bytes, free_bytes = of.system.disk.capacity(store.config.commit_log_dir)
     except OSError:
         disk_bytes, free_bytes = 0, 0
-    found = StoreState(
+    return StoreState(
         log_files=len(log.queue.files),
         log_file_bytes=store.config.commit_log_file_bytes,
         log_start=log.min_offset(),
         log_end=log.end_offset,
         flushed=log.flushed_offset,
-        dispatched=dispatched,
+        dispatched=of.following.dispatched_offset,
         queues=len(store.consume_queues),
         index_files=0 if store.index is None else len(store.index.files),
         disk_bytes=disk_bytes,
@@ -399,21 +409,13 @@ def _store_state(
         damaged_places=len(ranges),
         damaged_bytes=sum(end - start for start, end, _ in ranges),
         damage=[DamagedPlace(*each) for each in ranges[:PLACES_MAX]],
-        damaged_tables=[
-            each.path
-            for each in actors.values()
-            if isinstance(each, PersistedTable) and each.damaged_files
-        ],
+        damaged_tables=[*of.tables.damaged_files.value],
         found_at_start=[
-            f"{each.part}: {each.text}" for each in recovery.all_findings()[:FINDINGS_MAX]
+            f"{each.part}: {each.text}" for each in of.recovery.all_findings()[:FINDINGS_MAX]
         ],
-        verified_percent=100,
+        verified_percent=int(scrubbed.progress * 100),
+        verified_ms=scrubbed.last_end_ms,
     )
-    scrubber = actors.get("scrubber")
-    if isinstance(scrubber, Scrubber):
-        found.verified_percent = int(scrubber.progress * 100)
-        found.verified_ms = scrubber.last_end_ms
-    return found
 
 
 def _capacity_text(disk: Disk, path: str) -> str:

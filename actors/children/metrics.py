@@ -1,6 +1,6 @@
 """Construction of the actors that serve metrics of a broker or a name server."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import System
@@ -13,9 +13,17 @@ from actors.metrics.metrics_port import Makers, MetricsPort, page_of
 from actors.metrics.metrics_renderer import MetricsRenderer, Write
 from actors.metrics.namesrv_page import NamesrvMetrics
 from actors.metrics.page_server import BROKER_PATH, EXPORTER_PATH, PageServer
-from actors.metrics.sources import open_halves
 from actors.network.tls_contexts import TlsContexts
 from actors.parts import Parts, physical_memory_bytes
+
+WITH_FIGURES: Mapping[str, Sequence[str]] = {
+    BROKER_PATH: (
+        *("clients", "connections", "group_commit", "ha_master", "ha_slave"),
+        *("open_transactions", "pull_hold", "registration", "spark_jobs"),
+    ),
+    EXPORTER_PATH: ("broker_info",),
+}
+"""Actors of a broker on the loop that are asked for their figures, by page."""
 
 
 def broker_metrics_children(parts: Parts, at: PageServer) -> list[ChildSpec]:
@@ -35,7 +43,7 @@ def broker_metrics_children(parts: Parts, at: PageServer) -> list[ChildSpec]:
         ),
     )
     by_path = {BROKER_PATH: to, EXPORTER_PATH: {**to, CLIENTS: address("client_figures")}}
-    serving = _serving(system, at, pages, by_path, families, lambda: open_halves(parts.store))
+    serving = _serving(system, at, pages, by_path, families, WITH_FIGURES)
     return [clients, *serving]
 
 
@@ -50,7 +58,7 @@ def namesrv_metrics_children(
         lambda: {BROKER_PATH: NamesrvMetrics(system, families, tls).write},
         by_path,
         families,
-        lambda: None,
+        {BROKER_PATH: ("namesrv", "namesrv_connections")},
     )
 
 
@@ -60,7 +68,7 @@ def _serving(
     pages: Callable[[], Mapping[str, Write]],
     by_path: Makers,
     families: ActorFamilies,
-    read: Callable[[], object],
+    asked: Mapping[str, Sequence[str]],
 ) -> list[ChildSpec]:
     port: ActorAddress = system.address("metrics_port")
 
@@ -69,6 +77,6 @@ def _serving(
 
     def metrics_port(_: System) -> MetricsPort:
         at.add(dict.fromkeys(by_path, page_of(port)))
-        return MetricsPort(by_path, read, families.loop_waits)
+        return MetricsPort(by_path, asked, families.loop_waits)
 
     return [ChildSpec("exposition", exposition), ChildSpec("metrics_port", metrics_port)]

@@ -136,10 +136,10 @@ def _upkeep_children(parts: Parts) -> list[ChildSpec]:
                 parts.pull_stats,
                 queues=store.consume_queues,
                 delay_offsets=parts.tables.delay_offsets,
-                group_tps=parts.tables.group_tps,
+                rates=parts.tables.rates,
             ),
         ),
-        ChildSpec("scrubber", lambda _: Scrubber(store, address("reput"))),
+        ChildSpec("scrubber", lambda _: Scrubber(store, address("reput"), parts.scrubbed)),
         ChildSpec("clean_files", lambda _: _clean_files(parts)),
     ]
 

@@ -29,7 +29,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
     directory, writer = parts.store.config.config_dir, address("config_writer")
     calls: Waiting = {}
     return [
-        ChildSpec("config_writer", lambda _: ConfigWriter()),
+        ChildSpec("config_writer", lambda _: ConfigWriter(tables.damaged_files)),
         ChildSpec("table_encoder", lambda _: TableEncoder()),
         ChildSpec(
             "topics",

@@ -1,7 +1,7 @@
 """The clients of a broker: producer groups, consumer groups and queue locks.
 
 Owns: the members of both kinds of groups, the queue locks, the recent changes of groups.
-Receives: Request, PeerClosed (connections); AskProducer (ReplyMessage).
+Receives: Request, PeerClosed (connections); AskProducer (ReplyMessage); AskFigures (MetricsPort).
 Sends: CreateSystemTopic, WhenRegistered (TopicTable); CreateGroup (GroupTable); RegisterFilters,
 UnregisterFilters, CompileFirst (FilterTable); CallClient (ClientCalls); NoProducer (ReplyMessage);
 EncodeAnswer (TableEncoder); MemberLeft (Receipts). Members of a changed group get one-way notices
@@ -30,7 +30,7 @@ from actors.consumers.consumer_groups import ConsumerGroup, Consumers, Left, Pro
 from actors.consumers.group_changes import GroupEvent, GroupHistory, change_of, log_mismatches
 from actors.consumers.heartbeat_rules import check_heartbeat
 from actors.consumers.queue_locks import QueueLocks, holder_of, wanted_locks
-from actors.engine.actor import BatchEnd, handles
+from actors.engine.actor import AskFigures, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import Message
 from actors.engine.snapshot_ref import SnapshotRef
@@ -41,7 +41,13 @@ from actors.network.request import Peer, Request, Responder, serves, short_body
 from actors.pulling.compile_budget import CompileBudget
 from actors.pulling.property_filters import TAG_EXPRESSIONS, compiled, not_supported
 from actors.receipts.messages import MemberLeft
-from actors.tables.consumer_views import ConsumerView, Member, Producing, Subscription
+from actors.tables.consumer_views import (
+    ClientCounts,
+    ConsumerView,
+    Member,
+    Producing,
+    Subscription,
+)
 from actors.tables.groups import GroupConfigs, GroupFinder
 from actors.tables.messages import (
     CompileFirst,
@@ -428,6 +434,10 @@ class Clients(Responder):
         shift_ms = clock.now_ms() - clock.monotonic_ms()
         groups = {name: [*members.values()] for name, members in self.producers.groups.items()}
         return self._answer(request, ProducersSeen(groups, shift_ms), self.producers.places)
+
+    @handles(AskFigures, reads_only=True)
+    def on_ask_figures(self, message: AskFigures) -> None:
+        message.reply(ClientCounts(self.producers.kinds(), self.changes.counts.copy()))
 
     @serves(RequestCode.GET_GROUP_CHANGES)
     def group_changes(self, request: Request) -> RemotingCommand:

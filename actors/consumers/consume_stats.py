@@ -260,7 +260,7 @@ class ConsumeStats(QueueWorker):
         if config is None or (view and view.subscriptions and topic not in view.subscriptions):
             log.debug("topic not counted", group=group, topic=topic, known=config is not None)
             return None
-        body.consume_tps += self._tables.group_tps.value.get(offset_key(topic, group), 0.0)
+        body.consume_tps += self._tables.rates.value.got(offset_key(topic, group))[0]
         return config
 
     def _lagging(

@@ -5,6 +5,7 @@ A connection identifies a client, and may be in many groups. Times are monotonic
 Source: broker/client/ConsumerManager.java, ConsumerGroupInfo.java, ProducerManager.java.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -374,10 +375,10 @@ class Producers:
         ):
             self._by_client[member.client_id] = member
 
-    def kinds(self) -> list[tuple[int, int]]:
-        """Return language and version of every producer connection. Any thread."""
-        groups = [*self.groups.values()]
-        return [(each.language, each.version) for group in groups for each in list(group.values())]
+    def kinds(self) -> Counter[tuple[int, int]]:
+        """Return the number of producer connections by language and version."""
+        groups = self.groups.values()
+        return Counter([(one.language, one.version) for group in groups for one in group.values()])
 
     def find(self, client_id: str) -> Peer | None:
         """Return the connection of the producer with this client id; None if it has left."""

@@ -32,13 +32,14 @@ from actors.engine.actor_address import ActorAddress, Handler
 from actors.engine.future import GuardedFuture
 from actors.engine.inbox import Inbox, asker_of, refuse
 from actors.engine.interfaces import ActorDispatcher, System
-from actors.engine.messages import BatchEnd, Drain, Exited, Started, Stop
+from actors.engine.messages import AskFigures, BatchEnd, Drain, Exited, Started, Stop
 from actors.engine.timer import TimerHandle
 from storage.errors import StoreError
 
 __all__ = [
     "Actor",
     "ActorAddress",
+    "AskFigures",
     "BatchEnd",
     "Drain",
     "Exited",

@@ -5,6 +5,7 @@ user. A parameter that takes an `Actor` has the type `Any`: naming the class wou
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from actors.engine.actor_address import ActorAddress
@@ -99,6 +100,9 @@ class System(Protocol):
 
     def address(self, name: str) -> ActorAddress:
         """Return the address of this name, also before its actor starts."""
+
+    def up(self, names: Iterable[str]) -> list[ActorAddress]:
+        """Return the addresses of those actors that run now; it makes no address. Any thread."""
 
     def spawn(
         self, actor: Any, name: str, *, where: Any = None, parent: ActorAddress | None = None

@@ -1,5 +1,6 @@
 """Messages that every actor may get or cause, in the order of its life."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -34,6 +35,19 @@ class BatchEnd:
 
 
 BATCH_END: Final = BatchEnd()
+
+
+@dataclass(frozen=True, slots=True)
+class AskFigures(Message):
+    """Request for an actor's figures: `reply` gets a frozen object, or None on a failure.
+
+    The actor's thread calls `reply`.
+    """
+
+    reply: Callable[[object], None]
+
+    def on_undelivered(self, remark: str) -> None:
+        self.reply(None)
 
 
 @dataclass(frozen=True, slots=True)

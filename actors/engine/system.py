@@ -8,7 +8,7 @@
 Tests have a simulated one: troupemq/testing/simulation.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from threading import Event
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -156,9 +156,10 @@ class ActorSystem:
             for address in list(self._addresses.values())
         ]
 
-    def actors(self) -> dict[str, Actor]:
-        """Return the live actors with a fixed name, for reports. Any thread."""
-        return {each.name: each for each in [*self.live] if not each.address.temporary}
+    def up(self, names: Iterable[str]) -> list[ActorAddress]:
+        """Return the addresses of those actors that run now; it makes no address. Any thread."""
+        found = (self._addresses.get(name) for name in names)
+        return [each for each in found if each is not None and each.is_up]
 
     # --- asking from outside
 

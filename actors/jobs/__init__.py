@@ -7,7 +7,7 @@
     timetable.py        occasions of cron expressions, and which have run
     jobs_conf.py        conf/jobs.conf
 
-    daemon, command line → SparkJobs         RunJob, CancelJob, JobStates
+    daemon, command line → SparkJobs         RunJob, CancelJob
     SparkJobs            → SparkJob          Cancel
     SparkJob             → SparkJobs         JobChanged
 

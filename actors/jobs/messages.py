@@ -1,6 +1,6 @@
 """Messages of SparkJobs and its runs, and the state of a run."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -112,8 +112,9 @@ class Cancel:
     gently: bool = True
 
 
-@dataclass(slots=True)
-class JobStates(Question):
-    """Call `reply` with all known runs, oldest first."""
+@dataclass(frozen=True, slots=True)
+class JobFigures:
+    """Figures of SparkJobs."""
 
-    reply: Callable[[list[JobState]], None]
+    states: Sequence[JobState] = ()
+    """All known runs, oldest first."""

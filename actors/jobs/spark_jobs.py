@@ -1,8 +1,9 @@
 """Table of Spark jobs: runs them on request and on a schedule, one at a time.
 
 Owns: the table of runs, the schedule and its file.
-Receives: Request from connections; RunJob, CancelJob and JobStates from the daemon and the command
-line; JobChanged, Started and Exited from its runs; FileWritten from ConfigWriter.
+Receives: Request from connections; RunJob and CancelJob from the daemon and the command line;
+AskFigures from MetricsPort; JobChanged, Started and Exited from its runs; FileWritten from
+ConfigWriter.
 Sends: Cancel to SparkJob; WriteFile to ConfigWriter; LongAnswer to LongAnswers; states to the
 requesters' functions.
 
@@ -19,16 +20,16 @@ from typing import Any
 
 from structlog import get_logger
 
-from actors.engine.actor import Exited, Started, handles
+from actors.engine.actor import AskFigures, Exited, Started, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.timer import TimerHandle
 from actors.jobs.messages import (
     Cancel,
     CancelJob,
     JobChanged,
+    JobFigures,
     JobOrder,
     JobState,
-    JobStates,
     RunJob,
 )
 from actors.jobs.scheduled_runs import JobSchedule, KeptRuns, ScheduledRuns
@@ -184,11 +185,6 @@ class SparkJobs(Responder):
         self._timer: TimerHandle | None = None
         self._draining = False
 
-    @property
-    def states(self) -> list[JobState]:
-        """All known runs; for any thread."""
-        return [*self._table.states.values()]
-
     def on_start(self) -> None:
         if self._schedule is None or not self._schedule.entries:
             return
@@ -231,9 +227,9 @@ class SparkJobs(Responder):
     def cancel_job(self, message: CancelJob) -> None:
         message.reply(self._cancel(message.run))
 
-    @handles(JobStates)
-    def job_states(self, message: JobStates) -> None:
-        message.reply(list(self._table.states.values()))
+    @handles(AskFigures, reads_only=True)
+    def on_ask_figures(self, message: AskFigures) -> None:
+        message.reply(JobFigures([*self._table.states.values()]))
 
     @handles(JobChanged)
     def job_changed(self, message: JobChanged) -> None:

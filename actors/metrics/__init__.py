@@ -13,6 +13,7 @@
     tls_page.py           TLS and connections, for both servers
     http_text.py          HTTP requests and responses
     page_server.py        listening threads, shared with health
+    sources.py            what pages are made of
     metrics_port.py       actor on the loop that accepts requests for pages
     metrics_renderer.py   actor on a thread that writes the text
 
@@ -20,6 +21,8 @@
     MetricsPort         → MetricsRenderer  MakePage, for some pages through ClientFigures
     MetricsRenderer     → MetricsPort      PageMade, TakeTime
 
-No code counts for a scrape alone. MetricsPort reads what only the loop may read. The thread reads
-counters that exist anyway.
+    MetricsPort         → actors on the loop  AskFigures; each replies with a frozen object
+
+No code counts for a scrape alone. The thread reads frozen figures, published snapshots, the store,
+and counters of one writer, which only grow (docs/decisions/0066).
 """

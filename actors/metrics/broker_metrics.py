@@ -1,6 +1,6 @@
 """Pages of a broker: /metrics, and /metrics/exporter with the names of rocketmq-exporter."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 
 from structlog import get_logger
@@ -8,7 +8,6 @@ from structlog import get_logger
 from actors.access.real_topic import real_topic
 from actors.metrics.actor_figures import ActorFamilies
 from actors.metrics.broker_page import BrokerPage
-from actors.metrics.client_figures import WithClients
 from actors.metrics.exporter_page import ExporterPage
 from actors.metrics.lags import Ages, Lags
 from actors.metrics.own_page import OwnPage
@@ -17,7 +16,8 @@ from actors.metrics.page import MetricsPage, labels
 from actors.metrics.page_server import BROKER_PATH, EXPORTER_PATH
 from actors.metrics.process_page import ProcessPage
 from actors.metrics.selection import MetricsSelection
-from actors.metrics.sources import BrokerSources, OpenHalves
+from actors.metrics.sources import BrokerSources, FigureSet
+from actors.transactions.messages import OpenHalves
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from storage.reading.page_probe import PageProbe
 from storage.reading.queue_times import QueueTimes
@@ -57,12 +57,12 @@ class BrokerMetrics:
         self._process = ProcessPage()
         self._topic_of_half: dict[int, tuple[str, int]] = {}
         self._told_full: set[str] = set()
-        self.pages: dict[str, Callable[[str, object], Packed]] = {
+        self.pages: dict[str, Callable[[str, FigureSet], Packed]] = {
             BROKER_PATH: self._write,
             EXPORTER_PATH: self._write_for_exporter,
         }
 
-    def _write(self, _: str, reading: object) -> Packed:
+    def _write(self, _: str, reading: FigureSet) -> Packed:
         began_s, config = perf_counter(), self._from.config
         page = MetricsPage(
             {
@@ -71,12 +71,10 @@ class BrokerMetrics:
                 "node_id": config.broker_name,
             }
         )
-        actors = self._from.system.actors()
-        halves = reading if isinstance(reading, OpenHalves) else OpenHalves()
-        by_topic, oldest_ms = self._halves(halves)
+        by_topic, oldest_ms = self._halves(reading.of(OpenHalves).offsets)
         lags = self._broker.lag_rows(self._lags.all(self._from.system.clock.now_ms()))
-        self._broker.write(page, lags, halves, by_topic, actors)
-        self._own.write(page, lags, halves, oldest_ms, actors)
+        self._broker.write(page, lags, by_topic, reading)
+        self._own.write(page, lags, oldest_ms, reading)
         self._tell_if_full(page)
         self._end(page, began_s)
         page.add_text(self._process.text())
@@ -88,11 +86,10 @@ class BrokerMetrics:
             shows.shows_topic(topic) or topic.startswith(RETRY_TOPIC_PREFIX)
         )
 
-    def _write_for_exporter(self, _: str, reading: object) -> Packed:
+    def _write_for_exporter(self, _: str, reading: FigureSet) -> Packed:
         began_s, page = perf_counter(), MetricsPage({})
-        found = reading.figures if isinstance(reading, WithClients) else None
         lags = self._lags_for_exporter.all(self._from.system.clock.now_ms())
-        self._exporter.write(page, lags, self._from.system.actors(), found)
+        self._exporter.write(page, lags, reading)
         self._end(page, began_s)
         return page.packed()
 
@@ -115,13 +112,13 @@ class BrokerMetrics:
                     metricsOtelCardinalityLimit=limit,
                 )
 
-    def _halves(self, halves: OpenHalves) -> tuple[dict[str, int], int]:
+    def _halves(self, offsets: Sequence[int]) -> tuple[dict[str, int], int]:
         """Return open transactions by topic, and the oldest store time in ms, 0 if none."""
         store, before = self._from.store, self._topic_of_half
         self._topic_of_half = {}
         by_topic: dict[str, int] = {}
         oldest_ms = 0
-        for offset in halves.offsets:
+        for offset in offsets:
             known = before.get(offset)
             if known is None:
                 record = store.commit_log.read_record(offset, store.damage)

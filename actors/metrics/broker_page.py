@@ -6,8 +6,6 @@ Source: BrokerMetricsConstant, DefaultStoreMetricsConstant, RemotingMetricsConst
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from actors.consumers.clients import Clients
-from actors.engine.actor import Actor
 from actors.engine.histogram import END_BOUNDS_S, RPC_BOUNDS_MS, ClassCounts
 from actors.metrics.lags import TopicLag
 from actors.metrics.page import MetricsPage, escaped, labels, let_go
@@ -19,10 +17,11 @@ from actors.metrics.selection import (
     items_of,
     topic_labels,
 )
-from actors.metrics.sources import BrokerSources, OpenHalves, actor_of
+from actors.metrics.sources import BrokerSources, FigureSet
 from actors.statistics.counts import LARGE_BOUNDS, SMALL_BYTES, TopicCounts
 from actors.statistics.put_stats import PUT_BOUNDS_MS
-from actors.tables.consumer_views import ConsumerView
+from actors.tables.consumer_views import ClientCounts, ConsumerView
+from actors.transactions.messages import OpenHalves
 from protocol.client_versions import version_name
 from protocol.codes import LanguageCode, RequestCode, ResponseCode
 from protocol.topic_names import is_system_topic
@@ -88,9 +87,8 @@ class BrokerPage:
         self,
         page: MetricsPage,
         lags: Sequence[Row],
-        halves: OpenHalves,
         topics_of_halves: Mapping[str, int],
-        actors: dict[str, Actor],
+        reading: FigureSet,
     ) -> None:
         """Write all families.
 
@@ -101,9 +99,9 @@ class BrokerPage:
         self._messages_out(page)
         self._answers(page)
         self._lags(page, lags)
-        self._connections(page, actor_of(actors, "clients", Clients))
+        self._connections(page, reading.of(ClientCounts).producers)
         self._tables(page)
-        self._transactions(page, halves, topics_of_halves)
+        self._transactions(page, reading.of(OpenHalves), topics_of_halves)
         self._storage(page)
 
     # --- throughput
@@ -231,8 +229,7 @@ class BrokerPage:
         for name, number, meaning in _LAGS:
             page.gauge(name, meaning, column(rows, number))
 
-    def _connections(self, page: MetricsPage, clients: Clients | None) -> None:
-        producers = Counter(() if clients is None else clients.producers.kinds())
+    def _connections(self, page: MetricsPage, producers: Mapping[tuple[int, int], int]) -> None:
         page.gauge(
             "rocketmq_producer_connections",
             "Connected producers",

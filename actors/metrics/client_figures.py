@@ -17,6 +17,7 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.metrics.messages import MakePage
 from actors.metrics.page import MetricsPage, labels
 from actors.metrics.selection import MetricsSelection
+from actors.metrics.sources import FigureSet
 from actors.network.messages import CallClient, CallDone
 from actors.network.request import short_body
 from actors.tables.consumer_views import ConsumerView
@@ -78,11 +79,10 @@ class _Enough:
 
 
 @dataclass(frozen=True, slots=True)
-class WithClients:
-    """The loop's reading together with the consumers' statistics."""
+class ConsumerAnswers:
+    """Statistics of the consumers that were asked for a page."""
 
-    reading: object
-    figures: Sequence[ClientFigure]
+    figures: Sequence[ClientFigure] = ()
 
 
 class ClientFigures(Actor):
@@ -157,8 +157,8 @@ class ClientFigures(Actor):
 
     def _done(self, serial: int) -> None:
         asking = self._asking.pop(serial)
-        reading = WithClients(asking.page.reading, asking.found)
-        self._exposition.tell(replace(asking.page, reading=reading))
+        answers = {**asking.page.reading.found, ConsumerAnswers: ConsumerAnswers(asking.found)}
+        self._exposition.tell(replace(asking.page, reading=FigureSet(answers)))
 
     def on_failure(self, *_: object) -> None:
         """Refuse all waiting pages."""

@@ -9,9 +9,8 @@ Source: RMQMetricsCollector of apache/rocketmq-exporter.
 from collections.abc import Callable, Mapping, Sequence
 from re import compile as compile_pattern
 
-from actors.admin.broker_info import VERSION_NAME, BrokerInfo
-from actors.engine.actor import Actor
-from actors.metrics.client_figures import ClientFigure, write_client_figures
+from actors.admin.broker_info import VERSION_NAME, RuntimeFigures
+from actors.metrics.client_figures import ConsumerAnswers, write_client_figures
 from actors.metrics.lags import TopicLag
 from actors.metrics.page import MetricsPage, escaped, labels, let_go
 from actors.metrics.selection import (
@@ -21,8 +20,8 @@ from actors.metrics.selection import (
     items_of,
     topic_labels,
 )
-from actors.metrics.sources import BrokerSources, actor_of
-from actors.statistics.statistics import Rates, Statistics
+from actors.metrics.sources import BrokerSources, FigureSet
+from actors.tables.rates import Rates
 from protocol.codes import VERSION
 from protocol.host import host_port
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, is_system_topic
@@ -93,32 +92,21 @@ class ExporterPage:
         self._of_cluster = labels({"cluster": self._cluster})
         self._own = labels({"cluster": self._cluster, "broker": self._broker})
 
-    def write(
-        self,
-        page: MetricsPage,
-        lags: Sequence[TopicLag],
-        actors: dict[str, Actor],
-        clients: Sequence[ClientFigure] | None,
-    ) -> None:
-        """Write all families.
-
-        `lags` includes retry and dead-letter topics; `clients` is None if no consumer was asked.
-        """
-        statistics = actor_of(actors, "statistics", Statistics)
-        rates = Rates() if statistics is None else statistics.rates()
-        self._runtime(page, actor_of(actors, "broker_info", BrokerInfo))
+    def write(self, page: MetricsPage, lags: Sequence[TopicLag], reading: FigureSet) -> None:
+        """Write all families; `lags` includes retry and dead-letter topics."""
+        rates = self._from.tables.rates.value
+        self._runtime(page, reading.of(RuntimeFigures).texts)
         self._broker_rates(page, rates)
         self._topics(page, rates)
         shown = [lag for lag in lags if not is_system_topic(lag.topic)]
         self._groups(page, shown, rates)
         self._diffs(page, lags)
         self._members(page)
-        write_client_figures(page, clients or (), self._selection)
+        write_client_figures(page, reading.of(ConsumerAnswers).figures, self._selection)
 
     # --- broker
 
-    def _runtime(self, page: MetricsPage, info: BrokerInfo | None) -> None:
-        figures = {} if info is None else info.figures()
+    def _runtime(self, page: MetricsPage, figures: Mapping[str, str]) -> None:
         text = labels(
             {
                 "cluster": self._cluster,

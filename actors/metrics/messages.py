@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
 
 from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import Message
 from actors.metrics.page_server import PageAnswer
+from actors.metrics.sources import FigureSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,7 @@ class MakePage(Message):
 
     key: tuple[str, str]
     """(path, value of `collect`)."""
-    reading: Any
-    """Values that only the loop may read."""
+    reading: FigureSet
     reply_to: ActorAddress
 
     def on_undelivered(self, remark: str) -> None:

@@ -23,6 +23,7 @@ from actors.metrics.messages import MakePage, PageMade, TakeTime
 from actors.metrics.packed import Packed
 from actors.metrics.page import CONTENT_TYPE
 from actors.metrics.page_server import PageAnswer
+from actors.metrics.sources import FigureSet
 
 FRESH_S = 1.0
 SWITCH_S = 0.0001
@@ -32,8 +33,8 @@ The alternative, a short sleep every 0.25 ms, cost 0.05 s of CPU time per page. 
 that woke up too late for a sleep had to wait for the next.
 """
 
-Write = Callable[[str, object], Packed]
-"""Writer of a page: takes the value of `collect` and the loop's reading."""
+Write = Callable[[str, FigureSet], Packed]
+"""Writer of a page: takes the value of `collect` and the figures of actors."""
 
 
 @dataclass(frozen=True, slots=True)

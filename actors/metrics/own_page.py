@@ -1,26 +1,23 @@
 """Broker metrics that are TroupeMQ extensions: actors, disk, replication, delays, jobs."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from actors.consumers.clients import Clients
-from actors.engine.actor import Actor
-from actors.jobs.spark_jobs import SparkJobs
+from actors.jobs.messages import JobFigures, JobState
 from actors.metrics.actor_figures import ActorFamilies
 from actors.metrics.broker_page import names_of
 from actors.metrics.page import MetricsPage, labels
 from actors.metrics.selection import MetricsSelection, Row, column
-from actors.metrics.sources import BrokerSources, OpenHalves, actor_of
+from actors.metrics.sources import BrokerSources, FigureSet
 from actors.metrics.tls_page import write_connections, write_tls
-from actors.naming.registration import Registration
-from actors.network.connections import Connections
-from actors.pulling.pull_hold import PullHold
-from actors.replication.ha_master import HaMaster
-from actors.replication.ha_slave import HaSlave
-from actors.scrubbing.scrubber import Scrubber
-from actors.sending.group_commit import GroupCommit
+from actors.naming.messages import RegistrationFigures
+from actors.network.messages import ConnectionFigures
+from actors.pulling.messages import HoldFigures
+from actors.sending.messages import CommitFigures
+from actors.sending.replication_progress import FollowFigures, SlaveFigures
 from actors.statistics.put_stats import PUT_BOUNDS_MS
-from actors.tables.persisted import PersistedTable
+from actors.tables.consumer_views import ClientCounts
+from actors.transactions.messages import OpenHalves
 from protocol.delay_levels import delay_levels_ms
 from protocol.topic_names import SCHEDULE_TOPIC
 
@@ -41,32 +38,28 @@ class OwnPage:
         self,
         page: MetricsPage,
         lags: Sequence[Row],
-        halves: OpenHalves,
         oldest_half_ms: int,
-        actors: dict[str, Actor],
+        reading: FigureSet,
     ) -> None:
         """Write all families; `oldest_half_ms` is the oldest open transaction's store time."""
         self._families.write(page)
         self._lags(page, lags)
-        self._waits(page, actors)
-        self._network(page, actors)
-        self._store(page, actors)
-        self._replication(page, actors)
-        self._later(page, halves, oldest_half_ms)
-        self._groups(page, actor_of(actors, "clients", Clients))
-        registration = actor_of(actors, "registration", Registration)
+        self._waits(page, reading.of(CommitFigures).waiting)
+        self._network(page, reading)
+        self._store(page)
+        self._replication(page, reading)
+        self._later(page, reading.of(OpenHalves).count, oldest_half_ms)
+        self._groups(page, reading.of(ClientCounts).changes)
         page.gauge(
             "troupemq_registered",
             "1 if the name server accepted the last registration",
-            []
-            if registration is None
-            else [
+            [
                 (labels({"namesrv": name}), int(known))
-                for name, known in registration.registered().items()
+                for name, known in reading.of(RegistrationFigures).known.items()
             ],
         )
         self._spans(page)
-        self._jobs(page, actor_of(actors, "spark_jobs", SparkJobs))
+        self._jobs(page, reading.of(JobFigures).states)
 
     def _spans(self, page: MetricsPage) -> None:
         spans = self._from.spans
@@ -109,7 +102,7 @@ class OwnPage:
             ((row.text, row.values[8] / 1000) for row in rows if row.values[8]),
         )
 
-    def _waits(self, page: MetricsPage, actors: dict[str, Actor]) -> None:
+    def _waits(self, page: MetricsPage, commits: int) -> None:
         puts, syncs = self._from.put_stats, self._from.sync_ms
         page.histogram(
             "troupemq_put_batch_seconds",
@@ -123,32 +116,28 @@ class OwnPage:
             _seconds(syncs.bounds),
             [("", list(syncs.counts), syncs.total / 1000)],
         )
-        commit = actor_of(actors, "group_commit", GroupCommit)
         page.value(
             "troupemq_group_commit_waiting",
             "Batches that wait for a sync or a slave",
-            0 if commit is None else commit.waiting_count,
+            commits,
         )
         page.counter("troupemq_puts_failed_total", "Sends refused", [("", puts.failed_count)])
 
-    def _network(self, page: MetricsPage, actors: dict[str, Actor]) -> None:
-        connections = actor_of(actors, "connections", Connections)
-        live = [] if connections is None else connections.open()
-        refused_by = {} if connections is None else dict(connections.refused)
+    def _network(self, page: MetricsPage, reading: FigureSet) -> None:
+        connections = reading.of(ConnectionFigures)
         page.counter(
             "troupemq_connections_refused_total",
             "Connections rejected by a limit, by setting",
-            [(labels({"reason": name}), count) for name, count in refused_by.items()],
+            [(labels({"reason": name}), count) for name, count in connections.refused.items()],
         )
         write_connections(page, connections, "Open client connections")
         write_tls(page, self._from.tls)
         page.value(
             "troupemq_unsent_bytes",
             "Response bytes that clients have not read",
-            sum(each.unsent_bytes for each in live),
+            connections.unsent_bytes,
         )
-        hold = actor_of(actors, "pull_hold", PullHold)
-        page.value("troupemq_held_pulls", "Held pulls", 0 if hold is None else hold.count)
+        page.value("troupemq_held_pulls", "Held pulls", reading.of(HoldFigures).held)
         page.counter(
             "troupemq_frames_bad_total",
             "Connections closed because of an invalid frame",
@@ -167,9 +156,9 @@ class OwnPage:
             or [(labels({"reason": ""}), 0)],
         )
 
-    def _store(self, page: MetricsPage, actors: dict[str, Actor]) -> None:
-        scrubber, tables = actor_of(actors, "scrubber", Scrubber), actors.values()
+    def _store(self, page: MetricsPage) -> None:
         store, system = self._from.store, self._from.system
+        scrubbed, damaged = self._from.scrubbed.value, self._from.tables.damaged_files.value
         log, config = store.commit_log, store.config
         first, end = log.min_offset(), log.end_offset
         queue_units = sum(queue.max_offset - queue.min_offset for queue in store.consume_queues)
@@ -206,17 +195,17 @@ class OwnPage:
         page.value(
             "troupemq_scrub_progress_ratio",
             "Progress of the scrubber through the commit log",
-            1.0 if scrubber is None else scrubber.progress,
+            scrubbed.progress,
         )
         page.value(
             "troupemq_scrub_last_end_timestamp_seconds",
             "Time of the last complete scrub; 0 if none since the start",
-            0 if scrubber is None else scrubber.last_end_ms / 1000,
+            scrubbed.last_end_ms / 1000,
         )
         page.counter(
             "troupemq_config_files_damaged_total",
             "Damaged settings and table files found at the start",
-            [("", sum(each.damaged_files for each in tables if isinstance(each, PersistedTable)))],
+            [("", sum(damaged.values()))],
         )
         page.value(
             "troupemq_log_leases",
@@ -224,10 +213,8 @@ class OwnPage:
             len(self._from.kept.value.leases),
         )
 
-    def _replication(self, page: MetricsPage, actors: dict[str, Actor]) -> None:
-        end = self._from.store.commit_log.end_offset
-        master = actor_of(actors, "ha_master", HaMaster)
-        slaves = [] if master is None else master.slaves()
+    def _replication(self, page: MetricsPage, reading: FigureSet) -> None:
+        end, slaves = self._from.store.commit_log.end_offset, reading.of(SlaveFigures).slaves
         page.gauge(
             "troupemq_replica_lag_bytes",
             "Bytes that a slave has not acknowledged",
@@ -238,17 +225,17 @@ class OwnPage:
             "Seconds since the slave's last acknowledgement",
             [(labels({"slave": host}), ms / 1000) for host, _, ms in _by_host(slaves)],
         )
-        slave = actor_of(actors, "ha_slave", HaSlave)
+        follows = reading.of(FollowFigures).follows
         page.gauge(
             "troupemq_slave_follows",
             "1 if this slave replicates from its master",
-            [] if slave is None else [("", int(slave.follows))],
+            [] if follows is None else [("", int(follows))],
         )
 
-    def _later(self, page: MetricsPage, halves: OpenHalves, oldest_half_ms: int) -> None:
+    def _later(self, page: MetricsPage, half_count: int, oldest_half_ms: int) -> None:
         now_ms, store = self._from.system.clock.now_ms(), self._from.store
         age_ms = max(0, now_ms - oldest_half_ms) if oldest_half_ms else 0
-        page.value("troupemq_transactions_open", "Open transactions", halves.count)
+        page.value("troupemq_transactions_open", "Open transactions", half_count)
         page.value(
             "troupemq_transaction_oldest_seconds",
             "Age of the oldest open transaction",
@@ -309,7 +296,7 @@ class OwnPage:
             "rocketmq_timer_dequeue_total", "Timers delivered", [("", figures.delivered_count)]
         )
 
-    def _groups(self, page: MetricsPage, clients: Clients | None) -> None:
+    def _groups(self, page: MetricsPage, changes: Mapping[str, int]) -> None:
         views = self._from.tables.consumers.value
         page.value(
             "troupemq_groups_subscribing_differently",
@@ -318,7 +305,7 @@ class OwnPage:
         )
         rows = [
             Row("", group, count, (count,))
-            for group, count in ([] if clients is None else clients.changes.counts.copy().items())
+            for group, count in changes.items()
             if group in self._from.tables.groups.value and self._selection.shows_group(group)
         ]
         rows = self._selection.limited(rows, write=_group)
@@ -329,13 +316,9 @@ class OwnPage:
             [("", self._from.offset_stats.ignored_count)],
         )
 
-    def _jobs(self, page: MetricsPage, jobs: SparkJobs | None) -> None:
-        newest = {state.entry or state.name: state for state in (jobs.states if jobs else ())}
-        ended = {
-            state.entry or state.name: state
-            for state in (jobs.states if jobs else ())
-            if state.state == "finished"
-        }
+    def _jobs(self, page: MetricsPage, states: Sequence[JobState]) -> None:
+        newest = {state.entry or state.name: state for state in states}
+        ended = {state.entry or state.name: state for state in states if state.state == "finished"}
         page.gauge(
             "troupemq_spark_job_state",
             "1 for the state of the job's last run",

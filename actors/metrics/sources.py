@@ -1,18 +1,19 @@
-"""Sources of a broker's metrics: shared counters and tables, and the actors."""
+"""Sources of a server's metrics: published snapshots and counters, and the figures of actors."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from actors.access.refusals import Refusals
 from actors.config import BrokerConfig
 from actors.dispatching.reput import DispatchProgress
-from actors.engine.actor import Actor
 from actors.engine.histogram import ClassCounts
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.system import ActorSystem
 from actors.network.answer_stats import AnswerStats
 from actors.network.tls_contexts import TlsContexts
 from actors.retention.retention_holds import KeepingReport
+from actors.scrubbing.scrubber import ScrubFigures
 from actors.sending.replication_progress import ReplicationProgress
 from actors.spans.span_queue import SpanQueue
 from actors.statistics.pull_stats import PullStats
@@ -23,10 +24,7 @@ from actors.tables.offset_guard import OffsetStats
 from actors.tables.tables import Tables
 from storage.message_store import MessageStore
 
-HALVES_READ_MAX = 1000
-"""Maximum open transactions to read a topic for; the others are shown without one."""
-
-Kind = TypeVar("Kind", bound=Actor)
+Kind = TypeVar("Kind")
 
 
 class BrokerSources(Protocol):
@@ -59,6 +57,8 @@ class BrokerSources(Protocol):
     @property
     def kept(self) -> SnapshotRef[KeepingReport]: ...
     @property
+    def scrubbed(self) -> SnapshotRef[ScrubFigures]: ...
+    @property
     def replicas(self) -> ReplicationProgress: ...
     @property
     def refusals(self) -> Refusals: ...
@@ -69,22 +69,12 @@ class BrokerSources(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenHalves:
-    """Open transactions, as read on the loop."""
+class FigureSet:
+    """Figures of the actors that a page needs, by their class; they never change."""
 
-    count: int = 0
-    offsets: tuple[int, ...] = ()
-    """Physical offsets of the oldest ones."""
+    found: Mapping[type, Any]
 
-
-def open_halves(store: MessageStore) -> OpenHalves:
-    """Return the open transactions; only on the loop, which changes the table."""
-    table = store.transaction_table
-    found = table.pending(HALVES_READ_MAX)
-    return OpenHalves(table.pending_count, tuple(each.physical_offset for each in found))
-
-
-def actor_of(actors: dict[str, Actor], name: str, kind: type[Kind]) -> Kind | None:
-    """Return the actor of that name, or None if it is missing or of another class."""
-    found = actors.get(name)
-    return found if isinstance(found, kind) else None
+    def of(self, kind: type[Kind]) -> Kind:
+        """Return the figures of a class; without its actor those of `kind()`."""
+        figures = self.found.get(kind)
+        return figures if isinstance(figures, kind) else kind()

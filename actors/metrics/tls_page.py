@@ -1,11 +1,10 @@
 """Metrics of TLS and connections: handshakes, certificates, open connections."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 from actors.metrics.page import MetricsPage, labels
 from actors.metrics.selection import flag
-from actors.network.connections import Connections
+from actors.network.messages import ConnectionFigures
 from actors.network.tls_contexts import TlsContexts
 from actors.network.tls_negotiator import HANDSHAKE_RESULTS
 
@@ -34,18 +33,19 @@ def write_tls(page: MetricsPage, contexts: TlsContexts | None) -> None:
 
 def write_connections(
     page: MetricsPage,
-    connections: Connections | None,
+    connections: ConnectionFigures,
     meaning: str,
     ports: Sequence[str] = PORTS,
 ) -> None:
     """Write the number of open connections by port and TLS."""
-    live = [] if connections is None else connections.open()
-    found = Counter(("fast" if each.is_fast else "main", each.has_tls) for each in live)
     page.gauge(
         "troupemq_connections",
         meaning,
         [
-            (labels({"port": port, "tls": flag(has_tls)}), found[port, has_tls])
+            (
+                labels({"port": port, "tls": flag(has_tls)}),
+                connections.open.get((port == "fast", has_tls), 0),
+            )
             for port in ports
             for has_tls in (False, True)
         ],

@@ -1,7 +1,7 @@
 """Messages of a broker's registration, and of the name server's registration reader."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import refuse
@@ -46,6 +46,14 @@ class Registered:
     """Without its body."""
     ordered: frozenset[str] | None = None
     """Ordered topics among this broker's; None if the answer does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationFigures:
+    """Figures of Registration."""
+
+    known: Mapping[str, bool] = field(default_factory=dict)
+    """Whether each name server has accepted the last registration."""
 
 
 # --- in a broker: from Assignments to Registration and a NamesrvLink
@@ -168,3 +176,19 @@ class PassedOn(Message):
 
     def on_undelivered(self, remark: str) -> None:
         refuse(self.message, remark)
+
+
+@dataclass(frozen=True, slots=True)
+class RouteFigures:
+    """Figures of Namesrv."""
+
+    topics: int = 0
+    brokers: int = 0
+    """Registered addresses of brokers."""
+    clusters: int = 0
+    registered: int = 0
+    """Registrations since the start."""
+    expired: int = 0
+    """Brokers removed because they did not register again in time."""
+    gone: int = 0
+    """Brokers removed because their connection closed."""

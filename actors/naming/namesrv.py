@@ -2,7 +2,8 @@
 
 Owns: the RouteTable, and through its base KvServer the KvConfig.
 Receives: Request and PeerClosed from connections; Began, TopicSlice, Ended, UnreadableRegistration
-and PassedOn from RegistrationReader; FileWritten from config_writer; its own tick.
+and PassedOn from RegistrationReader; FileWritten from config_writer; AskFigures from MetricsPort;
+its own tick.
 Sends: ReadRegistration and PassOn to RegistrationReader; WriteFile to config_writer.
 
 An unknown request code gets no answer, as in 4.9.7; the connection sees to that.
@@ -16,7 +17,7 @@ from itertools import chain
 from structlog import get_logger
 
 from actors.config import NamesrvConfig
-from actors.engine.actor import handles
+from actors.engine.actor import AskFigures, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.rate_limited_log import TEXT_CHARS_MAX
 from actors.naming.broker_ownership import (
@@ -34,6 +35,7 @@ from actors.naming.messages import (
     PassedOn,
     PassOn,
     ReadRegistration,
+    RouteFigures,
     TopicSlice,
     UnreadableRegistration,
 )
@@ -96,15 +98,18 @@ class Namesrv(KvServer):
         self._refusal: RemoteError | None = None
         self._config = config
         self._routes = RouteTable()
-        self.registered_count = self.expired_count = self.gone_count = 0  # brokers
+        self._registered_count = self._expired_count = self._gone_count = (
+            0  # brokers since the start
+        )
 
     def on_start(self) -> None:
         self.load_kv()
         self.after(FIRST_SCAN_MS, _Scan())
 
-    def sizes(self) -> tuple[int, int, int]:
-        """Return the numbers of topics, broker addresses and clusters; for any thread."""
-        return self._routes.sizes()
+    @handles(AskFigures, reads_only=True)
+    def on_ask_figures(self, message: AskFigures) -> None:
+        counts = self._registered_count, self._expired_count, self._gone_count
+        message.reply(RouteFigures(*self._routes.sizes(), *counts))
 
     # --- brokers
 
@@ -113,7 +118,7 @@ class Namesrv(KvServer):
         """Remove brokers without a registration for two minutes."""
         expired = [*self._routes.expire(self.system.clock.monotonic_ms())]
         self.system.rarely.warn("broker expired", names=expired)
-        self.expired_count += len(expired)
+        self._expired_count += len(expired)
         self.system.rarely.tell_rest()
         self.after(SCAN_MS, _Scan())
 
@@ -124,7 +129,7 @@ class Namesrv(KvServer):
             return
         gone = [*self._routes.peer_closed(message.peer.peer_id)]
         self.system.rarely.warn("broker connection closed", names=gone)
-        self.gone_count += len(gone)
+        self._gone_count += len(gone)
 
     @serves(RequestCode.REGISTER_BROKER)
     def register(self, request: Request) -> RemotingCommand | None:
@@ -162,7 +167,7 @@ class Namesrv(KvServer):
         *,
         is_new: bool,
     ) -> RemotingCommand:
-        self.registered_count += 1
+        self._registered_count += 1
         if is_new:
             self._tell("broker registered", header)
         return command.answer(fields=answer.encode(), body=self.kv.ordered())

@@ -2,7 +2,8 @@
 
 Owns: the last answer of each name server, and the messages that wait for registrations.
 Receives: Listening from the server's start; RegisterTopic, RegisterAll and WhenRegistered from
-topics; Registered and Sent from the links; AskForRoute from Assignments.
+topics; Registered and Sent from the links; AskForRoute from Assignments; AskFigures from
+MetricsPort.
 Sends: Listening, RegisterTopic, RegisterAll and BarrierForRegistrations to the links; AskForRoute
 to one of them; SetOrderTopics to topics; MasterHaAddress to HaSlave; MasterClientAddress to
 SlaveSync; waiting messages to their receivers.
@@ -20,7 +21,7 @@ from re import ASCII
 from re import compile as compile_pattern
 
 from actors.config import BrokerConfig
-from actors.engine.actor import Actor, handles
+from actors.engine.actor import Actor, AskFigures, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.naming.messages import (
@@ -30,6 +31,7 @@ from actors.naming.messages import (
     MasterClientAddress,
     MasterHaAddress,
     Registered,
+    RegistrationFigures,
     Sent,
 )
 from actors.tables.messages import RegisterAll, RegisterTopic, SetOrderTopics, WhenRegistered
@@ -87,10 +89,11 @@ class Registration(Actor):
         self._waiting: dict[int, _Waiting] = {}
         self._serials = count(1)
 
-    def registered(self) -> dict[str, bool]:
-        """Return whether each name server has this broker; for any thread."""
-        addresses = self._config.namesrv_addresses
-        return {each: self._answers.get(each) is not None for each in addresses}
+    @handles(AskFigures, reads_only=True)
+    def on_ask_figures(self, message: AskFigures) -> None:
+        names = self._config.namesrv_addresses
+        known = {each: self._answers.get(each) is not None for each in names}
+        message.reply(RegistrationFigures(known))
 
     def on_stop(self) -> None:
         self._let_go()

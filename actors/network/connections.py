@@ -3,7 +3,7 @@
 Connections owns the live connections. It starts them, closes idle ones, and lets them send their
 answers when the server stops. It starts first and stops last.
 Receives: Accepted (from Acceptor, TlsNegotiator), PeerLeft and PeerClosed (from connections),
-CopyOut (from CleanFiles), Started and Exited, its ticks.
+CopyOut (from CleanFiles), AskFigures (from MetricsPort), Started and Exited, its ticks.
 Sends: CopyOut, StopReading, Close (to connections).
 
 Acceptor owns the listening sockets. It starts last and stops first, so that no connection is
@@ -12,8 +12,8 @@ Sends: Accepted (to Connections or TlsNegotiator).
 """
 
 import os
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL, EMFILE, ENFILE, ENOBUFS, ENOMEM
 from select import EPOLLIN
@@ -25,7 +25,7 @@ from socket import (
 
 from structlog import get_logger
 
-from actors.engine.actor import Actor, BatchEnd, Exited, Started, handles
+from actors.engine.actor import Actor, AskFigures, BatchEnd, Exited, Started, handles
 from actors.engine.actor_address import ActorAddress
 from actors.network.accepted import Accepted
 from actors.network.bind_address import bound_to
@@ -36,7 +36,14 @@ from actors.network.limits import (
     descriptors_for_peers,
     new_limits,
 )
-from actors.network.messages import Close, CopyOut, PeerClosed, PeerLeft, StopReading
+from actors.network.messages import (
+    Close,
+    ConnectionFigures,
+    CopyOut,
+    PeerClosed,
+    PeerLeft,
+    StopReading,
+)
 from actors.network.service import Service
 from protocol.host import host_port
 
@@ -104,10 +111,6 @@ class Connections(Actor):
         self._limits: Limits | None = None
 
     @property
-    def refused(self) -> Mapping[str, int]:
-        return self._places.refused
-
-    @property
     def limits(self) -> Limits:
         if self._limits is None:
             self._limits = new_limits(
@@ -132,8 +135,17 @@ class Connections(Actor):
     def count(self) -> int:
         return len(self._live)
 
-    def open(self) -> list[Connection]:
-        return [*self._live.values()]
+    @handles(AskFigures, reads_only=True)
+    def on_ask_figures(self, message: AskFigures) -> None:
+        """Reply with ConnectionFigures; ten thousand connections take 3 ms, in generators 10."""
+        live = self._live.values()
+        message.reply(
+            ConnectionFigures(
+                Counter([(each.is_fast, each.has_tls) for each in live]),
+                dict(self._places.refused),
+                sum([each.unsent_bytes for each in live]),
+            )
+        )
 
     @handles(Accepted)
     def on_accepted(self, message: Accepted) -> None:

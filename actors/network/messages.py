@@ -3,8 +3,8 @@
 Three messages have modules of their own: Accepted, Request and Sends.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from socket import socket
 from typing import Any, Protocol
@@ -94,6 +94,18 @@ class PeerClosed:
     """Report that the connection has closed, sent to every actor that may know the peer."""
 
     peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionFigures:
+    """Figures of Connections."""
+
+    open: Mapping[tuple[bool, bool], int] = field(default_factory=dict)
+    """Open connections, by whether they came to the fast port and whether they use TLS."""
+    refused: Mapping[str, int] = field(default_factory=dict)
+    """Connections that a limit refused, by its setting."""
+    unsent_bytes: int = 0
+    """Bytes of answers that clients have not read."""
 
 
 @dataclass(slots=True)

@@ -70,6 +70,14 @@ class Woken(Message):
         self.hold.on_undelivered(remark)
 
 
+@dataclass(frozen=True, slots=True)
+class HoldFigures:
+    """Figures of PullHold."""
+
+    held: int = 0
+    """Number of held pulls."""
+
+
 @dataclass(slots=True)
 class BarrierForHolds:
     """Request to answer LastAnswered after all pulls woken before."""

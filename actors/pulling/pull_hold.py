@@ -2,7 +2,8 @@
 
 Owns: the held pulls, by topic and queue.
 Receives: Hold and LastAnswered from PullMessage; Arrived, CaughtUp and QueuesEmptied from Reput;
-UnitVerified from the scrubber; PeerClosed from connections; its own tick.
+UnitVerified from the scrubber; PeerClosed from connections; AskFigures from MetricsPort; its own
+tick.
 Sends: Woken to PullMessage, which processes the pull again; BarrierForHolds to PullMessage when the
 broker stops.
 
@@ -19,12 +20,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from actors.dispatching.messages import Arrived, CaughtUp, QueuesEmptied, UnitVerified
-from actors.engine.actor import Actor, handles
+from actors.engine.actor import Actor, AskFigures, handles
 from actors.engine.actor_address import ActorAddress
 from actors.network.messages import PeerClosed
 from actors.network.request import Request
 from actors.pulling.held_pulls import TICK_MS, TOO_MANY_HELD, HoldTable
-from actors.pulling.messages import BarrierForHolds, Hold, LastAnswered, Woken
+from actors.pulling.messages import BarrierForHolds, Hold, HoldFigures, LastAnswered, Woken
 from protocol.codes import ResponseCode
 from storage.queues.dispatch_entry import single_entries
 
@@ -76,9 +77,9 @@ class PullHold(Actor):
         self._draining = False
         self._owes_answers = False
 
-    @property
-    def count(self) -> int:
-        return self._table.count
+    @handles(AskFigures, reads_only=True)
+    def on_ask_figures(self, message: AskFigures) -> None:
+        message.reply(HoldFigures(self._table.count))
 
     def on_start(self) -> None:
         self.every(TICK_MS, _Tick())

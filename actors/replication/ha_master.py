@@ -2,7 +2,8 @@
 
 Owns: one SlaveLink for each slave, and the published ReplicationProgress.
 Receives: Accepted from the HA port's acceptor; LogGrew from PutMessage, or under SYNC_FLUSH from
-GroupCommit; ColdReadForSlave and Unreadable from ColdRead; its own tick.
+GroupCommit; ColdReadForSlave and Unreadable from ColdRead; AskFigures from MetricsPort; its own
+tick.
 Sends: Acked to GroupCommit (SYNC_MASTER only); ReadCold to ColdRead for a slave far behind.
 
 Slaves get published bytes, under SYNC_FLUSH only flushed ones. Therefore a power failure of the
@@ -18,13 +19,13 @@ from structlog import get_logger
 
 from actors.access.access_state import AccessState
 from actors.config import BrokerConfig
-from actors.engine.actor import Actor, handles
+from actors.engine.actor import Actor, AskFigures, handles
 from actors.engine.actor_address import ActorAddress
 from actors.network.accepted import Accepted
 from actors.replication.followers import Followers
 from actors.replication.ha_link import ColdReadForSlave, GoOn, SlaveLink, Unreadable
 from actors.sending.messages import Acked, LogGrew
-from actors.sending.replication_progress import ReplicationProgress
+from actors.sending.replication_progress import ReplicationProgress, SlaveFigures
 from storage.log.commit_log import CommitLog
 from storage.reading.page_probe import ColdPart, PageProbe
 
@@ -81,10 +82,11 @@ class HaMaster(Actor):
         shortest_ms = min(config.ha_heartbeat_interval_ms, config.ha_housekeeping_interval_ms)
         self.every(min(TICK_MS, shortest_ms), _Tick())
 
-    def slaves(self) -> list[tuple[str, int, float]]:
-        """Return (host, acknowledged offset, ms since the last report) of each slave."""
+    @handles(AskFigures, reads_only=True)
+    def on_ask_figures(self, message: AskFigures) -> None:
         now_ms = self.system.clock.monotonic_ms()
-        return [(each.host, each.acked_offset, now_ms - each.heard_ms) for each in [*self._links]]
+        slaves = [(each.host, each.acked_offset, now_ms - each.heard_ms) for each in self._links]
+        message.reply(SlaveFigures(slaves))
 
     # --- queries of the links
 

@@ -2,7 +2,7 @@
 
 Owns: the connection to the master's HA port.
 Receives: MasterHaAddress from Registration; Dialed from the dialler; Replicated from PutReplica;
-Synced from the flusher; its own tick.
+Synced from the flusher; AskFigures from MetricsPort; its own tick.
 Sends: Dial to the dialler; AppendReplica to PutReplica; under SYNC_FLUSH Sync to the flusher, as
 then only synced bytes are reported.
 
@@ -22,13 +22,14 @@ from socket import socket
 from structlog import get_logger
 
 from actors.config import BrokerConfig
-from actors.engine.actor import Actor, handles
+from actors.engine.actor import Actor, AskFigures, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.naming.messages import MasterHaAddress
 from actors.network.messages import Dial, Dialed
 from actors.replication.messages import AppendReplica, Replicated
 from actors.sending.messages import Sync, Synced
+from actors.sending.replication_progress import FollowFigures
 from protocol.errors import FrameError
 from protocol.ha import Transfer, TransferBuffer, encode_report
 from remoting.tls import reason_of_tls
@@ -95,10 +96,9 @@ class HaSlave(Actor):
         self._is_sync_flush = commit_log.config.is_sync_flush
         self._syncing = False
 
-    @property
-    def follows(self) -> bool:
-        """Whether it receives a master's log now."""
-        return self._socket is not None and self._follows
+    @handles(AskFigures, reads_only=True)
+    def on_ask_figures(self, message: AskFigures) -> None:
+        message.reply(FollowFigures(self._socket is not None and self._follows))
 
     def on_start(self) -> None:
         config = self._config

@@ -4,6 +4,7 @@ Owns: the damaged ranges of the log (`store.damage`), the round, and pending ver
 Receives: VerifyUnit (PullMessage); RepairsRefused (Reput).
 Sends: RepairUnits (Reput), with corrections, verified ranges and pending answers; RebuildIndex,
 RebuildTable (Reput).
+Publishes: its progress, for BrokerInfo and metrics.
 
 A few seconds after the start, one round verifies all that the start found, newest messages first.
 It uses only a share of the time (scrubDutyPercent). It reads through its own file descriptors and
@@ -26,6 +27,7 @@ from actors.dispatching.messages import (
 )
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from protocol.topic_names import HALF_TOPIC
 from storage.checking.index_check import IndexCheck, checks_of
 from storage.dispatching.dispatch import delay_levels_ms
@@ -47,6 +49,16 @@ _VERIFY_DUTY_PERCENT = 50
 """Share of the time while a reader waits for an answer."""
 _LINES_MAX = 20
 """Log lines per event; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubFigures:
+    """Progress of the scrubber, published after each slice."""
+
+    progress: float = 1.0
+    """Share of the log verified in this round, 0 to 1; 1 without a round."""
+    last_end_ms: int = 0
+    """End of the last complete round, wall clock, ms; 0: none."""
 
 
 @dataclass(slots=True)
@@ -75,30 +87,31 @@ class Scrubber(Actor):
 
     where: ClassVar[Where] = "thread"
 
-    def __init__(self, store: MessageStore, reput: ActorAddress) -> None:
+    def __init__(
+        self, store: MessageStore, reput: ActorAddress, published: SnapshotRef[ScrubFigures]
+    ) -> None:
         super().__init__()
+        self._published = published
         self._store = store
         self._reput = reput
         self._round: _Job | None = None
         self._verifying: dict[tuple[str, int, int], _Job] = {}
         self._sleeping = True
         self._line_counts: dict[str, int] = {}
-        self.last_end_ms = 0
-        """End of the last complete round, wall clock, ms; 0: none."""
+        self._last_end_ms = 0
 
     def on_start(self) -> None:
+        self._publish()
         found_anything = self._store.found_end_offset > self._store.commit_log.min_offset()
         if self._store.config.scrub_enable and found_anything:
             self.after(START_DELAY_MS, _Begin())
 
-    @property
-    def progress(self) -> float:
-        """Share of the log verified in this round, 0 to 1; 1 without a round."""
-        job, log = self._round, self._store.commit_log
-        whole = self._store.found_end_offset - log.min_offset()
-        if job is None or whole <= 0:
-            return 1.0
-        return min(1.0, job.scrub.counts.log_bytes / whole)
+    def _publish(self) -> None:
+        job, progress = self._round, 1.0
+        whole = self._store.found_end_offset - self._store.commit_log.min_offset()
+        if job is not None and whole > 0:
+            progress = min(1.0, job.scrub.counts.log_bytes / whole)
+        self._published.value = ScrubFigures(progress, self._last_end_ms)
 
     def on_stop(self) -> None:
         self._close_files()
@@ -120,6 +133,7 @@ class Scrubber(Actor):
         self._line_counts.clear()
         job = self._round = self._new_job(whole_round=True)
         job.steps = self._round_steps(job.scrub)
+        self._publish()
         self._wake()
 
     def _round_steps(self, scrub: Scrub) -> Iterator[None]:
@@ -194,8 +208,9 @@ class Scrubber(Actor):
                 del self._verifying[key]
             else:
                 self._round = None
-                self.last_end_ms = clock.now_ms()
+                self._last_end_ms = clock.now_ms()
                 self._log_round(job)
+        self._publish()
         duty = self._store.config.scrub_duty_percent if key is None else _VERIFY_DUTY_PERCENT
         worked_ms = max(clock.monotonic_ms() - start_ms, SLICE_MS)
         self._wake(worked_ms * (100 - duty) / duty)

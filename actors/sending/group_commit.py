@@ -1,8 +1,8 @@
 """Group commit: answers sends that wait for the disk or a slave, with one sync for many.
 
 Owns: the queue of sends and internal appends that wait.
-Receives: CommitUpTo from PutMessage; Synced from the flusher; Acked from HaMaster; its own tick for
-deadlines.
+Receives: CommitUpTo from PutMessage; Synced from the flusher; Acked from HaMaster; AskFigures from
+MetricsPort; its own tick for deadlines.
 Sends: Sync to the flusher, one at a time; LogGrew to HaMaster when flushed bytes may be
 transferred; answers to the connections; WritesForbidden to PutMessage when the disk failed.
 
@@ -22,10 +22,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from actors.dispatching.messages import WritesForbidden
-from actors.engine.actor import Actor, handles
+from actors.engine.actor import Actor, AskFigures, handles
 from actors.engine.actor_address import ActorAddress
 from actors.sending.messages import (
     Acked,
+    CommitFigures,
     CommitUpTo,
     InternalAppend,
     Sync,
@@ -95,10 +96,9 @@ class GroupCommit(Actor):
         self._syncing = False
         self._failed = False
 
-    @property
-    def waiting_count(self) -> int:
-        """Number of batches that wait for the disk or a slave."""
-        return len(self._unflushed) + len(self._unreplicated)
+    @handles(AskFigures, reads_only=True)
+    def on_ask_figures(self, message: AskFigures) -> None:
+        message.reply(CommitFigures(len(self._unflushed) + len(self._unreplicated)))
 
     def on_start(self) -> None:
         self.every(DEADLINE_TICK_MS, _Tick())

@@ -237,6 +237,14 @@ class CommitUpTo(Message):
         answer_flushed(self.own, ResponseCode.FLUSH_DISK_TIMEOUT)
 
 
+@dataclass(frozen=True, slots=True)
+class CommitFigures:
+    """Figures of GroupCommit."""
+
+    waiting: int = 0
+    """Batches that wait for the disk or a slave."""
+
+
 @dataclass(slots=True)
 class Sync(Message):
     """Request to sync everything below `offset`, answered by Synced."""

@@ -3,6 +3,7 @@
 Source: HAService.java (push2SlaveMaxOffset, connectionCount, isSlaveOK).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from actors.engine.actor_address import ActorAddress
@@ -27,6 +28,22 @@ class ReplicationProgress:
     def can_follow(self, offset: int, fall_behind_max_bytes: int) -> bool:
         """Return whether a slave is near enough to wait until it has the log up to `offset`."""
         return self.link_count > 0 and offset - self.acked_offset < fall_behind_max_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SlaveFigures:
+    """Figures of HaMaster."""
+
+    slaves: Sequence[tuple[str, int, float]] = ()
+    """Host, acknowledged offset and ms since the last report, of each slave."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowFigures:
+    """Figures of HaSlave."""
+
+    follows: bool | None = None
+    """Whether the slave receives a master's log now; None on a master."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 Owns: the samples behind the figures.
 Receives: Request (connections).
-Publishes: messages per second that each group got of each topic.
+Publishes: the rates of the last minute.
 
 It samples counters that PutMessage, PullMessage and SendBack keep anyway. As in 4.9.7, a minute has
 seven samples 10 s apart, an hour seven, ten minutes apart, and a day 25. It runs on a thread, as
@@ -29,7 +29,7 @@ Source: store/stats/BrokerStatsManager.java, common/stats/StatsItem.java.
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar
 
@@ -39,6 +39,7 @@ from actors.network.request import Request, Responder, serves
 from actors.statistics.counts import Counts
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PutStats
+from actors.tables.rates import NO_SPAN, SECOND_MS, Rates, Sample, Span
 from protocol.bodies_admin import BrokerStatsData, StatsItem
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -48,7 +49,6 @@ from protocol.java_numbers import plain_number
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.queues.consume_queues import ConsumeQueues
 
-SECOND_MS = 1000
 MINUTE_SAMPLE_MS = 10 * SECOND_MS
 HOUR_SAMPLE_MS = 600 * SECOND_MS
 DAY_SAMPLE_MS = 3600 * SECOND_MS
@@ -77,7 +77,6 @@ _NAMES = {
 }
 _WATCHES = {_QUEUE_PUT: 2, _QUEUE_GET: 3, _LATENCY: 3}
 """Counters of single queues, and the number of parts of their keys."""
-_Sample = tuple[int, int, int, int]
 _Key = tuple[int, str]
 _Source = Callable[[], Counts | None]
 
@@ -91,7 +90,7 @@ class _Tick:
 class _History:
     """The samples of one topic or group for minute, hour and day."""
 
-    spans: tuple[deque[_Sample], ...] = field(
+    spans: tuple[deque[Sample], ...] = field(
         default_factory=lambda: tuple(deque(maxlen=kept) for _, kept in _SPANS)
     )
 
@@ -112,40 +111,6 @@ class _History:
         return StatsItem(total, tps, total / times if times > 0 else 0.0)
 
 
-class Rates:
-    """Rates of the last minute, computed on request. Any thread."""
-
-    def __init__(self, history: Mapping[_Key, _History] | None = None, cluster: str = "") -> None:
-        self._history, self._cluster = history or {}, cluster
-
-    def put(self, topic: str) -> tuple[float, float]:
-        """Return the messages and bytes per second stored in a topic."""
-        return self._of(_TOPIC_PUT, topic)
-
-    def got(self, key: str) -> tuple[float, float]:
-        """Return the messages and bytes per second that a `topic@group` got."""
-        return self._of(_GROUP_GET, key)
-
-    def sent_back(self, key: str) -> int:
-        """Return the number of messages that a `topic@group` returned."""
-        history = self._history.get((_SEND_BACK, key))
-        return 0 if history is None else history.item(0, _NUMS).sum
-
-    def of_broker(self, *, is_put: bool) -> float:
-        return self._of(_BROKER_PUT if is_put else _BROKER_GET, self._cluster)[0]
-
-    def _of(self, kind: int, key: str) -> tuple[float, float]:
-        history = self._history.get((kind, key))
-        if history is None or not (samples := history.spans[0]):
-            return 0.0, 0.0
-        first, last = samples[0], samples[-1]
-        if last[0] <= first[0]:
-            return 0.0, 0.0
-        took_ms = last[0] - first[0]
-        count, size = last[_NUMS] - first[_NUMS], last[_SIZE] - first[_SIZE]
-        return count * SECOND_MS / took_ms, size * SECOND_MS / took_ms
-
-
 class Statistics(Responder):
     """Samples and figures. Runs on a thread."""
 
@@ -159,7 +124,7 @@ class Statistics(Responder):
         *,
         queues: ConsumeQueues,
         delay_offsets: SnapshotRef[Mapping[int, int]],
-        group_tps: SnapshotRef[Mapping[str, float]],
+        rates: SnapshotRef[Rates],
     ) -> None:
         super().__init__()
         self._cluster = cluster
@@ -167,7 +132,7 @@ class Statistics(Responder):
         self._queues, self._delay_offsets = queues, delay_offsets
         self._watched: dict[_Key, _Source] = {}
         """Counters of single queues, the last requested at the end."""
-        self._group_tps = group_tps
+        self._rates = rates
         self._history: dict[_Key, _History] = {}
         self._bases: dict[_Key, Counts] = {}
         """Counts at the start of this actor, after a restart."""
@@ -188,11 +153,7 @@ class Statistics(Responder):
                 history = self._history[key] = _History()
             history.note(tick.span, now_ms, counts, self._bases.get(key, zero))
         if tick.span == 0:
-            self._group_tps.value = {
-                key: history.item(0, _NUMS).tps
-                for (kind, key), history in self._history.items()
-                if kind == _GROUP_GET
-            }
+            self._rates.value = self._spans_of_minute()
 
     @serves(RequestCode.VIEW_BROKER_STATS_DATA)
     def on_view(self, request: Request) -> RemotingCommand:
@@ -213,9 +174,14 @@ class Statistics(Responder):
         data = BrokerStatsData(*(history.item(span, counter) for span in range(len(_SPANS))))
         return request.command.answer(body=data.encode())
 
-    def rates(self) -> Rates:
-        """Return the rates of the last minute. Any thread."""
-        return Rates(self._history, self._cluster)
+    def _spans_of_minute(self) -> Rates:
+        found: dict[int, dict[str, Span]] = {kind: {} for kind in range(_LATENCY + 1)}
+        for (kind, key), history in self._history.items():
+            if samples := history.spans[0]:
+                found[kind][key] = samples[0], samples[-1]
+        puts, gets = (found[kind].get(self._cluster) for kind in (_BROKER_PUT, _BROKER_GET))
+        rates = Rates(found[_TOPIC_PUT], found[_GROUP_GET], found[_SEND_BACK])
+        return replace(rates, broker_puts=puts or NO_SPAN, broker_gets=gets or NO_SPAN)
 
     # --- single queues
 

@@ -1,20 +1,23 @@
 """Writer of the JSON files of a server's tables, off the loop.
 
 Owns: every file below the config directory while the server runs.
-Receives: WriteFile (table actors).
+Receives: WriteFile, FileDamaged (table actors).
 Sends: FileWritten (table actors).
+Publishes: the damaged files, for BrokerInfo and metrics.
 
 At the end of a batch, only the last text for each file is written. A failed write is kept and
 retried. One log line reports the first failure and one the recovery.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from structlog import get_logger
 
 from actors.engine.actor import Actor, BatchEnd, Where, handles
-from actors.tables.messages import WriteFile
+from actors.engine.snapshot_ref import SnapshotRef
+from actors.tables.messages import FileDamaged, WriteFile
 from storage.errors import StoreError
 from storage.tables.json_config import save
 
@@ -34,8 +37,9 @@ class ConfigWriter(Actor):
 
     where: ClassVar[Where] = "thread"
 
-    def __init__(self) -> None:
+    def __init__(self, damaged: SnapshotRef[Mapping[str, int]] | None = None) -> None:
         super().__init__()
+        self._damaged = damaged or SnapshotRef({})
         self._waiting: dict[str, WriteFile] = {}
         self._failing = False
         self._will_retry = False
@@ -44,6 +48,11 @@ class ConfigWriter(Actor):
     def on_write(self, message: WriteFile) -> None:
         """Keep the text until the batch ends."""
         self._waiting[message.path] = message
+
+    @handles(FileDamaged)
+    def on_damaged(self, message: FileDamaged) -> None:
+        """Publish the damage; it counts until the broker stops."""
+        self._damaged.value = {**self._damaged.value, message.path: message.versions}
 
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:

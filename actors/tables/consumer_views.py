@@ -42,6 +42,16 @@ class Mismatch:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ClientCounts:
+    """Figures of Clients."""
+
+    producers: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    """Producer connections by language and version."""
+    changes: Mapping[str, int] = field(default_factory=dict)
+    """Membership changes since the start, by consumer group."""
+
+
 @dataclass(slots=True)
 class Member:
     peer: Peer

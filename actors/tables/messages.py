@@ -52,6 +52,14 @@ class WriteFile(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class FileDamaged:
+    """The start found `versions` of the file at `path` damaged."""
+
+    path: str
+    versions: int
+
+
+@dataclass(frozen=True, slots=True)
 class FileWritten:
     """Result of WriteFile: text `serial` or a later one is on disk, or `refusal` says why not.
 

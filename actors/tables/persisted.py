@@ -20,7 +20,7 @@ from structlog import get_logger
 from actors.engine.actor import BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.network.request import Request, Responder
-from actors.tables.messages import FileWritten, WriteFile
+from actors.tables.messages import FileDamaged, FileWritten, WriteFile
 from protocol.codes import ResponseCode
 from storage.tables.json_config import Loaded, left_out_path, load
 from storage.tables.skipped_entry import Parse, SkippedEntry
@@ -53,16 +53,10 @@ class PersistedTable(Responder):
         self._serial = 0
         self._written_serial = 0
         self._broken: tuple[str, ...] = ()
-        self.damaged_files = 0
-        """Damaged versions of the file found at the start."""
         self._left_out: tuple[SkippedEntry, ...] = ()
         """Skipped entries that are not yet in the side file."""
         self._unwritten: deque[tuple[int, Then]] = deque()
         self._dropped_count = 0
-
-    @property
-    def path(self) -> str:
-        return self._path
 
     def load(self, parse: Parse[T]) -> Loaded[T]:
         """Load the usable content of the file, and log what is wrong with it.
@@ -71,7 +65,8 @@ class PersistedTable(Responder):
         not be read. Reads the disk: only for `on_start`.
         """
         loaded = load(self.system.disk, self._path, parse)
-        self.damaged_files = len(loaded.broken) or int(bool(loaded.findings))
+        if versions := len(loaded.broken) or int(bool(loaded.findings)):
+            self._config_writer.tell(FileDamaged(self._path, versions))
         if loaded.findings:
             log.warning("config file damaged", file=self._path, found=loaded.findings)
         for each in loaded.left_out[:LEFT_OUT_LINES_MAX]:

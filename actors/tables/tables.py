@@ -8,6 +8,7 @@ from actors.tables.consumer_views import ConsumerView, Producing
 from actors.tables.groups import GroupConfigs
 from actors.tables.offset_journal import Ahead
 from actors.tables.offset_searches import Offsets
+from actors.tables.rates import Rates
 from actors.tables.request_modes import Modes
 from protocol.bloom import BloomFilter
 from protocol.bodies import TopicConfig, TopicConfigTable
@@ -33,5 +34,6 @@ class Tables:
         """The times themselves, which change, as in `live_offsets`."""
         self.filters = SnapshotRef(ConsumerFilters(bloom))
         self.delay_offsets: SnapshotRef[Mapping[int, int]] = SnapshotRef({})
-        self.group_tps: SnapshotRef[Mapping[str, float]] = SnapshotRef({})
-        """Messages per second that a group got, by `topic@group`."""
+        self.rates = SnapshotRef(Rates())
+        self.damaged_files: SnapshotRef[Mapping[str, int]] = SnapshotRef({})
+        """Damaged versions of each table's file that the start found, by path."""

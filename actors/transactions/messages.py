@@ -15,6 +15,15 @@ from protocol.sysflag import TRANSACTION_COMMIT
 RESUME_EXCEPTION = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
 
 
+@dataclass(frozen=True, slots=True)
+class OpenHalves:
+    """Figures of OpenTransactionView."""
+
+    count: int = 0
+    offsets: Sequence[int] = ()
+    """Physical offsets of the oldest open transactions."""
+
+
 @dataclass(slots=True)
 class End:
     """A commit or rollback in progress."""

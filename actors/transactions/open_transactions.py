@@ -1,17 +1,17 @@
 """List of open transactions, for operators.
 
 Owns: nothing; reads the transaction table and the commit log.
-Receives: Request from connections; ListOpen from OpenTransactionView.
+Receives: Request from connections; AskFigures from MetricsPort; ListOpen from OpenTransactionView.
 Sends: ListOpen to HalfMessageList; answers to the requesters.
 """
 
 from typing import ClassVar
 
-from actors.engine.actor import Actor, Where, handles
+from actors.engine.actor import Actor, AskFigures, Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.network.request import Request, Responder, serves
 from actors.transactions.half_messages import HalfMessage
-from actors.transactions.messages import ListOpen
+from actors.transactions.messages import ListOpen, OpenHalves
 from protocol.bodies_own import OpenTransaction, OpenTransactions
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
@@ -31,6 +31,12 @@ class OpenTransactionView(Responder):
         super().__init__()
         self._store = store
         self._half_message_list = half_message_list
+
+    @handles(AskFigures, reads_only=True)
+    def on_ask_figures(self, message: AskFigures) -> None:
+        table = self._store.transaction_table
+        found = table.pending(LISTED_MAX)
+        message.reply(OpenHalves(table.pending_count, [each.physical_offset for each in found]))
 
     @serves(RequestCode.GET_OPEN_TRANSACTIONS)
     def list_open(self, request: Request) -> RemotingCommand | None:

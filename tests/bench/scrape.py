@@ -36,8 +36,10 @@ from actors.engine.short_collections import short_collections
 from actors.engine.system import ActorSystem
 from actors.metrics import metrics_port
 from actors.metrics.messages import TakeTime
+from actors.metrics.metrics_port import MetricsPort
 from actors.metrics.metrics_renderer import MetricsRenderer
 from actors.metrics.packed import Packed
+from actors.metrics.sources import FigureSet
 from actors.statistics.counts import GroupCounts
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from storage.clock import SystemClock
@@ -110,8 +112,8 @@ class Waits:
 
     def _run(self) -> None:
         port = self._system.address("metrics_port")
-        actor = self._system.actors()["metrics_port"]
-        actor._waits = self  # type: ignore[attr-defined]
+        (actor,) = [each for each in [*self._system.live] if isinstance(each, MetricsPort)]
+        actor._waits = self  # type: ignore[assignment]
         clock = pthread_getcpuclockid(ident_of(WRITER))
         while not self._over.is_set():
             before_s = clock_gettime(clock)
@@ -143,7 +145,7 @@ class Steps:
         pages = dict(actor._pages)
         write = pages[path]
 
-        def watched(collect: str, reading: object) -> Packed:
+        def watched(collect: str, reading: FigureSet) -> Packed:
             frame: FrameType | None = sys._getframe()
             while frame is not None:
                 frame.f_trace = self._step
@@ -223,8 +225,7 @@ def time_steps(broker: RunningBroker, path: str, timed: int) -> None:
     """After all that is measured: the thread goes on to be timed."""
     pause = Event()
     found: list[dict[str, float]] = []
-    actor = broker.system.actors()["exposition"]
-    assert isinstance(actor, MetricsRenderer)
+    (actor,) = [each for each in [*broker.system.live] if isinstance(each, MetricsRenderer)]
     plain = actor._pages
     for _ in range(timed):
         steps = Steps()

@@ -20,7 +20,7 @@ import pytest
 from protocol.bodies_admin import TopicOffset
 from tests.compat.patience import wait_until
 from tests.support.brokers import BROKER, SimulatedBroker
-from tests.support.metrics import Scraper, samples, text_of
+from tests.support.metrics import Scraper
 from tests.troupemq.console.conftest import GONE, MakeVisit, Visit
 from troupemq.client.admin import BrokerPlace
 from troupemq.client.message import MessageQueue, MessageView
@@ -394,13 +394,12 @@ def test_a48_hundreds_of_invented_names_do_not_lengthen_the_page() -> None:
     made = SimulatedBroker(9, config=replace(BROKER, metrics_series_max=most))
     made.make_topic()
     scraper = Scraper(made)
-    scraper.text()
+    scraper.found()
     for number in range(80):
         made.make_topic(f"made-up-{number}", queues=1)
         made.send(topic=f"made-up-{number}")
         made.make_group(f"group-{number}")
-    for text in (scraper.text(), text_of(scraper.metrics.pages["/metrics/exporter"]("", None))):
-        found = samples(text)
+    for found in (scraper.found(), scraper.for_exporter()):
         long = {
             name: len(rows)
             for name, rows in found.items()
@@ -409,6 +408,6 @@ def test_a48_hundreds_of_invented_names_do_not_lengthen_the_page() -> None:
             and {"topic", "group", "consumer_group"} & rows[0][0].keys()
         }
         assert long == {}
-    sent = samples(scraper.text())["rocketmq_messages_in_total"]
+    sent = scraper.found()["rocketmq_messages_in_total"]
     assert sum(count for _, count in sent) == 80, "none is left out of the sum"
     assert sum(own["topic"] == "other" for own, _ in sent) == 1

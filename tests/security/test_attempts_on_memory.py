@@ -16,9 +16,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.children.tls import TlsPortSpec, door_children
+from actors.engine.messages import AskFigures
 from actors.network import limits as limits_module
 from actors.network.connections import Connections
 from actors.network.limits import half_frame_ms
+from actors.network.messages import ConnectionFigures
 from actors.network.tls_negotiator import TIME_MS
 from actors.pulling import held_pulls
 from protocol.codes import RequestCode, ResponseCode
@@ -260,7 +262,9 @@ def test_a38_silent_connections_at_a_tls_port_are_counted(tmp_path: Path) -> Non
         made.system.advance(TIME_MS + 2000)  # and all who said nothing are gone
         lines_again = [*comes(STRANGER, 6), *comes(OTHER, 4)]
         assert [line.is_closed() for line in lines_again].count(True) == 2
-        assert connections_of(made).refused == {
+        asked = made.system.ask(connections_of(made).address, AskFigures)
+        figures: ConnectionFigures = asked.result(1)
+        assert figures.refused == {
             "maxConnectionsPerAddress": 26,
             "maxConnections": 9,
         }

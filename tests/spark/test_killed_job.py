@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from actors.engine.messages import AskFigures
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
-from actors.jobs.messages import JobOrder, JobStates, RunJob
+from actors.jobs.messages import JobFigures, JobOrder, RunJob
 from actors.jobs.spark_job import JobCommand
 from actors.jobs.spark_jobs import SparkJobs
 from spark.archive.files import Archive
@@ -139,7 +140,7 @@ def test_a_killed_jvm_leaves_no_files_and_the_next_run_is_complete(
     assert archive.runs() == []
     assert [path.name[0] for path in archive.output.iterdir()] == ["_", "_"]
     wait_until(lambda: are_gone(failed.run, processes), "the job's processes are gone")
-    assert real_system.ask(jobs.address, JobStates).result(WAIT_S) == [failed]
+    assert real_system.ask(jobs.address, AskFigures).result(WAIT_S) == JobFigures([failed])
 
     if packaged_java() is not None:
         jobs.environment = {"PATH": ""}  # the next job takes the Java that pip installs

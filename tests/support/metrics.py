@@ -4,12 +4,14 @@ from collections.abc import Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from actors.children.metrics import WITH_FIGURES
+from actors.engine.messages import AskFigures
 from actors.metrics.actor_figures import ActorFamilies
 from actors.metrics.broker_metrics import BrokerMetrics
-from actors.metrics.client_figures import ClientFigure, WithClients
+from actors.metrics.client_figures import ClientFigure, ConsumerAnswers
 from actors.metrics.packed import Packed
 from actors.metrics.page_server import BROKER_PATH, EXPORTER_PATH
-from actors.metrics.sources import open_halves
+from actors.metrics.sources import FigureSet
 from tests.support.brokers import PORTS, SimulatedBroker
 
 Found = dict[str, list[tuple[Mapping[str, str], float]]]
@@ -25,8 +27,7 @@ class Scraper:
 
     def text(self) -> str:
         """The page /metrics."""
-        reading = open_halves(self.made.broker.store)
-        return text_of(self.metrics.pages[BROKER_PATH]("", reading))
+        return text_of(self.metrics.pages[BROKER_PATH]("", self.reading(BROKER_PATH)))
 
     def found(self) -> Found:
         """The samples of /metrics."""
@@ -34,8 +35,16 @@ class Scraper:
 
     def for_exporter(self, *clients: ClientFigure) -> Found:
         """The samples of /metrics/exporter."""
-        reading = WithClients(open_halves(self.made.broker.store), clients)
-        return samples(text_of(self.metrics.pages[EXPORTER_PATH]("client", reading)))
+        found = {**self.reading(EXPORTER_PATH).found, ConsumerAnswers: ConsumerAnswers(clients)}
+        return samples(text_of(self.metrics.pages[EXPORTER_PATH]("client", FigureSet(found))))
+
+    def reading(self, path: str) -> FigureSet:
+        """Return the figures of the actors that a page needs, as MetricsPort gathers them."""
+        figures: list[object] = []
+        for each in self.made.system.up(WITH_FIGURES[path]):
+            each.tell(AskFigures(figures.append))
+        self.made.system.drain()
+        return FigureSet({type(each): each for each in figures})
 
 
 def text_of(page: Packed) -> str:

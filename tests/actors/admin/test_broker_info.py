@@ -11,6 +11,7 @@ from actors.dispatching.reput import DispatchProgress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.retention.retention_holds import KeepingReport
+from actors.scrubbing.scrubber import ScrubFigures
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PutStats
 from actors.statistics.timer_figures import TimerFigures
@@ -45,6 +46,7 @@ class Sources:
     offset_stats: OffsetStats = field(default_factory=OffsetStats)
     tables: Tables = field(default_factory=lambda: Tables(BloomFilter.of()))
     recovery: RecoveryReport = field(default_factory=RecoveryReport)
+    scrubbed: SnapshotRef[ScrubFigures] = field(default_factory=lambda: SnapshotRef(ScrubFigures()))
 
 
 @contextmanager

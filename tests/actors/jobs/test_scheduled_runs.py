@@ -9,11 +9,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from actors.engine.actor import Actor, handles
+from actors.engine.actor import Actor, AskFigures, handles
 from actors.engine.supervisor import ChildSpec
 from actors.jobs import spark_jobs
 from actors.jobs.jobs_conf import ScheduledJob
-from actors.jobs.messages import Cancel, JobChanged, JobOrder, JobState, JobStates, RunJob
+from actors.jobs.messages import Cancel, JobChanged, JobFigures, JobOrder, JobState, RunJob
 from actors.jobs.scheduled_runs import JobSchedule, KeptRuns
 from actors.jobs.spark_job import JobCommand
 from actors.jobs.spark_jobs import SparkJobs
@@ -116,8 +116,8 @@ class World:
         return JobState(state.run, state.name, "finished", entry=state.entry, report={"rows": 7})
 
     def states(self) -> list[JobState]:
-        states: list[JobState] = self.system.ask(self.jobs, JobStates).result(WAIT_S)
-        return states
+        figures: JobFigures = self.system.ask(self.jobs, AskFigures).result(WAIT_S)
+        return [*figures.states]
 
     def ask(self, code: RequestCode, host: str = "127.0.0.1", **fields: str) -> RemotingCommand:
         peer = RecordingPeer(host)
@@ -139,10 +139,10 @@ class ScriptedJob(Actor):
 
     def on_start(self) -> None:
         self.say(JobState(self._state.run, self._state.name, "running", entry=self._state.entry))
-        self.after(RUN_MS, JobStates(print))
+        self.after(RUN_MS, AskFigures(print))
 
-    @handles(JobStates)
-    def done(self, _: JobStates) -> None:
+    @handles(AskFigures)
+    def done(self, _: AskFigures) -> None:
         self.say(self._world.ended(self._state))
         self.stop()
 

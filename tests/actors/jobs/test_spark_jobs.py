@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from actors.engine.messages import AskFigures
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.jobs import spark_job, spark_jobs
-from actors.jobs.messages import CancelJob, JobOrder, JobState, JobStates, RunJob
+from actors.jobs.messages import CancelJob, JobFigures, JobOrder, JobState, RunJob
 from actors.jobs.spark_job import SCHED_IDLE, JobCommand, claimed
 from actors.jobs.spark_jobs import SparkJobs
 from storage.child_python import process_descriptor
@@ -112,8 +113,8 @@ class Jobs:
                 return state
 
     def states(self) -> list[JobState]:
-        states: list[JobState] = self.system.ask(self.address, JobStates).result(WAIT_S)
-        return states
+        figures: JobFigures = self.system.ask(self.address, AskFigures).result(WAIT_S)
+        return [*figures.states]
 
     def cancel(self, run: str) -> bool:
         answer: bool = self.system.ask(self.address, lambda reply: CancelJob(run, reply)).result(

@@ -10,12 +10,22 @@ import pytest
 
 from actors.broker_server import start_broker
 from actors.engine.system import ActorSystem
+from actors.jobs.messages import JobFigures, JobState
 from actors.metrics.broker_page import regrouped
 from actors.metrics.client_figures import ClientFigure
+from actors.metrics.sources import FigureSet
+from actors.naming.messages import RegistrationFigures
+from actors.network.messages import ConnectionFigures
+from actors.pulling.messages import HoldFigures
+from actors.scrubbing.scrubber import ScrubFigures
+from actors.sending.messages import CommitFigures
+from actors.sending.replication_progress import FollowFigures, SlaveFigures
+from actors.tables.consumer_views import ClientCounts
+from actors.transactions.messages import OpenHalves
 from protocol.bodies import KVTable
 from protocol.bodies_admin import ConsumeStatsBody
 from protocol.bodies_client import ConsumeStatus
-from protocol.codes import RequestCode
+from protocol.codes import LanguageCode, RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import GetConsumeStatsHeader
 from remoting.certificate import not_after_s
@@ -69,7 +79,7 @@ def test_every_name_of_other_tools_is_declared() -> None:
     scraper = Scraper(made)
     assert NATIVE - families(scraper.text()) == set()
     assert len(EXPORTER) == 89
-    told = families(text_of(scraper.metrics.pages["/metrics/exporter"]("", None)))
+    told = families(text_of(scraper.metrics.pages["/metrics/exporter"]("", FigureSet({}))))
     assert EXPORTER - told == set()
     assert {name for name in told if name.startswith("rocketmq_")} - EXPORTER == {
         "rocketmq_message_accumulation"  # which its documents name, and a console asks for
@@ -395,3 +405,56 @@ def test_timers_count_where_they_wait_and_when_they_are_delivered() -> None:
     assert value(found, "troupemq_timers_pending", level="2") == 0
     assert value(found, "rocketmq_timer_dequeue_total") == 1
     assert value(found, "troupemq_timer_late_max_seconds", level="2") < 0.1
+
+
+ACTORS_TEXT = """\
+rocketmq_producer_connections{language="PYTHON",version="407",protocol_type="remoting"} 2
+troupemq_group_commit_waiting{} 3
+troupemq_connections_refused_total{reason="maxConnections"} 4
+troupemq_connections{port="main",tls="false"} 5
+troupemq_connections{port="main",tls="true"} 0
+troupemq_connections{port="fast",tls="false"} 0
+troupemq_connections{port="fast",tls="true"} 6
+troupemq_unsent_bytes{} 7
+troupemq_held_pulls{} 8
+troupemq_scrub_progress_ratio{} 0.25
+troupemq_scrub_last_end_timestamp_seconds{} 9.5
+troupemq_config_files_damaged_total{} 3
+troupemq_replica_lag_bytes{slave="192.0.2.7"} 40
+troupemq_replica_last_ack_seconds{slave="192.0.2.7"} 1.5
+troupemq_slave_follows{} 1
+troupemq_transactions_open{} 10
+troupemq_rebalances_total{consumer_group="consumers"} 11
+troupemq_registered{namesrv="192.0.2.1:9876"} 1
+troupemq_registered{namesrv="192.0.2.2:9876"} 0
+troupemq_spark_job_state{spark_job="nightly",state="finished"} 1
+troupemq_spark_job_last_success_timestamp_seconds{spark_job="nightly"} 7.0
+troupemq_spark_job_duration_seconds{spark_job="nightly"} 2.0
+"""
+"""Written by the page when it still read the actors themselves."""
+
+
+def test_figures_of_actors_have_exactly_this_text() -> None:
+    made = busy_broker()
+    end = made.broker.store.commit_log.end_offset
+    slaves = SlaveFigures([("192.0.2.7", end - 40, 1500.0), ("192.0.2.7", end - 90, 9.0)])
+    done = JobState("nightly-5", "lag", "finished", started_ms=5000, ended_ms=7000, entry="nightly")
+    open_ones = {(False, False): 5, (True, True): 6}
+    figures = (
+        ClientCounts({(LanguageCode.PYTHON, 407): 2}, {"consumers": 11, "unknown": 1}),
+        CommitFigures(3),
+        ConnectionFigures(open_ones, {"maxConnections": 4}, 7),
+        *(HoldFigures(8), slaves, FollowFigures(True), OpenHalves(10), JobFigures([done])),
+        RegistrationFigures({"192.0.2.1:9876": True, "192.0.2.2:9876": False}),
+    )
+    made.broker.scrubbed.value = ScrubFigures(0.25, 9500)
+    made.broker.tables.damaged_files.value = {"a.json": 2, "b.json": 1}
+    reading = FigureSet({type(each): each for each in figures})
+    text = text_of(Scraper(made).metrics.pages["/metrics"]("", reading))
+    base = 'cluster="DefaultCluster",node_type="broker",node_id="broker-a"'
+    lines = [line.replace(f"{base},", "").replace(base, "") for line in text.splitlines(True)]
+    names = {line.partition("{")[0] for line in ACTORS_TEXT.splitlines()}
+    found = [line for line in lines if line.partition("{")[0] in names]
+    others = [line for line in found if "spark_job_state" in line and line.endswith(" 0\n")]
+    assert "".join(line for line in found if line not in others) == ACTORS_TEXT
+    assert len(others) == 5

@@ -6,8 +6,9 @@ from http import HTTPStatus
 from actors.engine.actor import Actor, handles
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
-from actors.metrics.client_figures import WAIT_MS, ClientFigures, WithClients
+from actors.metrics.client_figures import WAIT_MS, ClientFigures, ConsumerAnswers
 from actors.metrics.messages import MakePage
+from actors.metrics.sources import FigureSet
 from actors.network.messages import CallClient, CallEnd
 from actors.tables.consumer_views import ConsumerView, Member
 from protocol.bodies_client import ConsumerRunningInfo, ConsumeStatus
@@ -60,14 +61,16 @@ def test_answering_consumers_are_exposed_and_silent_ones_omitted() -> None:
             ChildSpec("client_calls", lambda _: Consumers()),
             ChildSpec("client_figures", lambda _: ClientFigures(views, calls, page_to.address)),
         )
-        message = MakePage(("/metrics/exporter", "client"), "reading", Told("port").address)
+        message = MakePage(
+            ("/metrics/exporter", "client"), FigureSet({int: 7}), Told("port").address
+        )
         system.address("client_figures").tell(message)
         system.advance(WAIT_MS / 2)
         assert not page_to.has_mail(), "one may answer still"
         system.advance(WAIT_MS)
         (made,) = page_to.take()
-        assert isinstance(made.reading, WithClients) and made.reading.reading == "reading"
-        (figure,) = made.reading.figures
+        assert made.reading.of(int) == 7
+        (figure,) = made.reading.of(ConsumerAnswers).figures
         assert (figure.client_id, figure.group, figure.topic) == ("talks", "g", "Topic")
         assert (figure.status.consume_rt, figure.status.consume_failed_msgs) == (2.0, 3)
 
@@ -81,16 +84,16 @@ def test_without_consumers_the_page_is_rendered_at_once() -> None:
             ChildSpec("client_figures", lambda _: ClientFigures(views, calls, page_to.address))
         )
         system.address("client_figures").tell(
-            MakePage(("/x", "client"), None, Told("port").address)
+            MakePage(("/x", "client"), FigureSet({}), Told("port").address)
         )
         system.drain()
         (made,) = page_to.take()
-        assert made.reading == WithClients(None, [])
+        assert made.reading == FigureSet({ConsumerAnswers: ConsumerAnswers([])})
 
 
 def test_a_failed_page_is_reported_to_the_scraper() -> None:
     port = Told("port")
-    MakePage(("/x", ""), None, port.address).on_undelivered("a test")
+    MakePage(("/x", ""), FigureSet({}), port.address).on_undelivered("a test")
     (made,) = port.take()
     assert made.answer.status is HTTPStatus.INTERNAL_SERVER_ERROR
     assert made.answer.body == b"page not rendered: a test\n"

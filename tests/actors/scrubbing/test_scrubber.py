@@ -15,8 +15,9 @@ from actors.dispatching.messages import (
     VerifyUnit,
 )
 from actors.dispatching.reput import repair_units
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
-from actors.scrubbing.scrubber import START_DELAY_MS, Scrubber
+from actors.scrubbing.scrubber import START_DELAY_MS, Scrubber, ScrubFigures
 from storage.config import StoreConfig
 from storage.retention.trimming import RemovedQueues, remove_queues
 from tests.support.peers import Told, simulated
@@ -35,7 +36,9 @@ class Cast:
         self.system, self.small, self.store = system, small, small.store
         self.reput, self.pull_hold = Told("reput"), Told("pull_hold")
         self.heads = list(small.log.walk(0))
-        system.start(ChildSpec("scrubber", lambda _: Scrubber(self.store, self.reput.address)))
+        self.scrubbed = SnapshotRef(ScrubFigures())
+        scrubber = Scrubber(self.store, self.reput.address, self.scrubbed)
+        system.start(ChildSpec("scrubber", lambda _: scrubber))
 
     def verify_unit(self, queue_offset: int) -> UnitVerified:
         """Asks about a unit of queue 0, as PullMessage does."""

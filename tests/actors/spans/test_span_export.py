@@ -283,7 +283,7 @@ def test_without_spans_sends_and_pulls_have_no_hook() -> None:
     made = SimulatedBroker(1)
     assert made.broker.spans is None
     assert not made.broker.hooks.see_sends and not made.broker.hooks.see_pulls
-    assert "span_export" not in made.system.actors()
+    assert not made.system.up(["span_export"])
 
 
 def test_the_collectors_password_appears_in_no_output() -> None:
