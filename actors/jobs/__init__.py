@@ -7,9 +7,9 @@
     timetable.py        occasions of cron expressions, and which have run
     jobs_conf.py        conf/jobs.conf
 
-    daemon, command line → SparkJobs         RunJob, CancelJob
-    SparkJobs            → SparkJob          Cancel
-    SparkJob             → SparkJobs         JobChanged
+    command line → SparkJobs    RunJob
+    SparkJobs    → SparkJob     Cancel
+    SparkJob     → SparkJobs    JobChanged
 
 The child process is spark/runner.py.
 """

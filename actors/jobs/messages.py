@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from actors.engine.future import Question
 from actors.engine.messages import Message
 
 DEADLINE_MS = 6 * 3_600_000
@@ -95,14 +94,6 @@ class RunJob(Message):
 
     def on_undelivered(self, remark: str) -> None:
         self.reply(JobState("", self.name, "failed", sentence=remark))
-
-
-@dataclass(slots=True)
-class CancelJob(Question):
-    """Cancel a run; `reply` gets whether it was waiting or running."""
-
-    run: str
-    reply: Callable[[bool], None]
 
 
 @dataclass(slots=True)

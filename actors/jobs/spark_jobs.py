@@ -1,9 +1,8 @@
 """Table of Spark jobs: runs them on request and on a schedule, one at a time.
 
 Owns: the table of runs, the schedule and its file.
-Receives: Request from connections; RunJob and CancelJob from the daemon and the command line;
-AskFigures from MetricsPort; JobChanged, Started and Exited from its runs; FileWritten from
-ConfigWriter.
+Receives: Request from connections; RunJob from the command line; AskFigures from MetricsPort;
+JobChanged, Started and Exited from its runs; FileWritten from ConfigWriter.
 Sends: Cancel to SparkJob; WriteFile to ConfigWriter; LongAnswer to LongAnswers; states to the
 requesters' functions.
 
@@ -25,7 +24,6 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.timer import TimerHandle
 from actors.jobs.messages import (
     Cancel,
-    CancelJob,
     JobChanged,
     JobFigures,
     JobOrder,
@@ -222,10 +220,6 @@ class SparkJobs(Responder):
             self._put(self._resolved(message))
         except RemoteError as error:
             message.on_undelivered(error.remark)
-
-    @handles(CancelJob)
-    def cancel_job(self, message: CancelJob) -> None:
-        message.reply(self._cancel(message.run))
 
     @handles(AskFigures, reads_only=True)
     def on_ask_figures(self, message: AskFigures) -> None:

@@ -40,7 +40,7 @@ from protocol.headers.admin import (
 )
 from protocol.headers.client import GetConsumerRunningInfoHeader
 from protocol.headers.transaction import OpenTransactionsHeader
-from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+from protocol.topic_names import DLQ_TOPIC_PREFIX
 from troupemq.client.admin import BrokerPlace
 from troupemq.client.admin.brokers import properties_of
 from troupemq.client.admin.progress import (
@@ -473,8 +473,3 @@ def _add_lags(found: ClusterSnapshot, lags: ProgressList) -> None:
                     waiting = dict(oldest)
                 if waiting:
                     group.waiting.append(replace(stats, offset_table=waiting))
-
-
-def own_topics(names: Sequence[str], system: frozenset[str]) -> list[str]:
-    prefixes = (RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
-    return [name for name in names if name not in system and not name.startswith(prefixes)]

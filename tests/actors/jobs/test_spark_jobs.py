@@ -14,12 +14,15 @@ from actors.engine.messages import AskFigures
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.jobs import spark_job, spark_jobs
-from actors.jobs.messages import CancelJob, JobFigures, JobOrder, JobState, RunJob
+from actors.jobs.messages import JobFigures, JobOrder, JobState, RunJob
 from actors.jobs.spark_job import SCHED_IDLE, JobCommand, claimed
 from actors.jobs.spark_jobs import SparkJobs
+from actors.network.request import Request
+from protocol.codes import RequestCode, ResponseCode
 from storage.child_python import process_descriptor
 from storage.errors import StoreError
 from tests.support.actors import WAIT_S, Arrivals
+from tests.support.peers import RecordingPeer, request
 
 pytestmark = pytest.mark.slow
 
@@ -117,10 +120,10 @@ class Jobs:
         return [*figures.states]
 
     def cancel(self, run: str) -> bool:
-        answer: bool = self.system.ask(self.address, lambda reply: CancelJob(run, reply)).result(
-            WAIT_S
-        )
-        return answer
+        peer = RecordingPeer()
+        self.address.tell(Request(request(RequestCode.CANCEL_JOB, {"run": run}), peer))
+        self.states()  # after the answer
+        return peer.received[0].code == ResponseCode.SUCCESS
 
 
 @pytest.fixture
