@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -116,7 +117,8 @@ def test_retries_and_dead_letters_are_where_pull_consumers_have_them(
 ) -> None:
     send(namesrv, b"a")
     first, _ = consumers
-    for tries, options in enumerate(({"delay_level": 1}, {"seconds": 0})):
+    retries: list[dict[str, Any]] = [{"delay_level": 1}, {"seconds": 0}]
+    for tries, options in enumerate(retries):
         (delivery,) = first.receive()
         assert (delivery.message.reconsume_times, delivery.message.topic) == (tries, "Tasks")
         delivery.retry(**options)
