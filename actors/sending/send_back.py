@@ -250,14 +250,30 @@ class SendBack(Responder):
             elif level == 0:
                 level = _FIRST_LEVEL + tries
             tries += 1
-        target = Redirect(topic, queue_id, 0)
-        failure = _failure_of(record) if result.is_move else message.failure
-        own = self._copy(record, message.group, target, level or 0, tries=tries, failure=failure)
+        own = self._copy(
+            record,
+            message.group,
+            Redirect(topic, queue_id, 0),
+            level or 0,
+            tries=tries,
+            failure=_failure_of(record) if result.is_move else message.failure,
+            delay_ms=self._timer_ms(level or 0),
+        )
         self._put_message.tell(
             InternalAppend([own], message.reply_to, result, waits=True, topics=wanted)
         )
         if not result.is_move:
             self._count(own, message.group, is_dead=topic.startswith(DLQ_TOPIC_PREFIX))
+
+    def _timer_ms(self, level: int) -> int:
+        """Return a level's delay, for a timer in its place; 0 for a level that is none.
+
+        A kill repeats no timer, but messages of levels since the last save of their offset.
+        """
+        if not level or not self._delays_ms:
+            return 0
+        delay_ms = self._delays_ms[min(level, len(self._delays_ms)) - 1]
+        return delay_ms if self._timers.covers(delay_ms) else 0
 
     def _count(self, own: InternalRecord, group: str, *, is_dead: bool) -> None:
         key = _origin_of(own), group

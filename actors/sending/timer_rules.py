@@ -85,6 +85,10 @@ class TimerRules:
             return 0
         return self._now_ms() + min(delay_ms, config.timer_max_delay_sec * 1000)
 
+    def covers(self, delay_ms: int) -> bool:
+        """Return whether a delay is within the limit, so that it is not cut."""
+        return delay_ms <= self._config.timer_max_delay_sec * 1000
+
     def level(self, due_ms: int) -> tuple[int, int]:
         """Return the level in which a timer waits now, and that level's delay, ms."""
         at = bisect_left(self._delays_ms, due_ms - self._now_ms())

@@ -22,10 +22,13 @@ WIDTH, HEIGHT, LEFT, BELOW = 720, 300, 48, 40
 COLORS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd")
 
 
-def drawing(figures: Mapping[str, Sequence[tuple[float, float]]]) -> str:
-    """Return an SVG of (seconds, MiB) by name."""
+def drawing(figures: Mapping[str, Sequence[tuple[float, float]]], unit: str = "MiB") -> str:
+    """Return an SVG of (seconds, figure) by name."""
     end_s = max(points[-1][0] for points in figures.values())
-    top = (int(max(mib for points in figures.values() for _, mib in points)) // 50 + 1) * 50
+    most, step = max(mib for points in figures.values() for _, mib in points), 50
+    while most > 6 * step:
+        step *= 2
+    top = (int(most) // step + 1) * step
     right, floor = WIDTH - 8, HEIGHT - BELOW
     x_of, y_of = (right - LEFT) / end_s, (floor - 8) / top
     lines = [
@@ -33,7 +36,7 @@ def drawing(figures: Mapping[str, Sequence[tuple[float, float]]]) -> str:
         ' font-family="sans-serif" font-size="12">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
     ]
-    for mib in range(0, top + 1, 50):
+    for mib in range(0, top + 1, step):
         y = round(floor - mib * y_of, 1)
         lines.append(f'<path d="M{LEFT} {y}H{right}" stroke="#ddd"/>')
         lines.append(f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{mib}</text>')
@@ -46,7 +49,7 @@ def drawing(figures: Mapping[str, Sequence[tuple[float, float]]]) -> str:
         lines.append(f'<polyline points="{path}" fill="none" stroke="{color}"/>')
         x = LEFT + 130 * number
         lines.append(f'<text x="{x}" y="{HEIGHT - 6}" fill="{color}">{name}</text>')
-    lines.append(f'<text x="{right}" y="{HEIGHT - 6}" text-anchor="end">MiB, by minute</text>')
+    lines.append(f'<text x="{right}" y="{HEIGHT - 6}" text-anchor="end">{unit}, by minute</text>')
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 

@@ -4,14 +4,20 @@
     pending   makes a store with pending timers, starts a broker on it, and shows its memory and how
               long it looks for them; then the cost of the search alone
     moves     shows what a timer costs that outlasts its delay level, in processor time and bytes
+    load      sends timers for minutes, so many due in each second and in one second of each minute;
+              shows how late they come, and draws it
+    official  has an official 4.9.7 broker open a store with pending timers, and shows what it
+              delivers, how early and how late; neither of the two runs unless it is named
 
 The counts are small unless options name others. The lateness of a delivered timer is the time at
 which it was stored in its topic, less its due time.
 """
 
 from argparse import ArgumentParser
+from array import array
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
@@ -23,6 +29,7 @@ from protocol.bodies import KVTable
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.frame import encode
+from protocol.message import decode_records
 from protocol.properties import parse
 from protocol.stream import CommandStream
 from protocol.timers import TIMERS_OF_LEVEL, LevelTimers, due_property
@@ -34,8 +41,10 @@ from storage.log.append import PutRecord
 from storage.log.commit_log import prepare_file
 from storage.message_store import MessageStore
 from storage.queues.dispatch_entry import DispatchEntry
+from tests.bench.memory import drawing
 from tests.bench.process_figures import cpu_seconds, memory
-from tests.compat.servers import OurBroker, OurNameServer
+from tests.compat.servers import OfficialBroker, OfficialNameServer, OurBroker, OurNameServer
+from tests.compat.toolchain import java
 from tests.support.brokers import pull_command, send_command
 from tests.support.wire import Wire
 
@@ -43,6 +52,9 @@ TOPIC, QUEUES = "Timed", 4
 BODY = b"x" * 128
 AT_A_TIME = 256
 LONGEST = 18
+LOAD_LEAD_S = 15
+"""Seconds between the send of a timer of a load and its due time."""
+BURST_AT_S, BUCKET_S = 30, 10
 HOST = bytes(8)
 WAITING = SCHEDULE_TOPIC.encode()
 CRC = crc32(BODY) & 0x7FFFFFFF
@@ -70,14 +82,15 @@ def levels(wire: Wire) -> dict[int, LevelTimers]:
     }
 
 
-def send_timers(address: str, due_ms: list[int], wire: Wire) -> None:
+def send_timers(wire: Wire, due_ms: list[int], number_from: int = 0) -> None:
     """Send one timer for each time, AT_A_TIME without waiting."""
-    assert wire.ask(send_command(b"first", topic=TOPIC)).code == 0
+    if not number_from:
+        assert wire.ask(send_command(b"first", topic=TOPIC)).code == 0
     socket, answers = wire._socket, CommandStream()
     for first in range(0, len(due_ms), AT_A_TIME):
         part = due_ms[first : first + AT_A_TIME]
         frames = []
-        for number, each in enumerate(part, first):
+        for number, each in enumerate(part, number_from + first):
             text = f"TIMER_DELIVER_MS\x01{each}\x02UNIQ_KEY\x01{number:032X}"
             command = send_command(BODY, topic=TOPIC, queue_id=number % QUEUES, properties=text)
             command.opaque = number
@@ -90,15 +103,31 @@ def send_timers(address: str, due_ms: list[int], wire: Wire) -> None:
                 left -= 1
 
 
+class Delivered:
+    """Reads what has been delivered since the last call."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire, self._offsets = wire, [0] * QUEUES
+
+    def more(self) -> Iterator[tuple[int, int, int]]:
+        """Yield number, due time and store time of each timer."""
+        for queue_id in range(QUEUES):
+            while True:
+                pull = pull_command(self._offsets[queue_id], topic=TOPIC, queue_id=queue_id)
+                answer = self._wire.ask(pull)
+                if answer.code != 0:
+                    break
+                assert answer.body is not None and answer.fields is not None
+                self._offsets[queue_id] = int(answer.fields["nextBeginOffset"])
+                for record in decode_records(bytes(answer.body)):
+                    found = parse(record.properties)
+                    if (due_ms := found.get("TIMER_OUT_MS")) is not None:
+                        yield int(found["UNIQ_KEY"], 16), int(due_ms), record.store_timestamp
+
+
 def delivered(wire: Wire) -> list[tuple[int, int]]:
     """Return due time and store time of every delivered timer."""
-    found = []
-    for queue_id in range(QUEUES):
-        for record in wire.messages(TOPIC, queue_id):
-            due = parse(record.properties).get("TIMER_OUT_MS")
-            if due is not None:
-                found.append((int(due), record.store_timestamp))
-    return found
+    return [(due_ms, came_ms) for _, due_ms, came_ms in Delivered(wire).more()]
 
 
 def due(count: int, within_s: float, lead_s: float) -> None:
@@ -108,7 +137,7 @@ def due(count: int, within_s: float, lead_s: float) -> None:
         first_ms = int((time() + lead_s) * 1000)
         times = [first_ms + int(each * within_s * 1000 / count) for each in range(count)]
         order = [times[(each * 7919) % count] for each in range(count)]
-        send_timers(broker.address, order, wire)
+        send_timers(wire, order)
         took_s = perf_counter() - began_s
         Event().wait(max(0.0, first_ms / 1000 - time()))
         before_s = cpu_seconds(broker.pid)
@@ -126,23 +155,34 @@ def due(count: int, within_s: float, lead_s: float) -> None:
         )
 
 
-def make_store(root: Path, count: int) -> None:
-    """Make a store with `count` timers that wait in the longest level, due in 20 to 100 minutes."""
+def make_store(
+    root: Path,
+    count: int,
+    level: int = LONGEST,
+    stay_ms: int = 7_200_000,
+    due: tuple[int, int] = (1_200_000, 4_800_000),
+) -> "array[int]":
+    """Make a store with `count` timers that wait in a level; return when they were stored.
+
+    They are due evenly within `due[1]` ms after `due[0]`, in an order of its own.
+    """
     config = StoreConfig(root=str(root), message_index_enable=False)
     store = MessageStore(config, RealDisk(), SystemClock())
     store.open()
     try:
-        now_ms = int(time() * 1000)
-        log = store.commit_log
+        log, stored_ms = store.commit_log, array("q")
         for first in range(0, count, 4096):
+            now_ms = int(time() * 1000)
             records = []
             for number in range(first, min(first + 4096, count)):
-                due_ms = now_ms + 1_200_000 + number * 4_800_000 // count
-                text = b"UNIQ_KEY\x01%032X\x02CLUSTER\x01DefaultCluster\x02DELAY\x0118" % number
+                due_ms = now_ms + due[0] + number * 7919 % count * due[1] // count
+                stored_ms.append(now_ms)
+                text = b"UNIQ_KEY\x01%032X\x02CLUSTER\x01DefaultCluster" % number
+                text += b"\x02DELAY\x01%d" % level
                 text += b"\x02REAL_TOPIC\x01Timed\x02REAL_QID\x010" + due_property(due_ms)
                 records.append(
                     PutRecord(
-                        WAITING, LONGEST - 1, number, 0, 0, now_ms, HOST, 0, 0, BODY, text, CRC
+                        WAITING, level - 1, number, 0, 0, now_ms, HOST, 0, 0, BODY, text, CRC
                     )
                 )  # fmt: skip
             done, entries = 0, []
@@ -150,7 +190,7 @@ def make_store(root: Path, count: int) -> None:
                 placed = log.append(records[done:], now_ms)
                 for record, (offset, size) in zip(records[done:], placed, strict=False):
                     queue_id, number = record.queue_id, record.queue_offset
-                    code = now_ms + 7_200_000
+                    code = now_ms + stay_ms
                     entries.append(
                         DispatchEntry(WAITING, queue_id, number, offset, size, code, now_ms, 0, ())
                     )
@@ -162,6 +202,7 @@ def make_store(root: Path, count: int) -> None:
             store.dispatcher.dispatch(entries)
     finally:
         store.close()
+    return stored_ms
 
 
 def pending(count: int) -> None:
@@ -221,7 +262,7 @@ def moves(count: int) -> None:
         running(Path(name), messageDelayLevel="1s 5s") as broker,
         Wire(broker.address) as wire,
     ):
-        send_timers(broker.address, [int((time() + 3600) * 1000)] * count, wire)
+        send_timers(wire, [int((time() + 3600) * 1000)] * count)
         before = levels(wire)[2].moved_count
         before_s, began_s = cpu_seconds(broker.pid), perf_counter()
         Event().wait(20)
@@ -233,6 +274,81 @@ def moves(count: int) -> None:
         print(f"moves: {moved:,} in {took_s:.0f} s, {cost_us:.0f} us and {size} bytes each")
 
 
+def spread(values: list[int]) -> str:
+    """Return median, 99th percentile and maximum."""
+    values = sorted(values)
+    p50, p99 = (values[len(values) * each // 100] for each in (50, 99))
+    return f"{p50:,} ms (p50), {p99:,} ms (p99), {values[-1]:,} ms (max)"
+
+
+def load(minutes: float, rate: int, burst: int, svg: Path | None) -> None:
+    """Print and draw the lateness of timers under load, also after Ctrl-C."""
+    late: dict[int, list[int]] = {}
+    in_bursts: list[int] = []
+    sent, seconds = 0, int(minutes * 60)
+    with TemporaryDirectory() as name, running(Path(name)) as broker, Wire(broker.address) as wire:
+        reader, first_ms = Delivered(wire), (int(time()) + LOAD_LEAD_S) * 1000
+        before_s = cpu_seconds(broker.pid)
+        with suppress(KeyboardInterrupt):
+            for second in range(seconds + LOAD_LEAD_S + 5):
+                Event().wait(max(0.0, first_ms / 1000 - LOAD_LEAD_S + second - time()))
+                start_ms, times = first_ms + second * 1000, list[int]()
+                if second < seconds:
+                    times += (start_ms + each * 1000 // rate for each in range(rate))
+                    if second % 60 == BURST_AT_S:
+                        times += (start_ms + each * 1000 // burst for each in range(burst))
+                    send_timers(wire, times[::2] + times[1::2], sent)
+                    sent += len(times)
+                for _, due_ms, came_ms in reader.more():
+                    at_s = (due_ms - first_ms) // 1000
+                    late.setdefault(at_s // BUCKET_S, []).append(came_ms - due_ms)
+                    if at_s % 60 == BURST_AT_S:
+                        in_bursts.append(came_ms - due_ms)
+        cost_us = (cpu_seconds(broker.pid) - before_s) / max(1, sent) * 1e6
+    came = [each for several in late.values() for each in several]
+    print(
+        f"load: {sent:,} timers sent, {len(came):,} came, the earliest {min(came)} ms after its"
+        f" time; late by {spread(came)}; {cost_us:.0f} us of processor each"
+    )
+    print(f"load: in the seconds of the bursts late by {spread(in_bursts)}")
+    if svg is not None:
+        ranked = {each * BUCKET_S: sorted(late[each]) for each in sorted(late)}
+        lines: dict[str, list[tuple[float, float]]] = {
+            "half of them": [(at, each[len(each) // 2]) for at, each in ranked.items()],
+            "99 %": [(at, each[len(each) * 99 // 100]) for at, each in ranked.items()],
+            "the latest": [(at, each[-1]) for at, each in ranked.items()],
+        }
+        svg.write_text(drawing(lines, "late by ms"), encoding="utf-8")
+
+
+def official(count: int) -> None:
+    """Print what an official broker delivers of the timers in a store of ours."""
+    settings = {"messageDelayLevel": "1s 30s 1m 2m 4m"}
+    with TemporaryDirectory() as name:
+        folder, tools = Path(name), java()
+        began_ms = int(time() * 1000)
+        made_ms = make_store(folder / "store", count, 5, 240_000, (150_000, 300_000))
+        print(f"official: store made in {(time() * 1000 - began_ms) / 1000:.0f} s", flush=True)
+        with (
+            OfficialNameServer(tools, folder / "names") as names,
+            OfficialBroker(tools, folder / "official", names, settings, folder / "store") as broker,
+            Wire(broker.address) as wire,
+        ):
+            assert wire.ask(send_command(b"first", topic=TOPIC)).code == 0
+            reader, times, early, late, step = Delivered(wire), Counter[int](), [0], [0], [0]
+            end_s = time() + 240 + 180
+            while len(times) < count and time() < end_s:
+                Event().wait(2)
+                for number, due_at_ms, came_ms in reader.more():
+                    times[number] += 1
+                    (late if came_ms >= due_at_ms else early).append(abs(came_ms - due_at_ms))
+                    step.append(came_ms - made_ms[number] - 240_000)
+        print(f"official: {len(times):,} of {count:,} came, {times.total() - len(times):,} again")
+        print(f"official: {len(late) - 1:,} late by {spread(late)}")
+        print(f"official: {len(early) - 1:,} early by {spread(early)}")
+        print(f"official: behind the end of the level by {spread(step)}; earliest {min(step)} ms")
+
+
 def main() -> int:
     parser = ArgumentParser(prog="python -m tests.bench.timers", description=__doc__)
     parser.add_argument("parts", nargs="*", default=["due", "pending", "index", "moves"])
@@ -242,6 +358,12 @@ def main() -> int:
     parser.add_argument(
         "--pending", type=int, default=100_000, help="timers that wait [default: 100000]"
     )
+    parser.add_argument("--minutes", type=float, default=30, help="of load [default: 30]")
+    parser.add_argument("--rate", type=int, default=500, help="due in a second [default: 500]")
+    parser.add_argument(
+        "--burst", type=int, default=5_000, help="and once a minute [default: 5000]"
+    )
+    parser.add_argument("--svg", type=Path, help="where to draw the lateness under load")
     options = parser.parse_args()
     if "due" in options.parts:
         due(options.count, options.within, options.lead)
@@ -251,6 +373,10 @@ def main() -> int:
         index(options.pending)
     if "moves" in options.parts:
         moves(min(options.pending, 20_000))
+    if "load" in options.parts:
+        load(options.minutes, options.rate, options.burst, options.svg)
+    if "official" in options.parts:
+        official(options.pending)
     return 0
 
 

@@ -128,6 +128,27 @@ def test_message_in_flight_that_is_stored_again_keeps_its_failure_reason(
 
 
 @pytest.mark.parametrize(
+    "settings", [{}, {"timer_wheel_enable": False}, {"timer_max_delay_sec": 1}, {"reserved": 0}]
+)
+def test_retry_of_a_message_in_flight_waits_for_its_level_with_any_timer_settings(
+    settings: dict[str, Any],
+) -> None:
+    hours = settings.pop("reserved", 72)
+    store = replace(FEW, file_reserved_hours=hours, **settings)
+    made = SimulatedBroker(3, store_config=store)
+    made.make_topic()
+    sent(made)
+    (message,) = receive(made)
+    assert made.ask(change_command(message, 0, retry_delay_level=5)).code == 0
+    before_ms = made.clock.now_ms()
+    made.system.advance(4_900)
+    assert receive(made) == []
+    made.system.advance(300)
+    (again,) = receive(made)
+    assert 0 <= again.record.store_timestamp - before_ms - 5_000 < 200
+
+
+@pytest.mark.parametrize(
     ("others", "kept"), [(0, 1024), (32_000, 200), (32_400, 0)], ids=["free", "little", "none"]
 )
 def test_a_long_failure_reason_is_cut_to_the_property_limit(others: int, kept: int) -> None:

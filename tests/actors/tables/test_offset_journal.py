@@ -300,3 +300,20 @@ def test_backup_has_the_journal_that_its_table_names(monkeypatch: pytest.MonkeyP
     made.disk = found
     made.start()
     assert bodies(made) == [1, 2, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("level, delay_ms", [(1, 1_000), (0, 10_000)])
+def test_kill_does_not_repeat_a_retry_that_its_delay_level_has_delivered(
+    level: int, delay_ms: int
+) -> None:
+    made, messages = sent(3)
+    assert made.ask(change_command(messages[1], 0, retry_delay_level=level)).code == 0
+    assert made.ask(ack_command(messages[2])).code == 0
+    made.system.advance(delay_ms + 1_000)
+    retries = received(made.client.request(receive_command()))
+    assert [each.body for each in retries] == [b"1"]
+    assert made.ask(ack_command(retries[0])).code == 0
+    kill(made)
+    made.system.advance(20_000)
+    assert bodies(made) == []
+    assert len(made.messages("%RETRY%consumers")) == 1

@@ -117,8 +117,8 @@ def test_retries_and_dead_letters_are_where_pull_consumers_have_them(
 ) -> None:
     send(namesrv, b"a")
     first, _ = consumers
-    ways: list[dict[str, Any]] = [{"delay_level": 1}, {"seconds": 0}]
-    for tries, options in enumerate(ways):
+    retries: list[dict[str, Any]] = [{"delay_level": 1}, {"seconds": 0}]
+    for tries, options in enumerate(retries):
         (delivery,) = first.receive()
         assert (delivery.message.reconsume_times, delivery.message.topic) == (tries, "Tasks")
         delivery.retry(**options)
