@@ -132,9 +132,13 @@ class Ledgers:
                 ledger.committed(each.offset)
 
     def forget_unused(self) -> None:
-        """Forget ledgers that have been empty and unchanged since the last call."""
+        """Forget ledgers that have been empty and unchanged since the last call.
+
+        Forget those of deleted topics and groups as well, whatever is in them.
+        """
         for ledger in self._unused:
             if self._is_empty(ledger) and self.has(ledger):
+                ledger.begin(None, 0)
                 del self._ledgers[ledger.place]
         self._unused = {each for each in self._ledgers.values() if self._is_empty(each)}
 
@@ -143,11 +147,14 @@ class Ledgers:
         self._unused.discard(ledger)
 
     def _is_empty(self, ledger: Ledger) -> bool:
+        stored = self._offsets.value.get(ledger.key, _NONE).get(ledger.queue_id)
+        if not ledger.agrees(stored):
+            return True  # the next use begins again
         return not (
             ledger.count
             or ledger.ahead
             or ledger.moved
             or ledger.tries
             or ledger in self._changed
-            or self.stored(ledger.group, ledger.topic, ledger.queue_id) != ledger.next
+            or stored not in (None, ledger.next)
         )
