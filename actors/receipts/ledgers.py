@@ -5,6 +5,7 @@ topic, a clone, a pull of the same group. The ledger then begins there. The tabl
 use, so that no other actor has to know about receives.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from actors.engine.snapshot_ref import SnapshotRef
@@ -18,7 +19,11 @@ from storage.message_store import MessageStore
 from storage.tables.offsets import offset_key
 
 IN_FLIGHT_MAX = 200_000
-"""Messages in flight of all queues, some 70 MiB; past it receives get nothing."""
+"""Messages in flight of all queues, some 70 MiB.
+
+A group has at most as many as are left for others, half of them if it is alone; past that its
+receives get nothing. So no group takes the messages in flight of all others.
+"""
 
 
 _NONE: Mapping[int, int] = {}
@@ -51,9 +56,13 @@ class Ledgers:
         return self._ledgers.get(ledger.place) is ledger
 
     @property
-    def in_flight(self) -> int:
-        """Messages in flight of all queues."""
-        return sum(each.count for each in self._ledgers.values())
+    def in_flight(self) -> Counter[str]:
+        """Messages in flight by group."""
+        found: Counter[str] = Counter()
+        for each in self._ledgers.values():
+            if count := each.count:
+                found[each.group] += count
+        return found
 
     def stored(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the present consumer offset."""

@@ -16,14 +16,14 @@ Plain classes on the event loop. Copies are requested by the actor.
 """
 
 from bisect import bisect_left, bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from actors.receipts.deadlines import TICK_MS, Deadlines
 from actors.receipts.hand_out import Haul
 from actors.receipts.ledger import Delivery, Entry, EntryState, Holder, Ledger
-from actors.receipts.ledgers import Ledgers
+from actors.receipts.ledgers import IN_FLIGHT_MAX, Ledgers
 from actors.sending.messages import HeldReturned
 from protocol.java_numbers import LONG_END
 from protocol.receipts import ReceivedQueue, kind_of
@@ -81,8 +81,22 @@ class Settlement:
         self._moving_groups: dict[str, int] = {}
         self._rests_until_ms = 0.0
         """Time until which nothing is stored again, after a failure."""
-        self.in_flight = 0
-        """Messages in flight; may count some that a reset has dropped."""
+        self._in_flight: Counter[str] = Counter()
+        """Messages in flight by group; may count some that a reset has dropped."""
+        self._in_flight_of_all = 0
+
+    def has_room(self, group: str) -> bool:
+        """Return whether a group has fewer messages in flight than are left for others."""
+        return self._in_flight[group] < IN_FLIGHT_MAX - self._in_flight_of_all
+
+    def count_again(self) -> None:
+        """Count what is in flight; call it every few seconds."""
+        self._in_flight = self._ledgers.in_flight
+        self._in_flight_of_all = self._in_flight.total()
+
+    def _count(self, ledger: Ledger, number: int) -> None:
+        self._in_flight[ledger.group] += number
+        self._in_flight_of_all += number
 
     # --- from the receive to its end
 
@@ -107,7 +121,7 @@ class Settlement:
             tries = max(each.tries for each in entries)
             for entry in entries:
                 ledger.tries[entry.offset] = entry.tries + 1
-        self.in_flight += len(offsets)
+        self._count(ledger, len(offsets))
         self._ledgers.note_changed(ledger)
         return ReceivedQueue(kind_of(ledger.topic), ledger.queue_id, offsets, tries)
 
@@ -181,7 +195,7 @@ class Settlement:
 
     def _note_settled(self, ledger: Ledger, delivery: Delivery, count: int) -> None:
         self._deadlines.leave(delivery, count)
-        self.in_flight -= count
+        self._count(ledger, -count)
         self._ledgers.note_changed(ledger)
 
     def change(self, ledger: Ledger | None, offset: int, nonce: int, terms: Terms) -> Entry | None:
@@ -225,7 +239,7 @@ class Settlement:
             return None
         entry = Entry(ledger, offset, physical_offset, EntryState.KEPT, 0)
         ledger.take(entry)
-        self.in_flight += 1
+        self._count(ledger, 1)
         return entry
 
     # --- deadlines
@@ -253,7 +267,7 @@ class Settlement:
             entry.state = EntryState.COPYING
             self.copies.append(Copy(entry, -1))
         if not dead:
-            self.in_flight -= len(ledger.entries)
+            self._count(ledger, -len(ledger.entries))
             ledger.rewind()
             self._free(ledger)
 
@@ -346,7 +360,7 @@ class Settlement:
         ledger, was_ordered = entry.ledger, entry.ledger.is_ordered
         self._leave(entry)
         ledger.settle(entry)
-        self.in_flight -= 1
+        self._count(ledger, -1)
         self._ledgers.note_changed(ledger)
         if was_ordered and not ledger.is_ordered:
             self._free(ledger)
