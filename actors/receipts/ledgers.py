@@ -5,6 +5,7 @@ topic, a clone, a pull of the same group. The ledger then begins there. The tabl
 use, so that no other actor has to know about receives.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from actors.engine.snapshot_ref import SnapshotRef
@@ -18,7 +19,11 @@ from storage.message_store import MessageStore
 from storage.tables.offsets import offset_key
 
 IN_FLIGHT_MAX = 200_000
-"""Messages in flight of all queues, some 70 MiB; past it receives get nothing."""
+"""Messages in flight of all queues, some 70 MiB.
+
+A group has at most as many as are left for others, half of them if it is alone; past that its
+receives get nothing. So no group takes the messages in flight of all others.
+"""
 
 
 _NONE: Mapping[int, int] = {}
@@ -51,9 +56,13 @@ class Ledgers:
         return self._ledgers.get(ledger.place) is ledger
 
     @property
-    def in_flight(self) -> int:
-        """Messages in flight of all queues."""
-        return sum(each.count for each in self._ledgers.values())
+    def in_flight(self) -> Counter[str]:
+        """Messages in flight by group."""
+        found: Counter[str] = Counter()
+        for each in self._ledgers.values():
+            if count := each.count:
+                found[each.group] += count
+        return found
 
     def stored(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the present consumer offset."""
@@ -132,9 +141,13 @@ class Ledgers:
                 ledger.committed(each.offset)
 
     def forget_unused(self) -> None:
-        """Forget ledgers that have been empty and unchanged since the last call."""
+        """Forget ledgers that have been empty and unchanged since the last call.
+
+        Forget those of deleted topics and groups as well, whatever is in them.
+        """
         for ledger in self._unused:
             if self._is_empty(ledger) and self.has(ledger):
+                ledger.begin(None, 0)
                 del self._ledgers[ledger.place]
         self._unused = {each for each in self._ledgers.values() if self._is_empty(each)}
 
@@ -143,11 +156,14 @@ class Ledgers:
         self._unused.discard(ledger)
 
     def _is_empty(self, ledger: Ledger) -> bool:
+        stored = self._offsets.value.get(ledger.key, _NONE).get(ledger.queue_id)
+        if not ledger.agrees(stored):
+            return True  # the next use begins again
         return not (
             ledger.count
             or ledger.ahead
             or ledger.moved
             or ledger.tries
             or ledger in self._changed
-            or self.stored(ledger.group, ledger.topic, ledger.queue_id) != ledger.next
+            or stored not in (None, ledger.next)
         )

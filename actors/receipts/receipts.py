@@ -41,7 +41,7 @@ from actors.receipts.figures import ReceiptFigures, Survey
 from actors.receipts.hand_out import HandOut, Taken, count_given
 from actors.receipts.held_receives import HeldReceive, ReceiveHeader, WaitTable, interned
 from actors.receipts.ledger import NEVER_MS, UNKNOWN, Delivery, Holder, Ledger
-from actors.receipts.ledgers import IN_FLIGHT_MAX, Ledgers
+from actors.receipts.ledgers import Ledgers
 from actors.receipts.messages import (
     ExpireMore,
     MemberLeft,
@@ -228,8 +228,9 @@ class Receipts(Responder):
             else:
                 self._hold(receive)
             return
-        if self._settlement.in_flight >= IN_FLIGHT_MAX:
-            self.system.rarely.warn("in-flight message limit reached", most=IN_FLIGHT_MAX)
+        if not self._settlement.has_room(header.consumer_group):
+            group = header.consumer_group
+            self.system.rarely.warn("in-flight message limit reached", group=group, names=[group])
             self._answer_empty(receive, ResponseCode.POLLING_FULL)
             return
         reads_cold = receive.cold_reads >= COLD_READS_MAX
@@ -526,7 +527,7 @@ class Receipts(Responder):
         self._neighbours.forget(now_ms)
         if self._ticks % (CHECK_TICKS * 12) == 0:
             self._ledgers.forget_unused()
-        self._settlement.in_flight = self._ledgers.in_flight
+        self._settlement.count_again()
         self._doubts.clear()
         for place, queue_id in self._hand_out.missed(self._waits):
             self._wake(self._waits.next_of(place, queue_id))

@@ -16,7 +16,7 @@ Plain classes on the event loop. Copies are requested by the actor.
 """
 
 from bisect import bisect_left, bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -87,8 +87,22 @@ class Settlement:
         self._failures: dict[Entry, str] = {}
         self._rests_until_ms = 0.0
         """Time until which nothing is stored again, after a failure."""
-        self.in_flight = 0
-        """Messages in flight; may count some that a reset has dropped."""
+        self._in_flight: Counter[str] = Counter()
+        """Messages in flight by group; may count some that a reset has dropped."""
+        self._in_flight_of_all = 0
+
+    def has_room(self, group: str) -> bool:
+        """Return whether a group has fewer messages in flight than are left for others."""
+        return self._in_flight[group] < IN_FLIGHT_MAX - self._in_flight_of_all
+
+    def count_again(self) -> None:
+        """Count what is in flight; call it every few seconds."""
+        self._in_flight = self._ledgers.in_flight
+        self._in_flight_of_all = self._in_flight.total()
+
+    def _count(self, ledger: Ledger, number: int) -> None:
+        self._in_flight[ledger.group] += number
+        self._in_flight_of_all += number
 
     # --- from the receive to its end
 
@@ -113,7 +127,7 @@ class Settlement:
             tries = max(each.tries for each in entries)
             for entry in entries:
                 ledger.tries[entry.offset] = entry.tries + 1
-        self.in_flight += len(offsets)
+        self._count(ledger, len(offsets))
         self._ledgers.note_changed(ledger)
         return ReceivedQueue(kind_of(ledger.topic), ledger.queue_id, offsets, tries)
 
@@ -187,7 +201,7 @@ class Settlement:
 
     def _note_settled(self, ledger: Ledger, delivery: Delivery, count: int) -> None:
         self._deadlines.leave(delivery, count)
-        self.in_flight -= count
+        self._count(ledger, -count)
         self._ledgers.note_changed(ledger)
 
     def change(self, ledger: Ledger | None, offset: int, nonce: int, terms: Terms) -> Entry | None:
@@ -242,7 +256,7 @@ class Settlement:
             return None
         entry = Entry(ledger, offset, physical_offset, EntryState.KEPT, 0)
         ledger.take(entry)
-        self.in_flight += 1
+        self._count(ledger, 1)
         return entry
 
     # --- deadlines
@@ -270,7 +284,7 @@ class Settlement:
             entry.state = EntryState.COPYING
             self.copies.append(Copy(entry, -1))
         if not dead:
-            self.in_flight -= len(ledger.entries)
+            self._count(ledger, -len(ledger.entries))
             for entry in ledger.entries.values():
                 self._failures.pop(entry, None)
             ledger.rewind()
@@ -366,7 +380,7 @@ class Settlement:
         self._leave(entry)
         self._failures.pop(entry, None)
         ledger.settle(entry)
-        self.in_flight -= 1
+        self._count(ledger, -1)
         self._ledgers.note_changed(ledger)
         if was_ordered and not ledger.is_ordered:
             self._free(ledger)

@@ -661,3 +661,19 @@ def test_check_finds_a_message_that_no_event_has_announced(
     made.start_send(b"late", topic="Wide", queue_id=9)
     made.system.advance(60_000)
     assert [each.code for each in answers] == [0]
+
+
+def test_group_leaves_others_as_many_messages_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("ledgers", "receipts", "settlement"):
+        name = f"actors.receipts.{module}.IN_FLIGHT_MAX"
+        monkeypatch.setattr(name, 8, raising=False)
+    made = broker(20)
+    assert len(receive(made, count=4)) == 4
+    assert made.ask(receive_command()).code == ResponseCode.POLLING_FULL
+    made.system.advance(6_000)
+    assert made.ask(receive_command()).code == ResponseCode.POLLING_FULL, "counted again"
+    (other, *_) = receive(made, group="others", count=2)
+    assert made.ask(receive_command(group="others")).code == ResponseCode.POLLING_FULL
+    assert ack(made, other) == ResponseCode.NO_MESSAGE, "of another group"
+    assert made.ask(ack_command(other, "others")).code == 0
+    assert len(receive(made, group="others", count=1)) == 1

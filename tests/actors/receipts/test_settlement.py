@@ -325,3 +325,19 @@ def test_handle_from_before_a_message_does_not_settle_it() -> None:
     assert settlement.change(ledger, 20, 1_999, terms) is None
     assert settlement.change(ledger, 20, 2_000, terms) is not None
     assert ledger.ahead == {10, 12, 20}
+
+
+def test_ledgers_of_deleted_and_refused_offsets_are_forgotten() -> None:
+    bench = Bench()
+    bench.deliver(10, 11)
+    assert bench.stored() == 10
+    bench.ledgers.forget_unused()
+    bench.ledgers.forget_unused()
+    assert len([*bench.ledgers]) == 1, "in flight"
+    bench.offsets.clear()  # the topic is deleted
+    bench.ledgers.open("g", "T", 1)
+    bench.ledgers.commits()  # the table refuses this one
+    bench.ledgers.forget_unused()
+    bench.ledgers.forget_unused()
+    assert [*bench.ledgers] == []
+    assert bench.pass_time(2_000) == [], "nothing is copied"
