@@ -249,7 +249,7 @@ class Settlement:
         """Return a message that was handed out before a restart as one in flight."""
         if offset < ledger.next or offset in ledger.ahead or ledger.is_ordered:
             return None
-        if len(ledger.ahead) >= ledger.ahead_max or self.in_flight >= IN_FLIGHT_MAX:
+        if len(ledger.ahead) >= ledger.ahead_max or not self.has_room(ledger.group):
             return None
         physical_offset = self._physical_offset(ledger.topic, ledger.queue_id, offset)
         if physical_offset is None or offset >= self._void_from(ledger, (offset,), nonce):
