@@ -224,7 +224,10 @@ class AioClient(ClientCore):
             return  # this start repeats one that failed later
         self.remoting.open()
         # A host name of a name server may take seconds to resolve.
-        self.ip = await asyncio.to_thread(self.find_ip)
+        ip = await asyncio.to_thread(self.find_ip)
+        if self.remoting.is_closed:
+            raise ClientClosed("the client was stopped while it started")
+        self.ip = ip
         self._every(ROUTE_INTERVAL_MS, lambda: self.routes.refresh(self.topics()))
         self._every(HEARTBEAT_INTERVAL_MS, self.heartbeat)
 

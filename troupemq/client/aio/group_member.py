@@ -82,6 +82,9 @@ class AioGroupMember(AioMember, GroupWork):
             self._local_offsets.locate(self._client.id)
         await self._client.run(self._preparing())
 
+    def _give_up_start(self) -> None:
+        self._forget_member()
+
     def _begin(self) -> None:
         self._begin_rounds()
 

@@ -31,16 +31,26 @@ class AioLifecycle(ABC):
     def __init__(self, client: AioClient) -> None:
         self._client = client
         self._state = LifecycleState.NEW
+        self._starting = asyncio.Lock()
 
     async def start(self) -> None:
-        """Start; do nothing if it runs. Raises ClientError: ClientClosed after a stop."""
-        if self._state is LifecycleState.RUNNING:
-            return
-        self._check(LifecycleState.NEW)
-        await self._open()
-        await self._prepare()
-        self._state = LifecycleState.RUNNING
-        self._begin()
+        """Start; do nothing if it runs. Raises ClientError: ClientClosed after a stop.
+
+        A call while another one starts waits for that one. A stop meanwhile ends the start.
+        """
+        async with self._starting:
+            if self._state is LifecycleState.RUNNING:
+                return
+            self._check(LifecycleState.NEW)
+            try:
+                await self._open()
+                await self._prepare()
+                self._check(LifecycleState.NEW)
+            except BaseException:
+                self._give_up_start()
+                raise
+            self._state = LifecycleState.RUNNING
+            self._begin()
 
     async def stop(self, timeout_s: float | None = None) -> None:
         """Finish in-flight work within `timeout_s`, then unregister from the brokers.
@@ -105,6 +115,9 @@ class AioLifecycle(ABC):
 
     async def _prepare(self) -> None:  # noqa: B027 (optional)
         """Run the steps of a start that may fail, before it counts as running."""
+
+    def _give_up_start(self) -> None:  # noqa: B027 (optional)
+        """Undo what `_prepare` has done: the start may be repeated."""
 
     def _begin(self) -> None:  # noqa: B027 (optional)
         """Start own tasks, after the client has started."""

@@ -104,7 +104,7 @@ class _Lane:
 
     def __init__(self) -> None:
         self.turns = asyncio.Lock()
-        self.length = 0
+        self.tasks: set[asyncio.Task[None]] = set()
 
 
 class SendFuture(Pending[SendResult]):
@@ -190,15 +190,23 @@ class Producer(SendMaker, AioMember):
         return {"sends": self._open_sends}
 
     def _open_sends(self) -> int:
-        return self._slots.count + sum(lane.length for lane in self._lanes.values())
+        return self._slots.count + sum(len(lane.tasks) for lane in self._lanes.values())
 
     async def _finish(self, deadline_s: float) -> None:
-        loop = asyncio.get_running_loop()
-        await self._slots.wait_empty(deadline_s - loop.time())
+        await self._wait_for_sends(deadline_s)
         if self._tracing is not None:
             self._tracing.send_rest()
-            await self._slots.wait_empty(deadline_s - loop.time())
+            await self._wait_for_sends(deadline_s)
         self._replies.close()
+
+    async def _wait_for_sends(self, deadline_s: float) -> None:
+        """Wait until no send is open, also none that has no route yet."""
+        loop = asyncio.get_running_loop()
+        while self._open_sends() and (left_s := deadline_s - loop.time()) > 0:
+            starting = [task for lane in self._lanes.values() for task in lane.tasks]
+            if starting:
+                await asyncio.wait(starting, timeout=left_s)
+            await self._slots.wait_empty(deadline_s - loop.time())
 
     def _next_id(self) -> str:
         return next_message_id(self._client.ip)
@@ -391,8 +399,8 @@ class Producer(SendMaker, AioMember):
             self._start(sending, result, size)
         else:
             lane = self._lanes.setdefault(topic, _Lane())
-            lane.length += 1
             task = self._client.remoting.spawn(self._start_later(sending, result, size, lane))
+            lane.tasks.add(task)
             result.on_end = task.cancel
             # Not in the task itself: one that is cancelled early does not run at all.
             task.add_done_callback(lambda task: self._leave_lane(topic, lane, task, result))
@@ -403,8 +411,8 @@ class Producer(SendMaker, AioMember):
     ) -> None:
         if task.cancelled() and not result.done():
             result.set_exception(ClientClosed("the client is stopped"))
-        lane.length -= 1
-        if not lane.length and self._lanes.get(topic) is lane:
+        lane.tasks.discard(task)
+        if not lane.tasks and self._lanes.get(topic) is lane:
             del self._lanes[topic]
 
     def _start(self, sending: Sending, result: SendFuture, size: int) -> None:

@@ -265,11 +265,7 @@ class PullConsumer(AioGroupMember, PullWork):
     async def _prepare(self) -> None:
         self._spans = spans_of(self.client_id)
         await super()._prepare()
-        try:
-            await self._client.run(self._taking_assigned())
-        except BaseException:
-            self._forget_member()  # the start may be repeated
-            raise
+        await self._client.run(self._taking_assigned())
 
     async def _finish(self, deadline_s: float) -> int:
         self._wake()

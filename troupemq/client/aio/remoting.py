@@ -74,6 +74,11 @@ class AioRemoting(RequestSender[AioConnection]):
             raise ClientClosed("the client belongs to another event loop: make one for each loop")
         return self._loop
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
     # --- calls
 
     async def ask(

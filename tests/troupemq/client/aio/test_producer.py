@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from socket import create_server
+from threading import Event
 from typing import Any
 
 import pytest
@@ -257,6 +258,61 @@ def test_stop_waits_for_sends_in_flight_and_fails_the_rest(broker: LocalBroker) 
     assert result.message_id
     assert tasks == 1
     broker.expect("Orders", body=b"kept")
+
+
+def test_stop_waits_for_sends_that_look_for_their_route(broker: LocalBroker) -> None:
+    async def main() -> Any:
+        producer = Producer("shop", broker.namesrv, settings=TRIES_ONCE)
+        await producer.start()
+        broker.slow(30, "send", times=1)
+        sends = [
+            asyncio.create_task(producer.send(Message("Orders", b"%d" % number)))
+            for number in range(3)
+        ]
+        await asyncio.sleep(0)
+        await producer.stop()
+        assert all(send.done() for send in sends)
+        return await asyncio.gather(*sends)
+
+    assert len(asyncio.run(main())) == len(broker.messages("Orders")) == 3
+
+
+def test_stop_ends_a_start(broker: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client ran on after its stop."""
+    looks_up, goes_on = Event(), Event()
+
+    def slow_ip(_: str) -> str:
+        looks_up.set()
+        goes_on.wait(10)
+        return "127.0.0.1"
+
+    monkeypatch.setattr("troupemq.client.aio.client.local_ip", slow_ip)
+
+    async def main() -> None:
+        producer = Producer("shop", broker.namesrv)
+        start = asyncio.create_task(producer.start())
+        await asyncio.to_thread(looks_up.wait, 10)
+        await producer.stop()
+        goes_on.set()
+        with pytest.raises(ClientClosed, match="stopped"):
+            await start
+        assert not producer.is_running
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(main())
+
+
+def test_concurrent_starts_start_once(broker: LocalBroker) -> None:
+    async def main() -> None:
+        producer = Producer("shop", broker.namesrv)
+        await asyncio.gather(*(producer.start() for _ in range(3)))
+        alone = len(asyncio.all_tasks())
+        async with Producer("shop", broker.namesrv):
+            assert len(asyncio.all_tasks()) == 2 * alone - 1
+        await producer.send(Message("Orders", b"new"))
+        await producer.stop()
+
+    asyncio.run(main())
 
 
 def test_cancelled_stop_closes_at_once(broker: LocalBroker) -> None:
