@@ -266,7 +266,7 @@ class SendBack(Responder):
             self._count(own, message.group, is_dead=topic.startswith(DLQ_TOPIC_PREFIX))
 
     def _timer_ms(self, level: int) -> int:
-        """Return a level's delay, for a timer in its place; 0 for a level that is none.
+        """Return a level's delay, for a timer in its place; 0 for an invalid level.
 
         A kill repeats no timer, but messages of levels since the last save of their offset.
         """
