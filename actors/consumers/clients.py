@@ -56,6 +56,7 @@ from actors.tables.messages import (
     RegisterFilters,
     UnregisterFilters,
     WhenRegistered,
+    encode_later,
 )
 from actors.tables.topic_set import UNIT_SUB_FLAG
 from protocol.bodies import (
@@ -424,7 +425,7 @@ class Clients(Responder):
         """Return the answer with `body` of so many entries; None: TableEncoder sends it."""
         if entries <= ENCODED_HERE_MAX:
             return request.command.answer(body=body.encode())
-        self._encoder.tell(EncodeAnswer(request, body))
+        encode_later(self._encoder, EncodeAnswer(request, body), entries)
         return None
 
     @serves(RequestCode.GET_ALL_PRODUCER_INFO)

@@ -13,11 +13,11 @@ from typing import TypeAlias
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import Message
-from actors.network.request import Request, Responder
+from actors.network.request import Request, Responder, check_waiting
 from actors.pulling.messages import ReadCold
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
-from protocol.errors import RemoteError
+from protocol.errors import LimitReached, RemoteError
 from storage.message_store import MessageStore
 from storage.reading.page_probe import PageProbe
 from storage.reading.queue_times import ColdPages, QueueTimes
@@ -56,6 +56,10 @@ class _Released:
     """The large answer has been written: start the next one."""
 
 
+_WORK_BYTES = 100 * JOBS_PER_TURN
+"""Memory of an answer that has begun."""
+
+
 class QueueWorker(Responder):
     """Base class of actors that answer by working through queues. Runs on the loop.
 
@@ -76,7 +80,7 @@ class QueueWorker(Responder):
         """Do some of the jobs; the last one answers."""
         if work.done >= JOBS_PER_TURN and self._large is not work:
             if self._large is not None:
-                self._waiting.append(work)
+                self._let_wait(work)
                 return
             self._large = work
         is_over = True
@@ -91,6 +95,15 @@ class QueueWorker(Responder):
         finally:
             if is_over and self._large is work:
                 self._release()
+
+    def _let_wait(self, work: QueueWork) -> None:
+        try:
+            check_waiting(len(self._waiting), work.request.command, _WORK_BYTES)
+        except LimitReached as error:
+            self.tell_of(error, work.request)
+            work.request.answer(error.code, remark=error.remark)
+        else:
+            self._waiting.append(work)
 
     def _work_on(self, work: QueueWork) -> bool:
         """Do some jobs; return whether the work is over and the answer was made here."""

@@ -24,7 +24,7 @@ from actors.dispatching.messages import IndexWritten, WriteOutIndex
 from actors.engine.actor import Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
-from actors.network.request import Request, Responder, serves
+from actors.network.request import Request, Responder, check_waiting, serves
 from protocol.bodies import TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -98,6 +98,7 @@ class Recalls(Responder):
             handle = self._checked(header)
         except RemoteError as error:
             return self._answer(request, error.code, error.remark)
+        check_waiting(len(self._recalls), request.command)
         self.begin_change()
         self._recalls[id(request)] = _Recall(request, handle)
         self._reput.tell(WriteOutIndex(request, self.address))

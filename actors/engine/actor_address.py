@@ -137,6 +137,12 @@ class ActorAddress:
         """Return the queue of an actor on a thread; None for others."""
         return self._mail if isinstance(self._mail, ThreadMail) else None
 
+    @property
+    def waiting(self) -> int:
+        """Messages that wait for an actor on a thread; 0 for others."""
+        mail = self._mail
+        return mail.qsize() if isinstance(mail, ThreadMail) else 0
+
     def move_to_thread(self, waiting: list[object]) -> ThreadMail:
         """Give the address a queue with the kept messages and `waiting`. Only on the loop."""
         mail = self.own_queue()

@@ -21,6 +21,11 @@ from protocol.headers.fields import Header
 SHORT_BODY_BYTES_MAX = 1 << 20
 """Maximum body decoded on the loop: 5,000 subscriptions of a heartbeat, 40 ms."""
 
+WAITING_BYTES_MAX = 16 << 20
+"""Bytes of all requests that wait for one actor if they are alike; 170 MiB if none is."""
+_REQUEST_BYTES = 1 << 10
+"""Memory of a request without body and fields."""
+
 
 class Peer(Protocol):
     """Sender of a request: a connection, or a caller in this process. Lives on the loop."""
@@ -175,6 +180,21 @@ def short_body(command: RemotingCommand) -> bytes | memoryview | None:
         remark = f"the body is longer than {SHORT_BODY_BYTES_MAX} bytes"
         raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "a body is too long")
     return command.body
+
+
+def check_waiting(waiting: int, command: RemotingCommand, held_bytes: int = 0) -> None:
+    """Raise LimitReached if a request may not wait behind as many others as `waiting`.
+
+    The more there are, the shorter it must be; `held_bytes` is what it holds besides itself.
+    """
+    if not waiting:
+        return
+    fields = (command.fields or {}).items()
+    size = _REQUEST_BYTES + held_bytes + len(command.body or b"")
+    size += sum(len(name) + len(value) for name, value in fields)
+    if size * (waiting + 1) > WAITING_BYTES_MAX:
+        remark = f"{waiting} requests wait already: ask again later"
+        raise LimitReached(ResponseCode.SYSTEM_BUSY, remark, "too many requests wait")
 
 
 Responders: TypeAlias = Sequence[tuple[str, type[Responder]]]

@@ -11,7 +11,7 @@ from actors.engine.actor_address import ActorAddress
 from actors.network.answer_stats import AnswerStats
 from actors.network.gatekeeping import admits
 from actors.network.messages import ClientAnswer
-from actors.network.request import Peer, Request
+from actors.network.request import Peer, Request, check_waiting
 from protocol.codes import ResponseCode
 from protocol.command import RESPONSE_FLAG, RemotingCommand
 from protocol.errors import RemoteError
@@ -69,14 +69,14 @@ class Service:
         if address is not None:
             began_s = perf_counter()
             request = Request(command, peer, None, header, None, self.stats, began_s)
-            if self.administration is not None and command.code in self.administration.codes:
-                try:
+            try:
+                if self.administration is not None and command.code in self.administration.codes:
                     self.administration.check(command.code, peer.remote)
-                except RemoteError as error:
-                    request.answer(error.code, remark=error.remark)
-                    return True
-            if gate is None or admits(gate, request):
-                address.tell(request)
+                if gate is None or admits(gate, request):
+                    check_waiting(address.waiting, command)
+                    address.tell(request)
+            except RemoteError as error:
+                request.answer(error.code, remark=error.remark)
             return True
         if gate is not None and not admits(gate, Request(command, peer), is_served=False):
             return True

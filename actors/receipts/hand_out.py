@@ -84,7 +84,7 @@ class Taken:
 
     found: list[Haul] = field(default_factory=list)
     hauls: dict[Ledger, Haul] = field(default_factory=dict)
-    """Those of all queues looked at; `found` has the ones with messages."""
+    """Hauls of all queues looked at; `found` has the ones with messages."""
     left: int = 0
     """Messages that it may still take."""
     rest: int = 0

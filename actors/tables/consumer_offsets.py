@@ -45,6 +45,7 @@ from actors.tables.messages import (
     ResetOffsets,
     TellOffsets,
     TopicsGone,
+    encode_later,
     send_answers,
 )
 from actors.tables.names import check_group_name, check_topic_name
@@ -446,7 +447,8 @@ class ConsumerOffsets(TickedTable):
         """Answer a slave with the whole table; TableEncoder sends a large one."""
         if sum(map(len, self._offsets.values())) <= ENCODED_HERE_MAX:
             return request.command.answer(body=ConsumerOffsetTable(self._offsets).encode())
-        self._encoder.tell(EncodeAnswer(request, ConsumerOffsetTable(self._publish())))
+        answer = EncodeAnswer(request, ConsumerOffsetTable(self._publish()))
+        encode_later(self._encoder, answer, len(self._offsets))
         return None
 
     def _commit(

@@ -18,7 +18,14 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request, serves, short_body
-from actors.tables.messages import CreateGroup, EncodeAnswer, ForgetOffsets, GroupsGone, TakeGroups
+from actors.tables.messages import (
+    CreateGroup,
+    EncodeAnswer,
+    ForgetOffsets,
+    GroupsGone,
+    TakeGroups,
+    encode_later,
+)
 from actors.tables.names import check_group_name
 from actors.tables.persisted import BatchedTable, Then
 from actors.tables.topics import SLAVE_REFUSES
@@ -184,7 +191,7 @@ class GroupTable(BatchedTable):
         table = SubscriptionGroupTable(self._groups, self._version)
         if len(self._groups) > ENCODED_HERE_MAX:
             table = SubscriptionGroupTable(self._groups.copy(), self._version)
-            self._encoder.tell(EncodeAnswer(request, table))
+            encode_later(self._encoder, EncodeAnswer(request, table), len(self._groups))
             return None
         return request.command.answer(body=table.encode())
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import Message
 from actors.network.messages import Encodable
-from actors.network.request import Peer, Request
+from actors.network.request import Peer, Request, check_waiting
 from protocol.bodies import (
     ConsumerData,
     ConsumerOffsetTable,
@@ -83,6 +83,16 @@ class EncodeAnswer(Message):
 
     def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
+
+
+_ENTRY_BYTES = 100
+"""Memory of an entry in a copy of a table."""
+
+
+def encode_later(encoder: ActorAddress, answer: EncodeAnswer, entries: int) -> None:
+    """Have TableEncoder answer with a body of so many entries. Raises LimitReached."""
+    check_waiting(encoder.waiting, answer.request.command, entries * _ENTRY_BYTES)
+    encoder.tell(answer)
 
 
 # --- topics

@@ -41,6 +41,7 @@ from actors.tables.messages import (
     TopicReady,
     TopicsGone,
     WhenRegistered,
+    encode_later,
 )
 from actors.tables.names import check_topic_name
 from actors.tables.persisted import BatchedTable, Then
@@ -300,7 +301,8 @@ class TopicTable(BatchedTable):
         """Answer with the whole table; TableEncoder sends a large one."""
         table = self._topics.table()
         if len(table.topic_configs) > ENCODED_HERE_MAX:
-            self._encoder.tell(EncodeAnswer(request, table, {}))
+            answer = EncodeAnswer(request, table, {})
+            encode_later(self._encoder, answer, len(table.topic_configs))
             return None
         return request.command.answer(fields={}, body=table.encode())
 

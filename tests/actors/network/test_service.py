@@ -42,3 +42,25 @@ def test_an_unserved_code_is_answered_by_a_broker_only() -> None:
     assert answer.remark == " request type 9999 not supported"
     assert namesrv_side.received == []
     assert served == [False] * 3
+
+
+def test_a_request_may_wait_behind_others_if_it_is_short() -> None:
+    queries, peer = Told("queries"), RecordingPeer()
+    mail = queries.address.move_to_thread([])
+    service = Service({12: queries.address, 34: Told("beats").address})
+
+    def asks(body_bytes: int) -> int:
+        query = RemotingCommand(12, {"topic": "T"}, bytes(body_bytes))
+        service.pass_on(query, peer)
+        return mail.qsize()
+
+    assert [asks(8 << 20) for _ in range(3)] == [1, 1, 1]
+    assert [each.code for each in peer.received] == [ResponseCode.SYSTEM_BUSY] * 2
+    mail.up()
+    waiting = [asks(0) for _ in range(20_000)]
+    assert waiting[1_000] == 1_002 and waiting[-1] < 16_384
+    assert (peer.received[-1].remark or "").endswith("requests wait already: ask again later")
+    taken = mail.qsize()
+    for _ in range(taken):
+        mail.get_nowait()
+    assert asks(8 << 20) == 1, "an actor that is idle takes any request"

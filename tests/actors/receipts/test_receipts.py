@@ -5,10 +5,7 @@ from typing import Any
 
 import pytest
 
-from actors.receipts import hand_out
-from actors.receipts.held_receives import HeldReceive, WaitTable
 from actors.receipts.ledger import Ledger
-from actors.receipts.receipts import Receipts
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import UnregisterClientHeader
@@ -607,73 +604,3 @@ def test_oneway_receive_takes_nothing() -> None:
 def test_header_has_the_default_of_5x() -> None:
     assert PopMessageHeader(consumer_group="g", topic="t").order is False
     fill(broker(), 0)
-
-
-def test_receive_looks_at_some_queues_of_many_in_each_round(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(hand_out, "QUEUES_MAX", 4, raising=False)
-    asked: list[int] = []
-    process, read = Receipts._process, hand_out._Reading.queue
-
-    def counted_process(self: Receipts, receive: HeldReceive) -> None:
-        asked.append(0)
-        process(self, receive)
-
-    def counted_read(self: Any, topic: str, queue_id: int) -> None:
-        asked[-1] += 1
-        read(self, topic, queue_id)
-
-    monkeypatch.setattr(Receipts, "_process", counted_process)
-    monkeypatch.setattr(hand_out._Reading, "queue", counted_read)
-    made = broker()
-    made.make_topic("Wide", queues=10)
-    for queue_id in (2, 9):
-        numbered(made, 1, topic="Wide", queue_id=queue_id)
-    notice = RemotingCommand(
-        RequestCode.NOTIFICATION,
-        NotificationHeader(consumer_group="consumers", topic="Wide", queue_id=-1).encode(),
-    )
-    assert (made.ask(notice).fields or {})["hasMsg"] == "true"
-    found = [
-        each.record.queue_id
-        for count in (1, 1, 32)
-        for each in receive(made, topic="Wide", count=count, highest_queue_first=True)
-    ]
-    assert found == [9, 2]
-    assert (made.ask(notice).fields or {})["hasMsg"] == "false"
-    assert max(asked) <= 4 + 2 * 1, "own queues, and the retry queue twice"
-
-
-def test_check_finds_a_message_that_no_event_has_announced(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(hand_out, "QUEUES_MAX", 4, raising=False)
-    monkeypatch.setattr(hand_out, "CHECKED_AT_ONCE", 4, raising=False)
-    monkeypatch.setattr(WaitTable, "arrived", lambda _self, _queues: [])
-    made = broker()
-    answers: list[RemotingCommand] = []
-    made.make_topic("Wide", queues=10)
-    for number, topic in enumerate(("Topic", "Topic", "Wide")):
-        command = receive_command(topic=topic, group=f"group-{number}", wait_ms=100_000)
-        made.client.start(command, answers.append)
-    made.system.drain()
-    made.start_send(b"late", topic="Wide", queue_id=9)
-    made.system.advance(60_000)
-    assert [each.code for each in answers] == [0]
-
-
-def test_group_leaves_others_as_many_messages_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("ledgers", "receipts", "settlement"):
-        name = f"actors.receipts.{module}.IN_FLIGHT_MAX"
-        monkeypatch.setattr(name, 8, raising=False)
-    made = broker(20)
-    assert len(receive(made, count=4)) == 4
-    assert made.ask(receive_command()).code == ResponseCode.POLLING_FULL
-    made.system.advance(6_000)
-    assert made.ask(receive_command()).code == ResponseCode.POLLING_FULL, "counted again"
-    (other, *_) = receive(made, group="others", count=2)
-    assert made.ask(receive_command(group="others")).code == ResponseCode.POLLING_FULL
-    assert ack(made, other) == ResponseCode.NO_MESSAGE, "of another group"
-    assert made.ask(ack_command(other, "others")).code == 0
-    assert len(receive(made, group="others", count=1)) == 1
