@@ -17,6 +17,7 @@ import shutil
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -61,7 +62,7 @@ class Namespace(BuildHookInterface[Any]):
         for name in SAMPLES:  # read by troupemq/setting_meanings.py
             shutil.copy(Path(self.root) / "conf" / name, self._copy / FRONT / "conf" / name)
         part = self.config.get("part")
-        of_client = client_files(Path(self.root)) if part else set()
+        of_client = client_files(Path(self.root)) if part else frozenset()
         for path in [each for each in self._copy.rglob("*") if each.is_file()]:
             if part and (str(path.relative_to(self._copy)) in of_client) != (part == "client"):
                 path.unlink()
@@ -77,14 +78,28 @@ class Namespace(BuildHookInterface[Any]):
 def namespaced(source: str) -> str:
     """Return a module's source with imports of this project's packages moved below `troupemq`."""
     lines = source.splitlines(keepends=True)
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in BELOW:
+    for node in _imports(source):
+        if (node.module or "").split(".")[0] in BELOW:
             line = lines[node.lineno - 1]
             lines[node.lineno - 1] = line.replace("from ", f"from {FRONT}.", 1)
     return "".join(lines)
 
 
-def client_files(root: Path) -> set[str]:
+@cache
+def _imports(source: str) -> list[ast.ImportFrom]:
+    """Return the `from` imports of a module, also those inside functions and blocks."""
+    found, waiting = [], list[ast.AST]([ast.parse(source)])
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.ImportFrom):
+            found.append(node)
+        below = ast.iter_child_nodes(node)
+        waiting += [each for each in below if not isinstance(each, ast.expr)]
+    return found
+
+
+@cache
+def client_files(root: Path) -> frozenset[str]:
     """Return the files of the client's wheel: CLIENT, and all that these import, types included."""
     waiting: list[Path] = []
     for each in (found for pattern in CLIENT for found in (root / FRONT).glob(pattern)):
@@ -98,13 +113,13 @@ def client_files(root: Path) -> set[str]:
         waiting += [each for each in _packages_of(path, root) if each not in files]
     files.update(root / FRONT / name for name in CLIENT_ALONE)
     names = (path.relative_to(root).as_posix() for path in files)
-    return {name if name.startswith(f"{FRONT}/") else f"{FRONT}/{name}" for name in names}
+    return frozenset(name if name.startswith(f"{FRONT}/") else f"{FRONT}/{name}" for name in names)
 
 
 def _imported(path: Path, root: Path) -> Iterator[Path]:
     """Yield the files of this project that a file imports, anywhere in it."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module:
+    for node in _imports(path.read_text(encoding="utf-8")):
+        if node.module:
             for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
                 if name.split(".")[0] in (FRONT, *BELOW):
                     place = root.joinpath(*name.split("."))

@@ -28,6 +28,8 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,25 @@ settings.load_profile("suite")
 
 def pytest_configure() -> None:
     processes.watch()
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """In a parallel run, import the test modules, from another one on in each process.
+
+    Otherwise the processes of a first run compile every module at the same time. So each finds what
+    the others have compiled meanwhile.
+    """
+    config = session.config
+    turn, turns = (os.environ.get(f"PYTEST_XDIST_WORKER{end}", "") for end in ("", "_COUNT"))
+    if not turns:
+        return
+    below = [config.invocation_params.dir / path for path in config.args]
+    paths = sorted(path for folder in below for path in folder.rglob("test_*.py"))
+    first = len(paths) * int(turn.removeprefix("gw")) // int(turns)
+    for path in paths[first:] + paths[:first]:
+        name = path.relative_to(config.rootpath).with_suffix("")
+        with suppress(Exception, pytest.fail.Exception, pytest.skip.Exception):
+            import_module(".".join(name.parts))  # its collection reports a failure
 
 
 class Module(pytest.Module):
