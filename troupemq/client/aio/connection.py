@@ -11,16 +11,18 @@ from typing import cast
 
 from protocol.command import RemotingCommand
 from protocol.errors import FrameError
-from protocol.frame import encode
-from protocol.stream import CommandStream
 from remoting.tls import reason_of_tls
 from remoting.tls_options import WANTS_TLS
-from troupemq.client.connection.connection import DIRECT_SENDS_MAX, UNSENT_BYTES_MAX
-from troupemq.client.connection.pending import PendingAnswers, Waiting, broken_by
+from troupemq.client.connection.connection import (
+    DIRECT_SENDS_MAX,
+    UNSENT_BYTES_MAX,
+    ConnectionBase,
+)
+from troupemq.client.connection.pending import Waiting, broken_by
 from troupemq.client.errors import ClientBusy, ClientError, ConnectionFailed
 
 
-class AioConnection(asyncio.Protocol):
+class AioConnection(ConnectionBase, asyncio.Protocol):
     """A connection to `address`; it accepts requests before it is open."""
 
     def __init__(
@@ -33,16 +35,11 @@ class AioConnection(asyncio.Protocol):
         has_tls: bool,
     ) -> None:
         """`on_command` takes the peer's requests; `on_end` is called once when it is broken."""
-        self.address = address
-        self.is_open = False
-        self.broken_by: str | None = None
+        super().__init__(address)
         self._on_command, self._on_end, self._loop = on_command, on_end, loop
-        self._has_tls, self._has_heard = has_tls, False
-        self._frames = CommandStream()
-        self._pending = PendingAnswers(address)
+        self._has_tls = has_tls
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._unsent: list[bytes] = []
-        self._unsent_bytes = 0
         self._will_write = self._is_paused = False
         self._transport: asyncio.WriteTransport | None = None
 
@@ -51,7 +48,6 @@ class AioConnection(asyncio.Protocol):
     def submit(
         self, frame: bytes, opaque: int, waiting: Waiting | None, timeout_ms: float = 0.0
     ) -> None:
-        """Send or queue a request. Raises ConnectionFailed and ClientBusy if nothing was sent."""
         if self.broken_by is not None:
             raise ConnectionFailed(f"{self.address}: {self.broken_by}")
         if self._unsent_bytes + len(frame) > UNSENT_BYTES_MAX:
@@ -128,13 +124,6 @@ class AioConnection(asyncio.Protocol):
             self.end(ConnectionFailed(f"{self.address} closed the connection{hint}"))
         else:
             self.end(failed(self.address, exc, "connection lost, ", hint))
-
-    def answer(self, response: RemotingCommand) -> None:
-        """Send the answer to a request of the server."""
-        try:
-            self.submit(encode(response), response.opaque, None)
-        except ClientError:
-            return  # the peer has disconnected, or does not read
 
     def end(self, reason: ClientError) -> None:
         """Close the connection and fail all open requests; do nothing if it is closed."""

@@ -6,16 +6,15 @@ from collections.abc import Callable, Coroutine
 from ssl import SSLContext
 from typing import Any, TypeVar
 
-from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.command import RemotingCommand
 from protocol.signature import Credentials
 from troupemq.client.aio.connection import AioConnection, failed
 from troupemq.client.connection.connection import split_address
-from troupemq.client.connection.pending import Waiting
 from troupemq.client.connection.remoting import (
     CONNECT_TIMEOUT_MS,
-    Framing,
     Greeting,
     OnRequest,
+    RequestSender,
     check_success,
 )
 from troupemq.client.errors import ClientClosed, ClientError, ConnectionFailed
@@ -40,7 +39,7 @@ class Pending(asyncio.Future[Value]):
             super().set_exception(exception)
 
 
-class AioRemoting(Framing):
+class AioRemoting(RequestSender[AioConnection]):
     """All connections of a client, between `open` and `close`, on the loop that opened it."""
 
     def __init__(
@@ -51,9 +50,8 @@ class AioRemoting(Framing):
         tls: SSLContext | None = None,
     ) -> None:
         """Open nothing yet. With `credentials` every request is signed."""
-        super().__init__(credentials)
-        self._on_request, self._greeting, self._tls = on_request, greeting, tls
-        self._connections: dict[str, AioConnection] = {}
+        super().__init__(on_request, credentials)
+        self._greeting, self._tls = greeting, tls
         self._tasks: set[asyncio.Task[Any]] = set()
         self._timers: set[asyncio.TimerHandle] = set()
         self._closed = False
@@ -91,27 +89,6 @@ class AioRemoting(Framing):
         answer: Pending[RemotingCommand] = Pending(loop=self.loop)
         self.call_for(answer, address, command, timeout_ms)
         return answer
-
-    def call_for(
-        self, waiting: Waiting, address: str, command: RemotingCommand, timeout_ms: float
-    ) -> None:
-        """Send a request; call `waiting` with its answer, or at once for an immediate error."""
-        try:
-            frame = self.framed(command, address)
-            self._connection(address).submit(frame, command.opaque, waiting, timeout_ms)
-        except ClientError as error:
-            waiting.set_exception(error)
-
-    def oneway(self, address: str, command: RemotingCommand) -> None:
-        """Send a request without an answer. Raises ClientError if nothing was sent."""
-        command.flag |= ONEWAY_FLAG
-        frame = self.framed(command, address)
-        self._connection(address).submit(frame, command.opaque, None)
-
-    def is_connected(self, address: str) -> bool:
-        """Return whether there is an open connection that is not known to be broken."""
-        connection = self._connections.get(address)
-        return connection is not None and connection.is_open and connection.broken_by is None
 
     # --- tasks of this client
 
@@ -218,12 +195,3 @@ class AioRemoting(Framing):
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
         log.debug("connection closed", address=connection.address, reason=str(reason))
-
-    def _command(self, connection: AioConnection, command: RemotingCommand) -> None:
-        response = self._on_request(connection.address, command)
-        if response is None or command.is_oneway:
-            return
-        if isinstance(response, RemotingCommand):
-            connection.answer(response)
-        else:
-            response.add_done_callback(lambda done: connection.answer(done.result()))

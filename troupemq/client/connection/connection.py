@@ -52,7 +52,34 @@ Beyond it the I/O thread sends many in one call: concurrent calls slow each othe
 PARTS_OF_A_SEND_MAX = 256
 
 
-class ServerConnection:
+class ConnectionBase:
+    """State that both kinds of connections to servers have."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.is_open = False
+        self.broken_by: str | None = None
+        self._has_heard = False
+        self._frames = CommandStream()
+        self._pending = PendingAnswers(address)
+        """Added to with a lock, removed without: waiting for it tripled answer times."""
+        self._unsent_bytes = 0
+
+    def submit(
+        self, frame: bytes, opaque: int, waiting: Waiting | None, timeout_ms: float = 0.0
+    ) -> None:
+        """Send or queue a request. Raises ConnectionFailed and ClientBusy if nothing was sent."""
+        raise NotImplementedError
+
+    def answer(self, response: RemotingCommand) -> None:
+        """Send the answer to a request of the server."""
+        try:
+            self.submit(encode(response), response.opaque, None)
+        except ClientError:
+            return  # the peer has disconnected, or does not read
+
+
+class ServerConnection(ConnectionBase):
     """A connection to `address` that opens in the background; it accepts requests at once."""
 
     def __init__(
@@ -68,21 +95,13 @@ class ServerConnection:
         thread when the I/O thread must check this connection. `later` runs a task on the I/O
         thread after a number of ms.
         """
-        self.address = address
+        super().__init__(address)
         self.watched = 0
-        self.is_open = False
-        self.broken_by: str | None = None
-        self._has_heard = False
         self._on_command = on_command
         self._on_changed = on_changed
         self._later = later
-        self._frames = CommandStream()
         self._lock = Lock()
-        self._pending = PendingAnswers(address)
-        """Added to with the lock, removed without: waiting for it tripled answer times."""
-
         self._unsent: deque[memoryview] = deque()
-        self._unsent_bytes = 0
         self._opens_on = EVENT_READ | EVENT_WRITE
         """Selector events to wait for until it is open."""
 
@@ -132,7 +151,6 @@ class ServerConnection:
     def submit(
         self, frame: bytes, opaque: int, waiting: Waiting | None, timeout_ms: float = 0.0
     ) -> None:
-        """Send or queue a request. Raises ConnectionFailed and ClientBusy if nothing was sent."""
         new_step: int | None = None
         with self._lock:
             if self.broken_by is not None:
@@ -236,12 +254,6 @@ class ServerConnection:
                     if len(part) > sent:
                         self._unsent.appendleft(part[sent:])
                     sent -= min(sent, len(part))
-
-    def answer(self, response: RemotingCommand) -> None:
-        try:
-            self.submit(encode(response), response.opaque, None)
-        except ClientError:
-            return  # the peer has disconnected, or does not read
 
     def fail(self, reason: ClientError) -> None:
         """Close the socket and fail all open requests."""

@@ -14,14 +14,14 @@ from selectors import EVENT_READ, DefaultSelector
 from socket import socket, socketpair
 from threading import Lock, Thread, current_thread
 from time import monotonic, time_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakSet
 
 from protocol.codes import ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.frame import encode
 from protocol.signature import Credentials
-from troupemq.client.connection.connection import ServerConnection
+from troupemq.client.connection.connection import ConnectionBase, ServerConnection
 from troupemq.client.connection.pending import Answer, Waiting
 from troupemq.client.errors import BrokerError, ClientClosed, ClientError, ConnectionFailed
 from troupemq.client.log import client_logger
@@ -42,6 +42,9 @@ Greeting = Callable[[str], RemotingCommand | None]
 """Function that returns the first request on a new connection to an address, or None."""
 
 
+Connection = TypeVar("Connection", bound=ConnectionBase)
+
+
 def check_success(answer: RemotingCommand, address: str) -> RemotingCommand:
     """Return the answer. Raises BrokerError unless its code is SUCCESS."""
     if answer.code != ResponseCode.SUCCESS:
@@ -49,11 +52,12 @@ def check_success(answer: RemotingCommand, address: str) -> RemotingCommand:
     return answer
 
 
-class Framing:
-    """Frames of a client's requests: numbered, and signed with its account."""
+class RequestSender(Generic[Connection]):
+    """Requests of a client, numbered and signed with its account, and answers to its servers."""
 
-    def __init__(self, credentials: Credentials | None) -> None:
-        self._credentials = credentials
+    def __init__(self, on_request: OnRequest, credentials: Credentials | None) -> None:
+        self._on_request, self._credentials = on_request, credentials
+        self._connections: dict[str, Connection] = {}
         self._opaque = count(1)
         self.check_address: Callable[[str], None] = lambda address: None
         """Check before each request is signed; raises ClientError to keep it from that server."""
@@ -67,8 +71,42 @@ class Framing:
             self._credentials.sign(command, time_ns() // 1_000_000)
         return encode(command)
 
+    def _connection(self, address: str) -> Connection:
+        """Return the connection, or a new one. Raises ClientError."""
+        raise NotImplementedError
 
-class Remoting(Framing):
+    def call_for(
+        self, waiting: Waiting, address: str, command: RemotingCommand, timeout_ms: float
+    ) -> None:
+        """Send a request; call `waiting` with its answer, or at once for an immediate error."""
+        try:
+            frame = self.framed(command, address)
+            self._connection(address).submit(frame, command.opaque, waiting, timeout_ms)
+        except ClientError as error:
+            waiting.set_exception(error)
+
+    def oneway(self, address: str, command: RemotingCommand) -> None:
+        """Send a request without an answer. Raises ClientError if nothing was sent."""
+        command.flag |= ONEWAY_FLAG
+        frame = self.framed(command, address)
+        self._connection(address).submit(frame, command.opaque, None)
+
+    def is_connected(self, address: str) -> bool:
+        """Return whether there is an open connection that is not known to be broken."""
+        connection = self._connections.get(address)
+        return connection is not None and connection.is_open and connection.broken_by is None
+
+    def _command(self, connection: Connection, command: RemotingCommand) -> None:
+        response = self._on_request(connection.address, command)
+        if response is None or command.is_oneway:
+            return
+        if isinstance(response, RemotingCommand):
+            connection.answer(response)
+        else:
+            response.add_done_callback(lambda done: connection.answer(done.result()))
+
+
+class Remoting(RequestSender[ServerConnection]):
     """All connections of a client; its I/O thread starts with the first call."""
 
     def __init__(
@@ -79,11 +117,9 @@ class Remoting(Framing):
         tls: "SSLContext | None" = None,
     ) -> None:
         """Open nothing yet. With `credentials` every request is signed."""
-        super().__init__(credentials)
-        self._on_request = on_request
+        super().__init__(on_request, credentials)
         self._tls = tls
         self._greeting = greeting
-        self._connections: dict[str, ServerConnection] = {}
         self._lock = Lock()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
@@ -116,22 +152,6 @@ class Remoting(Framing):
         self.call_for(answer, address, command, timeout_ms)
         return answer
 
-    def call_for(
-        self, waiting: Waiting, address: str, command: RemotingCommand, timeout_ms: float
-    ) -> None:
-        """Send a request; call `waiting` on the I/O thread, or at once for an immediate error."""
-        try:
-            frame = self.framed(command, address)
-            self._connection(address).submit(frame, command.opaque, waiting, timeout_ms)
-        except ClientError as error:
-            waiting.set_exception(error)
-
-    def oneway(self, address: str, command: RemotingCommand) -> None:
-        """Send a request without an answer. Raises ClientError if nothing was sent."""
-        command.flag |= ONEWAY_FLAG
-        frame = self.framed(command, address)
-        self._connection(address).submit(frame, command.opaque, None)
-
     def runs_on_this_thread(self) -> bool:
         """Return whether the caller is on the I/O thread, which must not wait for an answer."""
         return current_thread() is self._thread
@@ -154,11 +174,6 @@ class Remoting(Framing):
             task()
         elif due_s < self._sleeps_until_s:
             self._wake()
-
-    def is_connected(self, address: str) -> bool:
-        """Return whether there is an open connection that is not known to be broken."""
-        connection = self._connections.get(address)
-        return connection is not None and connection.is_open and connection.broken_by is None
 
     def close(self) -> None:
         """Close all connections; open requests fail with ClientClosed."""
@@ -327,15 +342,6 @@ class Remoting(Framing):
                 del self._connections[connection.address]
         log.debug("connection closed", address=connection.address, reason=str(reason))
         connection.fail(reason)
-
-    def _command(self, connection: ServerConnection, command: RemotingCommand) -> None:
-        response = self._on_request(connection.address, command)
-        if response is None or command.is_oneway:
-            return
-        if isinstance(response, RemotingCommand):
-            connection.answer(response)
-        else:
-            response.add_done_callback(lambda done: connection.answer(done.result()))
 
     def _release(self) -> None:
         for connection in list(self._connections.values()):
