@@ -44,8 +44,8 @@ from troupemq.client.errors import (
     DeliverySettled,
 )
 from troupemq.client.log import client_logger
-from troupemq.client.message import MessageView, check_topic
-from troupemq.client.receiving.delivery import DeliveryState
+from troupemq.client.message import check_topic
+from troupemq.client.receiving.delivery import DeliveryBase, DeliveryState
 from troupemq.client.receiving.flows import SETTLE_TIMEOUT_MS, Flow, Flows, expired
 from troupemq.client.receiving.receipt import Receipt
 from troupemq.client.receiving.simple_consumer import (
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 log = client_logger(__name__)
 
 
-class Delivery:
+class Delivery(DeliveryBase):
     """A received message and its settlement.
 
         for delivery in await consumer.receive():
@@ -78,27 +78,12 @@ class Delivery:
     and errors are those of `troupemq.Delivery`.
     """
 
-    __slots__ = ("consumer", "message", "receipt", "state")
+    __slots__ = ("consumer",)
 
     def __init__(self, consumer: "SimpleConsumer", receipt: Receipt) -> None:
         """Start open; SimpleConsumer creates deliveries."""
-        self.consumer, self.receipt = consumer, receipt
-        self.state = DeliveryState.OPEN
-        self.message: MessageView = receipt.message
-        """Message that was received."""
-
-    def __repr__(self) -> str:
-        return f"<Delivery of {self.message.message_id}: it {self.state.value}>"
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether it can no longer be settled."""
-        return self.state not in (DeliveryState.OPEN, DeliveryState.BUSY)
-
-    @property
-    def holds_with_connection(self) -> bool:
-        """Whether the broker keeps the message while the consumer's connection lives."""
-        return self.receipt.expires_s is None
+        super().__init__(receipt)
+        self.consumer = consumer
 
     async def ack(self) -> None:
         """Settle the message as consumed, and return when the broker has confirmed it."""

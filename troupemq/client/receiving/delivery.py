@@ -28,38 +28,13 @@ class DeliveryState(Enum):
     RETURNED = "was given back by the stop of its consumer"
 
 
-class Settler(Protocol):
-    """The consumer of a delivery."""
+class DeliveryBase:
+    """A received message and how far its settlement is; base of both kinds of deliveries."""
 
-    def ack(self, deliveries: "Sequence[Delivery]") -> None: ...
+    __slots__ = ("message", "receipt", "state")
 
-    def retry(
-        self, delivery: "Delivery", delay_level: int, *, seconds: float | timedelta | None
-    ) -> None: ...
-
-    def extend(self, delivery: "Delivery", seconds: float | timedelta) -> None: ...
-
-
-class Delivery:
-    """A received message and its settlement; for any thread.
-
-        for delivery in consumer.receive():
-            with delivery:
-                print(delivery.message.body)
-
-    Settle each one: by `ack` or `retry`, or by a `with` block. The end of the block acknowledges.
-    An exception in the block has the message delivered again, and is passed on; a RetryLater says
-    when, and is not passed on. If the block cannot reach the broker, it logs a warning, for the
-    message is then delivered again. The methods raise instead: DeliverySettled for a second
-    settlement, DeliveryExpired if the broker says that it no longer holds the message, ClientClosed
-    after the stop of the consumer, and other ClientErrors.
-    """
-
-    __slots__ = ("consumer", "message", "receipt", "state")
-
-    def __init__(self, consumer: Settler, receipt: Receipt) -> None:
-        """Start open; SimpleConsumer creates deliveries."""
-        self.consumer = consumer
+    def __init__(self, receipt: Receipt) -> None:
+        """Start open; a consumer creates deliveries."""
         self.receipt = receipt
         self.state = DeliveryState.OPEN
         self.message: MessageView = receipt.message
@@ -77,6 +52,41 @@ class Delivery:
     def holds_with_connection(self) -> bool:
         """Whether the broker keeps the message while the consumer's connection lives."""
         return self.receipt.expires_s is None
+
+
+class Settler(Protocol):
+    """The consumer of a delivery."""
+
+    def ack(self, deliveries: "Sequence[Delivery]") -> None: ...
+
+    def retry(
+        self, delivery: "Delivery", delay_level: int, *, seconds: float | timedelta | None
+    ) -> None: ...
+
+    def extend(self, delivery: "Delivery", seconds: float | timedelta) -> None: ...
+
+
+class Delivery(DeliveryBase):
+    """A received message and its settlement; for any thread.
+
+        for delivery in consumer.receive():
+            with delivery:
+                print(delivery.message.body)
+
+    Settle each one: by `ack` or `retry`, or by a `with` block. The end of the block acknowledges.
+    An exception in the block has the message delivered again, and is passed on; a RetryLater says
+    when, and is not passed on. If the block cannot reach the broker, it logs a warning, for the
+    message is then delivered again. The methods raise instead: DeliverySettled for a second
+    settlement, DeliveryExpired if the broker says that it no longer holds the message, ClientClosed
+    after the stop of the consumer, and other ClientErrors.
+    """
+
+    __slots__ = ("consumer",)
+
+    def __init__(self, consumer: Settler, receipt: Receipt) -> None:
+        """Start open; SimpleConsumer creates deliveries."""
+        super().__init__(receipt)
+        self.consumer = consumer
 
     def ack(self) -> None:
         """Settle the message as consumed, and return when the broker has confirmed it."""
