@@ -70,3 +70,8 @@ def unpack_host(packed: bytes) -> tuple[str, int]:
     if len(packed) == HOST_V6_BYTES:
         return str(IPv6Address(packed[:_V6_BYTES])), _PORT.unpack_from(packed, _V6_BYTES)[0]
     raise ValueError(f"a packed host has 8 or 20 bytes, not {len(packed)}")
+
+
+def host_text(packed: bytes) -> str:
+    """Return a packed host as `address:port`, an IPv6 address in brackets. Raises ValueError."""
+    return host_port(*unpack_host(packed))

@@ -16,7 +16,7 @@ from protocol.bodies_own import OpenTransaction, OpenTransactions
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.transaction import OpenTransactionsHeader
-from protocol.host import host_port, unpack_host
+from protocol.host import host_text
 from protocol.message_id import offset_message_id
 from storage.message_store import MessageStore
 
@@ -71,7 +71,6 @@ class HalfMessageList(Actor):
         if record is None:
             return None
         half = HalfMessage(record)
-        ip, port = unpack_host(record.born_host)
         return OpenTransaction(
             producer_group=half.group or "",
             topic=half.text(b"REAL_TOPIC") or "",
@@ -80,6 +79,6 @@ class HalfMessageList(Actor):
             physical_offset=offset,
             born_timestamp=record.born_timestamp,
             store_timestamp=record.store_timestamp,
-            born_host=host_port(ip, port),
+            born_host=host_text(record.born_host),
             check_times=half.check_times or 0,
         )

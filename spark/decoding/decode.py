@@ -12,7 +12,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from protocol.host import HOST_V4_BYTES, HOST_V6_BYTES, host_port, unpack_host
+from protocol.host import HOST_V4_BYTES, HOST_V6_BYTES, host_text
 from protocol.message_id import offset_message_id
 from protocol.properties import KEYS, TAGS
 from protocol.properties import UNIQ_KEY as UNIQUE_KEY
@@ -208,12 +208,6 @@ def _packed_hosts(records: Records, at: NumpyArray, v6: NumpyArray) -> list[byte
     wide = records.file.gather(at, np.dtype((np.void, HOST_V6_BYTES)))
     sizes = np.where(v6, HOST_V6_BYTES, HOST_V4_BYTES)
     return [value.tobytes()[:size] for value, size in zip(wide, sizes, strict=True)]
-
-
-def host_text(packed: bytes) -> str:
-    """Return a host as `address:port`."""
-    address, port = unpack_host(packed)
-    return host_port(address, port)
 
 
 def _msg_id(source: _Source) -> pa.Array:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from protocol.checksum import body_crc
 from protocol.compression import CompressionError, decompress
-from protocol.host import host_port, unpack_host
+from protocol.host import host_text
 from protocol.message import MessageRecord, RecordError, RecordHead, decode_record
 from protocol.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from protocol.sysflag import (
@@ -187,7 +187,6 @@ def _properties(data: bytes) -> dict[str, str]:
 
 def _host(packed: bytes) -> str:
     try:
-        address, port = unpack_host(packed)
+        return host_text(packed)
     except ValueError:
         return packed.hex()
-    return host_port(address, port)

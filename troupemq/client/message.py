@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from protocol import properties as names
 from protocol.compression import decompress
-from protocol.host import host_port, unpack_host
+from protocol.host import host_text
 from protocol.message import MessageRecord
 from protocol.message_id import offset_message_id
 from protocol.properties import (
@@ -385,9 +385,3 @@ def view_of(record: MessageRecord, queue: MessageQueue) -> MessageView:
         stored_bytes=record.record_bytes,
         sys_flag=record.sys_flag,
     )
-
-
-def host_text(packed: bytes) -> str:
-    """Return `ip:port` of a packed host; an IPv6 address is in brackets."""
-    ip, port = unpack_host(packed)
-    return host_port(ip, port)

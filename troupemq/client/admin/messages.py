@@ -14,6 +14,7 @@ from protocol.command import RemotingCommand
 from protocol.headers.admin import GetConsumeStatsHeader, QueryConsumeQueueHeader
 from protocol.headers.client import ConsumeMessageDirectlyHeader
 from protocol.headers.pull import QueryMessageHeader, ViewMessageHeader
+from protocol.host import host_text
 from protocol.message import MessageRecord
 from protocol.message_id import is_offset_message_id, parse_message_id
 from protocol.properties import ORIGIN_MESSAGE_ID, RESERVED_NAMES, RETRY_TOPIC
@@ -46,7 +47,6 @@ from troupemq.client.message import (
     MessageQueue,
     MessageView,
     check_topic,
-    host_text,
     view_of,
 )
 from troupemq.client.producing.producer_settings import ProducerSettings
