@@ -18,8 +18,8 @@ from protocol.message import MessageRecord
 from protocol.properties import parse
 from protocol.span_names import OPT_IN
 from tests.troupemq.client.cluster import BATCH, SEND, Cluster, refuse
+from troupemq.client.consuming.consumer import ListenerThreads
 from troupemq.client.consuming.listener import ConsumeResult, Listener, Outcome
-from troupemq.client.consuming.listener_threads import ListenerThreads
 from troupemq.client.errors import BrokerError, MessageIllegal
 from troupemq.client.message import Message, MessageQueue, MessageView, view_of
 from troupemq.client.producing.producer import Producer
