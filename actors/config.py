@@ -16,10 +16,8 @@ from actors.settings.access_settings import (
     BrokerAccessSettings,
     with_environment,
 )
-from actors.settings.console_place import ConsolePlace
 from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS, OLD_SPELLINGS
 from actors.settings.metrics_settings import MetricsSettings, NamesrvMetricsSettings
-from actors.settings.runtime_settings import RuntimeSettings
 from actors.settings.span_settings import SpanSettings, without_user
 from actors.settings.tls_settings import ENFORCING, BrokerTlsSettings, TlsSettings, with_tls_file
 from protocol.bloom import BloomFilter
@@ -62,13 +60,26 @@ class ConfigError(WrongSetting):
 
 
 @dataclass(frozen=True)
+class SharedSettings:
+    """Settings of brokers and name servers; TroupeMQ extensions."""
+
+    python_jit: bool = key("pythonJit", default=True)
+    """Whether to use the JIT of CPython if it has one; PYTHON_JIT in the environment overrides it.
+    """
+    console_port: int = key("consolePort", default=0)
+    """Port of the console, a separate process beside the server; 0: no console."""
+    console_bind_address: str = key("consoleBindAddress", default="127.0.0.1")
+    console_hosts: str = key("consoleHosts", default="")
+    """Host names by which browsers call it, separated by `,`."""
+
+
+@dataclass(frozen=True)
 class BrokerConfig(
     BrokerAccessSettings,
     BrokerTlsSettings,
     MetricsSettings,
     SpanSettings,
-    ConsolePlace,
-    RuntimeSettings,
+    SharedSettings,
 ):
     broker_name: str = key("brokerName", default="")
     """Empty: this machine's host name."""
@@ -298,9 +309,7 @@ class BrokerConfig(
 
 
 @dataclass(frozen=True)
-class NamesrvConfig(
-    AccessSettings, TlsSettings, NamesrvMetricsSettings, ConsolePlace, RuntimeSettings
-):
+class NamesrvConfig(AccessSettings, TlsSettings, NamesrvMetricsSettings, SharedSettings):
     listen_port: int = key("listenPort", default=9876)
     """0 takes a free port."""
     bind_address: str = key("bindAddress", default="*")

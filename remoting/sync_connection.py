@@ -223,7 +223,7 @@ class SyncConnection:
         try:
             frame = encode(request)
             connected = self._connected(deadline_s)
-            connected.settimeout(_left_s(deadline_s))
+            connected.settimeout(left_s(deadline_s))
             connected.sendall(frame)
             if request.is_oneway:
                 return request
@@ -245,7 +245,7 @@ class SyncConnection:
     def _connected(self, deadline_s: float) -> socket:
         """Return the socket, connected. Raise OSError, TimeoutError, ConnectionBroken."""
         if self._socket is None:
-            timeout_s = min(CONNECT_TIMEOUT_MS / 1000, _left_s(deadline_s))
+            timeout_s = min(CONNECT_TIMEOUT_MS / 1000, left_s(deadline_s))
             try:
                 made = create_connection(self._host_and_port, timeout_s)
             except TimeoutError:
@@ -287,7 +287,7 @@ class SyncConnection:
     def _answer_to(self, opaque: int, connected: socket, deadline_s: float) -> RemotingCommand:
         """Wait for the answer. Late answers and requests of the server are dropped."""
         while True:
-            connected.settimeout(min(CANCEL_CHECK_S, _left_s(deadline_s)))
+            connected.settimeout(min(CANCEL_CHECK_S, left_s(deadline_s)))
             try:
                 data = connected.recv(RECEIVE_BYTES)
             except TimeoutError:
@@ -302,8 +302,8 @@ class SyncConnection:
                     return command
 
 
-def _left_s(deadline_s: float) -> float:
-    left_s = deadline_s - monotonic()
-    if left_s <= 0:
+def left_s(deadline_s: float) -> float:
+    """Return the seconds until the deadline; raise TimeoutError if it has passed."""
+    if (left := deadline_s - monotonic()) <= 0:
         raise TimeoutError
-    return left_s
+    return left

@@ -28,6 +28,7 @@ from actors.metrics.http_text import (
 from actors.metrics.packed import Packed
 from actors.network.known_hosts import KnownHosts
 from actors.network.tls_contexts import TlsContexts
+from remoting.sync_connection import left_s
 from remoting.tls import HANDSHAKE_BYTE
 from remoting.tls_socket import TlsSocket
 
@@ -125,7 +126,7 @@ class _WaitingTls:
     def _wait(self, events: int) -> None:
         waiting = poll()
         waiting.register(self._sock.fileno(), events)
-        waiting.poll(_left(self._end_s) * 1000)
+        waiting.poll(left_s(self._end_s) * 1000)
 
 
 class PageServer:
@@ -190,7 +191,7 @@ class PageServer:
                 first = sock.recv(1, MSG_PEEK)
                 if first and first[0] == HANDSHAKE_BYTE:
                     talking = self._tls.wrap(sock)
-                    talking.settimeout(_left(deadline_s))
+                    talking.settimeout(left_s(deadline_s))
                     talking.do_handshake()
                     self._talk(talking, deadline_s)
                     return
@@ -208,7 +209,7 @@ class PageServer:
         data = b""
         try:
             while (request := parse_request(data)) is None:
-                sock.settimeout(_left(deadline_s))
+                sock.settimeout(left_s(deadline_s))
                 piece = sock.recv(RECEIVE_BYTES)
                 if not piece:
                     return ()
@@ -237,13 +238,5 @@ def _send(sock: socket | _WaitingTls, buffers: Iterable[bytes], deadline_s: floa
     for buffer in buffers:
         left = memoryview(buffer)
         while left:
-            sock.settimeout(_left(deadline_s))
+            sock.settimeout(left_s(deadline_s))
             left = left[sock.send(left[:SEND_BYTES]) :]
-
-
-def _left(deadline_s: float) -> float:
-    """Return the seconds until the deadline; raise TimeoutError if it has passed."""
-    left_s = deadline_s - monotonic()
-    if left_s <= 0:
-        raise TimeoutError
-    return left_s

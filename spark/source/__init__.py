@@ -7,7 +7,7 @@ offsets.py       min and max offsets of queues, selected by options         no
 splits.py        tasks of a read                                            no
 origin.py        a store or a cluster, for a plan                           its partition
 cluster.py       over the network: routes, offsets of queues, by time       its partition
-network.py       over the network: ranges of a task                         its partition
+tasks.py         a task: ranges of a store, or over the network             its partition
 raw.py           over the network: in bulk, from TroupeMQ brokers           its partition
 pulling.py       over the network: by pulls, from any broker                no
 row_filter.py    selection of messages: tags, SQL92                         no

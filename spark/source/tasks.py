@@ -1,12 +1,22 @@
-"""Task of a read: the messages of its ranges, from a store or over the network."""
+"""Task of a read: the messages of its ranges, from a store or over the network.
 
-from collections.abc import Iterator
+Over the network they come in bulk from TroupeMQ brokers, and by pulls from others.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from spark.source.network import NetworkReader
+from protocol.signature import Credentials
+from remoting.sync_connection import SyncConnection
+from spark.decoding.decode import batches
+from spark.decoding.records import Scanned
+from spark.source import pulling, raw
 from spark.source.options import Options
-from spark.source.reading import RangesPartition, range_reader
+from spark.source.plan import QueueRange
+from spark.source.reading import RangesPartition, check_whole, range_reader
 from spark.source.row_filter import RowFilter
 
 
@@ -31,3 +41,49 @@ def read_partition(
         credentials=options.credentials,
     )
     return reader.read(partition.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkReader:
+    """Settings of every task of a read; picklable."""
+
+    addresses: Mapping[str, str]
+    bulk: Collection[str]
+    """The brokers that offered to be read in bulk when this was planned."""
+
+    columns: tuple[str, ...]
+    wanted: RowFilter
+    fail_on_data_loss: bool
+    credentials: Credentials | None = field(default=None, repr=False)
+
+    def read(self, ranges: Sequence[QueueRange]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of at most some 8192 rows or 8 MiB.
+
+        Raises StoreError where messages are damaged or gone, unless their loss is accepted, and
+        where a broker cannot be reached.
+        """
+        with ExitStack() as stack:
+            lines: dict[str, SyncConnection] = {}
+            for part in ranges:
+                address = self.addresses[part.broker or ""]
+                if address not in lines:
+                    lines[address] = stack.enter_context(
+                        SyncConnection(address, credentials=self.credentials)
+                    )
+                for scanned in self._scan(lines[address], part):
+                    if self.fail_on_data_loss:
+                        check_whole(part, scanned)
+                    if scanned.records is None:
+                        continue
+                    records = self.wanted.keep(scanned.records)
+                    if len(records):
+                        yield from batches(records, self.columns, part.broker)
+
+    def _scan(self, line: SyncConnection, part: QueueRange) -> Iterator[Scanned]:
+        if part.broker in self.bulk:
+            try:
+                yield from raw.scan(line, part, fail_on_data_loss=self.fail_on_data_loss)
+                return
+            except raw.NotServed:
+                pass  # another broker has taken its place since: nothing has been read yet
+        yield from pulling.scan(line, part)

@@ -17,6 +17,7 @@ from storage.log.reader import NamedLogReader, record_at, walk
 from storage.queues.consume_queue import UNIT
 from storage.queues.consume_queue_ext import is_address
 from storage.queues.queue_files import UNIT_BYTES
+from storage.queues.queue_run import size_of
 from storage.scrub.units import QueueKey
 
 _SCAN_BYTES = 1 << 16
@@ -58,16 +59,8 @@ def _first_size(disk: Disk, directory: str) -> int:
     """Return the size of a directory's first file named by an offset; 0 without one."""
     for name in disk.listdir(directory):
         if first_offset_of(name) is not None:
-            return _size(disk, f"{directory}/{name}")
+            return size_of(disk, f"{directory}/{name}")
     return 0
-
-
-def _size(disk: Disk, path: str) -> int:
-    file = disk.open(path, read_only=True)
-    try:
-        return file.size()
-    finally:
-        file.close()
 
 
 def _index_sizes(disk: Disk, config: StoreConfig) -> dict[str, int]:
@@ -141,7 +134,7 @@ def log_extent(disk: Disk, config: StoreConfig) -> LogExtent:
     names = [name for name in disk.listdir(directory) if first_offset_of(name) is not None]
     firsts = [int(name) for name in names]
     for name in names:
-        found = _size(disk, f"{directory}/{name}")
+        found = size_of(disk, f"{directory}/{name}")
         if found != size:
             extent.problems.append(f"{directory}/{name} has {found} bytes instead of {size}")
     for before, after in pairwise(firsts):

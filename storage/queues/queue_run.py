@@ -51,7 +51,7 @@ def read_run(
         if disk.is_dir(path):
             run.unfit.append(path)
             continue
-        size = _size_of(disk, path)
+        size = size_of(disk, path)
         run.sizes.append(size)
         expected = run.firsts[-1] + file_bytes if run.firsts else run.begin
         expected = first if expected is None else expected
@@ -73,7 +73,8 @@ def read_run(
     return run
 
 
-def _size_of(disk: Disk, path: str) -> int:
+def size_of(disk: Disk, path: str) -> int:
+    """Return the bytes of a file."""
     file = disk.open(path, read_only=True)
     try:
         return file.size()

@@ -234,7 +234,5 @@ def test_a_recreated_topic_has_its_messages_after_a_crash(wait_ms: float) -> Non
     for body in sent:
         assert made.send(body).code == 0
     made.system.advance(wait_ms)
-    made.crash()
-    made.disk = made.disk.killed()
-    made.start()
+    made.restart_killed()
     assert [record.body for record in made.messages()] == sent

@@ -24,9 +24,9 @@ from protocol.headers.send import SendMessageHeader
 from remoting.sync_connection import SyncConnection
 from spark.decoding.columns import MESSAGE_COLUMNS
 from spark.decoding.store_files import Store
-from spark.source.network import NetworkReader
 from spark.source.plan import QueueRange
 from spark.source.row_filter import RowFilter
+from spark.source.tasks import NetworkReader
 from tests.bench.process_figures import scheduled_us
 from tests.bench.spark_store import FILE_BYTES, QUEUES_OF_A_TOPIC, TOPICS, make_store
 from tests.compat.child import Child

@@ -226,6 +226,14 @@ class SimulatedBroker:
         self.system.crash()
         self.broker.store.abandon()
 
+    def restart_killed(self) -> None:
+        """Die, and start again on what the process left."""
+        disk = self.disk
+        assert isinstance(disk, FakeDisk)
+        self.crash()
+        self.disk = disk.killed()
+        self.start()
+
     def ask(self, command: RemotingCommand) -> RemotingCommand:
         """One request and its answer."""
         return self.client.request(command, timeout_s=120)

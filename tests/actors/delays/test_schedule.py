@@ -256,10 +256,7 @@ def test_a_delivery_counts_only_after_its_sync(
     monkeypatch.setattr(made.broker.store.commit_log, "sync", broken)
     made.system.advance(60_000)
     assert not made.disk.exists(OFFSETS)
-    made.crash()
-    assert isinstance(made.disk, FakeDisk)
-    made.disk = made.disk.killed()
-    made.start()
+    made.restart_killed()
     made.system.advance(12_000)
     assert bodies(made) == [b"1", b"1"]
     assert saved(made) == {1: 1}

@@ -64,15 +64,6 @@ def key_of(number: int) -> str:
     return f"KEYS\x01key{number}"
 
 
-def killed(made: SimulatedBroker) -> None:
-    """The process dies, and is started again on what it left."""
-    disk = made.disk
-    assert isinstance(disk, FakeDisk)
-    made.crash()
-    made.disk = disk.killed()
-    made.start()
-
-
 def index_of(made: SimulatedBroker) -> Index:
     index = made.broker.store.index
     assert index is not None
@@ -122,7 +113,7 @@ def query(made: SimulatedBroker, number: int) -> RemotingCommand:
 def test_after_a_crash_the_index_is_rebuilt_while_messages_arrive(seed: int) -> None:
     made = filled(seed)
     with capture_logs() as lines:
-        killed(made)
+        made.restart_killed()
         assert is_behind(made) and not is_fed(made)
         send(made, range(COUNT, COUNT + 50))
         caught_up(made)
@@ -156,7 +147,7 @@ def test_a_far_lagging_index_gets_its_keys_from_parallel_workers(
 
 def test_a_query_during_catch_up_is_answered_from_the_existing_index() -> None:
     made = filled()
-    killed(made)
+    made.restart_killed()
     assert is_behind(made)
     assert query(made, COUNT - 1).code == ResponseCode.QUERY_NOT_FOUND
     made.system.run_until(lambda: len(index_of(made).files) >= 1)
@@ -170,7 +161,7 @@ def test_a_query_during_catch_up_is_answered_from_the_existing_index() -> None:
 @pytest.mark.parametrize("fed_ms", [0, 5, 15, 34, 36, 38])
 def test_index_is_completed_after_any_actor_fails(seed: int, who: str, fed_ms: int) -> None:
     made = filled(seed)
-    killed(made)
+    made.restart_killed()
     made.system.advance(fed_ms)
     made.system.address(who).tell(Unknown())
     send(made, range(COUNT, COUNT + 20))
@@ -184,7 +175,7 @@ def test_a_stop_during_catch_up_is_immediate_and_loses_nothing(
 ) -> None:
     monkeypatch.setattr("storage.message_store.STOP_CATCH_UP_MS", 0)
     made = filled(count=3 * COUNT)
-    killed(made)
+    made.restart_killed()
     made.system.run_until(lambda: len(index_of(made).files) >= 2)
     assert is_behind(made)
     made.start_ms = made.system.clock.now_ms()
@@ -201,7 +192,7 @@ def test_a_stop_during_catch_up_is_immediate_and_loses_nothing(
 def test_a_stop_completes_a_short_catch_up() -> None:
     """The original goes on where the queues end, and would leave a hole in the index."""
     made = filled()
-    killed(made)
+    made.restart_killed()
     assert is_behind(made)
     made.start_ms = made.system.clock.now_ms()
     made.stop()
@@ -234,7 +225,7 @@ def test_a_full_disk_delays_only_the_catch_up(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(IndexFile, "create", refusing)
     with capture_logs() as lines:
-        killed(made)
+        made.restart_killed()
         made.system.advance(2000)
         assert is_behind(made)
         send(made, range(COUNT, COUNT + 5))

@@ -12,7 +12,6 @@ from protocol.message import decode_records
 from protocol.properties import format as properties_text
 from tests.support.brokers import STORE, SimulatedBroker, pull_command
 from tests.support.pulls import broker, code_and_bodies, outcome, refused
-from troupemq.testing.fake_disk import FakeDisk
 
 HOLD_MS = 15_000
 SQL = "SQL92"
@@ -335,10 +334,7 @@ def test_bit_maps_of_an_expression_lost_in_a_crash_hide_no_message() -> None:
     made.system.advance(1_000)
     send(made, 7, 3)
     made.system.advance(4_000)  # the checkpoint covers them, the file is not saved yet
-    made.crash()
-    assert isinstance(made.disk, FakeDisk)
-    made.disk = made.disk.killed()
-    made.start()
+    made.restart_killed()
     made.system.advance(1_000)
     assert bits_of(made, 0) == bytes(14)
     known = made.broker.tables.filters.value.get("Topic", "consumers")

@@ -239,10 +239,7 @@ def test_promoted_slave_hands_out_all_that_was_not_settled(seed: int) -> None:
         for _ in range(2):
             found = {each.body for _ in range(9) for each in receive_some(new, 32)}
             assert sent - settled <= found
-            new.crash()
-            assert isinstance(new.disk, FakeDisk)
-            new.disk = new.disk.killed()
-            new.start()
+            new.restart_killed()
 
 
 def receive_some(made: SimulatedBroker, number: int) -> list[Received]:

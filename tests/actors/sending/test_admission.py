@@ -23,7 +23,6 @@ from protocol.sysflag import (
 )
 from tests.support.actors import addresses
 from tests.support.brokers import BROKER, STORE, FramesPeer, SimulatedBroker, send_command
-from troupemq.testing.fake_disk import FakeDisk
 
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
@@ -232,10 +231,7 @@ def test_no_send_makes_the_broker_fail(seed: int) -> None:
     records = made.records()
     pulled = [made.messages(queue_id=queue_id) for queue_id in range(4)]
     assert any(pulled)
-    made.crash()
-    assert isinstance(made.disk, FakeDisk)
-    made.disk = made.disk.killed()
-    made.start()
+    made.restart_killed()
     assert made.records() == records
     assert [made.messages(queue_id=queue_id) for queue_id in range(4)] == pulled
 

@@ -57,19 +57,13 @@ def disk_of(made: SimulatedBroker) -> FakeDisk:
     return made.disk
 
 
-def kill(made: SimulatedBroker) -> None:
-    made.crash()
-    made.disk = disk_of(made).killed()
-    made.start()
-
-
 def test_answered_settlement_survives_a_kill() -> None:
     made, messages = sent(10)
     assert made.ask(ack_command(messages[1])).code == 0
     assert made.ask(batch_ack_command([messages[n] for n in (3, 4, 6)])).code == 0
     assert made.ask(change_command(messages[8], 0, retry_delay_level=-1)).code == 0
     assert made.ask(change_command(messages[9], 1_000)).code == 0
-    kill(made)
+    made.restart_killed()
     assert committed(made) == 2
     assert bodies(made) == [2, 5, 7, 9]
 
@@ -79,7 +73,7 @@ def test_held_message_keeps_none_of_the_settled_ones_behind_it() -> None:
     assert made.ask(batch_ack_command(messages[2:])).code == 0
     for _ in range(3):  # through saves, kills and a clean stop
         made.system.advance(6_000)
-        kill(made)
+        made.restart_killed()
         made.stop()
         made.start()
         assert bodies(made) == [1]
@@ -87,10 +81,10 @@ def test_held_message_keeps_none_of_the_settled_ones_behind_it() -> None:
 
 def test_acknowledgement_from_before_a_kill_is_kept_by_the_next_one() -> None:
     made, messages = sent(6)
-    kill(made)
+    made.restart_killed()
     assert made.ask(ack_command(messages[4])).code == 0
     assert made.ask(ack_command(messages[2])).code == 0
-    kill(made)
+    made.restart_killed()
     assert bodies(made) == [1, 3, 5]
 
 
@@ -103,7 +97,7 @@ def test_first_answer_waits_until_the_table_names_the_journal() -> None:
     answers: list[RemotingCommand] = []
     made.client.start(ack_command(messages[0]), answers.append)
     made.system.run_until(lambda: bool(answers))
-    kill(made)
+    made.restart_killed()
     assert bodies(made) == [1, 2]
 
 
@@ -132,7 +126,7 @@ def test_reset_is_not_undone_by_a_replay() -> None:
     made, messages = sent(8)
     made.ask(batch_ack_command(messages[1:4] + messages[6:]))
     commit(made, 1)
-    kill(made)
+    made.restart_killed()
     assert bodies(made) == [1, 2, 3, 4, 5, 6, 7]
 
 
@@ -142,7 +136,7 @@ def test_settlements_after_a_reset_count_from_there() -> None:
     commit(made, 2)
     again = receive(made)
     made.ask(ack_command(again[1]))
-    kill(made)
+    made.restart_killed()
     assert bodies(made) == [2, 4, 5]
 
 
@@ -152,7 +146,7 @@ def test_deleted_group_stays_deleted_after_a_kill() -> None:
     fields = {"groupName": "consumers", "removeOffset": "true"}
     assert made.ask(RemotingCommand(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)).code == 0
     made.system.drain()
-    kill(made)
+    made.restart_killed()
     assert "Topic@consumers" not in made.broker.tables.live_offsets.value
     assert not made.broker.tables.settled_ahead.value
 
@@ -178,7 +172,7 @@ def test_former_master_keeps_nothing_above_the_offsets_of_its_new_master() -> No
     made.ask(ack_command(messages[4]))
     for role, broker_id in (("SLAVE", 1), ("ASYNC_MASTER", 0)):
         made.config = replace(made.config, broker_role=role, broker_id=broker_id)
-        kill(made)
+        made.restart_killed()
         if role == "SLAVE":  # the group was set back there
             table = ConsumerOffsetTable({"Topic@consumers": {0: 1}})
             made.system.address("consumer_offsets").tell(MergeOffsets(table))
@@ -195,7 +189,7 @@ def test_full_disk_stops_the_journal_and_no_answer() -> None:
     made.system.advance(6_000)  # the save that begins the next file fails, too
     assert made.ask(ack_command(messages[4])).code == 0
     made.system.advance(6_000)
-    kill(made)
+    made.restart_killed()
     assert bodies(made) == [2, 5], "the last save has begun a new file"
 
 
@@ -313,7 +307,7 @@ def test_kill_does_not_repeat_a_retry_that_its_delay_level_has_delivered(
     retries = received(made.client.request(receive_command()))
     assert [each.body for each in retries] == [b"1"]
     assert made.ask(ack_command(retries[0])).code == 0
-    kill(made)
+    made.restart_killed()
     made.system.advance(20_000)
     assert bodies(made) == []
     assert len(made.messages("%RETRY%consumers")) == 1

@@ -33,9 +33,7 @@ def test_offsets_of_a_deleted_topic_stay_deleted_after_an_immediate_crash() -> N
     with_100_consumed(made)
     made.system.advance(10_000)
     delete_topic(made)
-    made.crash()
-    made.disk = made.disk.killed()  # type: ignore[attr-defined]
-    made.start()
+    made.restart_killed()
     assert committed(made) is None
 
 

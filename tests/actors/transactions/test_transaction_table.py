@@ -30,22 +30,13 @@ def table_of(made: SimulatedBroker) -> TransactionTable:
     return made.broker.store.transaction_table
 
 
-def restarted(made: SimulatedBroker) -> None:
-    """The process dies, and is started again on what it left."""
-    disk = made.disk
-    assert isinstance(disk, FakeDisk)
-    made.crash()
-    made.disk = disk.killed()
-    made.start()
-
-
 def test_pending_half_messages_are_saved_periodically() -> None:
     made = with_halves(3)
     made.system.advance(10)
     assert [each.queue_offset for each in table_of(made).pending(10)] == [0, 1, 2]
     made.system.advance(STORE.flush_queue_thorough_interval_ms + 2000)
     assert table_of(made).unsynced() is None
-    restarted(made)
+    made.restart_killed()
     assert not made.broker.store.lagging.behind
     assert [each.queue_offset for each in table_of(made).pending(10)] == [0, 1, 2]
 
@@ -59,7 +50,7 @@ def test_a_new_table_is_marked_before_the_thorough_sync() -> None:
 
 def test_the_table_catches_up_with_records_not_synced_before_a_kill() -> None:
     made = with_halves(3)
-    restarted(made)
+    made.restart_killed()
     made.system.run_until(lambda: table_of(made) in made.broker.store.dispatcher.followers)
     made.system.advance(300)
     assert table_of(made).pending_count == 3

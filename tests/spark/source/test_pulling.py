@@ -11,10 +11,10 @@ from protocol.command import RemotingCommand
 from protocol.frame import encode
 from protocol.message import MessageRecord, encode_record
 from protocol.sysflag import PULL_SUBSCRIPTION
-from spark.source.network import NetworkReader
 from spark.source.plan import QueueRange
 from spark.source.pulling import GROUP
 from spark.source.row_filter import RowFilter
+from spark.source.tasks import NetworkReader
 from storage.errors import StoreError
 from tests.spark.store_writer import HOST_V4
 from tests.troupemq.fake_server import FakeServer

@@ -20,11 +20,11 @@ from spark.decoding.columns import COLUMNS
 from spark.decoding.store_files import Store
 from spark.source import cluster
 from spark.source import raw as raw_module
-from spark.source.network import NetworkReader
 from spark.source.options import parse_options
 from spark.source.plan import QueueRange
 from spark.source.reading import range_reader
 from spark.source.row_filter import Expression, RowFilter
+from spark.source.tasks import NetworkReader
 from storage.config import StoreConfig
 from storage.errors import StoreError
 from tests.spark.store_writer import NOVEMBER_ROOT_MS, UNIT, StoreWriter, patch

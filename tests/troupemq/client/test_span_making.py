@@ -22,8 +22,8 @@ from tests.troupemq.client.cluster import BATCH, SEND, Cluster, refuse
 from tests.troupemq.client.receiving.pop_broker import PopBroker
 from tests.troupemq.fake_server import FakeServer
 from troupemq import aio
+from troupemq.client.consuming.consumer import ListenerThreads
 from troupemq.client.consuming.listener import ConsumeResult, Listener, Outcome, RetryLater
-from troupemq.client.consuming.listener_threads import ListenerThreads
 from troupemq.client.errors import BrokerError, MessageIllegal
 from troupemq.client.message import Message, MessageQueue, MessageView, view_of
 from troupemq.client.producing.producer import Producer

@@ -53,7 +53,7 @@ PARTS_OF_A_SEND_MAX = 256
 
 
 class ConnectionBase:
-    """What both kinds of connections to servers have."""
+    """State that both kinds of connections to servers have."""
 
     def __init__(self, address: str) -> None:
         self.address = address

@@ -72,7 +72,7 @@ class RequestSender(Generic[Connection]):
         return encode(command)
 
     def _connection(self, address: str) -> Connection:
-        """Return the connection, a new one if there is none. Raises ClientError."""
+        """Return the connection, or a new one. Raises ClientError."""
         raise NotImplementedError
 
     def call_for(

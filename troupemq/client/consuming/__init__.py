@@ -1,9 +1,9 @@
 """PushConsumer, PullConsumer and Idempotent.
 
-consumer.py           PushConsumer; push_work.py: its parts that event loops share
+consumer.py           PushConsumer and its threads; push_work.py: its parts that event loops share
 pull_consumer.py      PullConsumer
 group_member.py       the base of both; group_work.py: its parts that event loops share
-listener.py           listeners and their results; listener_threads.py: the threads that call them
+listener.py           listeners and their results
 consume.py            flows of listener calls; consume_orderly.py: those in order
 idempotent.py         a listener that skips duplicates
 rebalance.py          assignment of queues; assignment.py: rules; queue_locks.py: broker locks

@@ -5,7 +5,7 @@ If the broker does not accept it, the client keeps it and retries. A broadcastin
 retries: it drops a failed message with a warning.
 
 The listener calls are flows (connection/calls.py). They yield a `Handle` for the call itself. A
-runner drives them: a pool of threads (listener_threads.py), or the tasks of an event loop.
+runner drives them: a pool of threads (consumer.py), or the tasks of an event loop.
 
 Source: client/impl/consumer/ConsumeMessageConcurrentlyService.java.
 """

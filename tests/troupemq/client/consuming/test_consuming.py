@@ -19,6 +19,7 @@ from troupemq.client.connection.calls import Flow
 from troupemq.client.connection.client import Client
 from troupemq.client.consuming.consume import ConcurrentConsuming
 from troupemq.client.consuming.consume_orderly import OrderlyConsuming
+from troupemq.client.consuming.consumer import ListenerThreads
 from troupemq.client.consuming.consumer_settings import UNLIMITED, ConsumerSettings
 from troupemq.client.consuming.consumer_statistics import ConsumerStatistics
 from troupemq.client.consuming.listener import (
@@ -28,7 +29,6 @@ from troupemq.client.consuming.listener import (
     Result,
     RetryLater,
 )
-from troupemq.client.consuming.listener_threads import ListenerThreads
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.queue_locks import MemberLocks
 from troupemq.client.consuming.sending_back import ORDERLY_RETRIES_MAX, SendingBack

@@ -11,9 +11,9 @@ from protocol.command import RemotingCommand
 from protocol.frame import encode
 from protocol.headers.raw import RawResponseHeader
 from protocol.raw_records import piece_table
-from spark.source.network import NetworkReader
 from spark.source.plan import QueueRange
 from spark.source.row_filter import RowFilter
+from spark.source.tasks import NetworkReader
 from storage.errors import StoreError
 from tests.spark.source.test_raw import over_network, ranges_of, serving, write
 from tests.spark.store_writer import UNIT, StoreWriter
