@@ -89,3 +89,15 @@ def test_group_leaves_others_as_many_messages_in_flight(monkeypatch: pytest.Monk
     assert made.ask(ack_command(other)).code == ResponseCode.NO_MESSAGE, "of another group"
     assert made.ask(ack_command(other, "others")).code == 0
     assert len(receive(made, group="others", count=1)) == 1
+
+
+def test_highest_queue_comes_first_where_it_is_asked_for() -> None:
+    made = broker()
+    for queue_id in (0, 3, 1, 3, 2, 0):
+        made.send(str(queue_id).encode(), queue_id=queue_id)
+    found = [receive(made, count=2, highest_queue_first=True) for _ in range(3)]
+    assert [[message.body for message in each] for each in found] == [
+        [b"3", b"3"],
+        [b"2", b"1"],
+        [b"0", b"0"],
+    ]

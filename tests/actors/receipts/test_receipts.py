@@ -270,14 +270,6 @@ def test_property_filter_selects() -> None:
     assert bodies(messages) == [b"2", b"3"]
 
 
-def test_highest_queue_comes_first_where_it_is_asked_for() -> None:
-    made = broker()
-    for queue_id in (0, 3, 1, 3, 2, 0):
-        made.send(str(queue_id).encode(), queue_id=queue_id)
-    found = [receive(made, count=2, highest_queue_first=True) for _ in range(3)]
-    assert [bodies(each) for each in found] == [[b"3", b"3"], [b"2", b"1"], [b"0", b"0"]]
-
-
 def test_hold_lives_with_its_connection() -> None:
     made = broker()
     numbered(made, 1)
