@@ -4,7 +4,15 @@ Deliveries are found by the tick of their deadline, so that a tick costs what is
 that lives with its connection has no deadline until the connection closes.
 """
 
+from collections import deque
+from typing import TypeVar
+
 from actors.receipts.ledger import Delivery
+
+Key = TypeVar("Key")
+
+ENDED_AT_ONCE = 5_000
+"""Deliveries of closed connections that get a deadline in one tick: 5 ms."""
 
 TICK_MS = 100
 """Accuracy of deadlines."""
@@ -18,7 +26,10 @@ class Deadlines:
 
     def __init__(self, now_ms: float) -> None:
         self._by_tick: dict[int, dict[Delivery, None]] = {}
-        self._by_peer: dict[int, dict[Delivery, None]] = {}
+        self._by_peer: dict[int, dict[str, dict[Delivery, None]]] = {}
+        """Deliveries that live with their connection, by its id and their group."""
+        self._ending: deque[tuple[float, deque[Delivery]]] = deque()
+        """Deliveries that get this deadline, some at each call of `due`."""
         self._tick = int(now_ms) // TICK_MS
         """The next tick to look at."""
         self.now_ms = now_ms
@@ -27,7 +38,8 @@ class Deadlines:
     def add(self, delivery: Delivery) -> None:
         """Note a delivery: by its deadline, or by its connection."""
         if delivery.is_bound:
-            self._by_peer.setdefault(delivery.peer.peer_id, {})[delivery] = None
+            groups = self._by_peer.setdefault(delivery.peer.peer_id, {})
+            groups.setdefault(delivery.ledger.group, {})[delivery] = None
         else:
             self._by_tick.setdefault(self._tick_of(delivery), {})[delivery] = None
 
@@ -38,15 +50,12 @@ class Deadlines:
             self._remove(delivery)
 
     def _remove(self, delivery: Delivery) -> None:
-        if delivery.is_bound:
-            key, table = delivery.peer.peer_id, self._by_peer
-        else:
-            key, table = self._tick_of(delivery), self._by_tick
-        found = table.get(key)
-        if found is not None and delivery in found:
-            del found[delivery]
-            if not found:
-                del table[key]
+        if not delivery.is_bound:
+            _drop(self._by_tick, self._tick_of(delivery), delivery)
+        elif groups := self._by_peer.get(delivery.peer.peer_id):
+            _drop(groups, delivery.ledger.group, delivery)
+            if not groups:
+                del self._by_peer[delivery.peer.peer_id]
 
     def _tick_of(self, delivery: Delivery) -> int:
         """Return the first tick at or behind the deadline."""
@@ -55,6 +64,7 @@ class Deadlines:
     def due(self, now_ms: float) -> list[Delivery]:
         """Remove and return the deliveries past their deadline, the earliest first."""
         self.now_ms = now_ms
+        self._end_some()
         found: list[Delivery] = []
         last = int(now_ms) // TICK_MS
         if last - self._tick > len(self._by_tick):  # after a pause, or with few deliveries
@@ -68,8 +78,31 @@ class Deadlines:
 
     def end(self, peer_id: int, deadline_ms: float, group: str | None = None) -> None:
         """Give the deliveries of a connection a deadline: those of one group, or all."""
-        for delivery in [*self._by_peer.get(peer_id, ())]:
-            if group is None or delivery.ledger.group == group:
-                self._remove(delivery)
-                delivery.deadline_ms = deadline_ms
-                self.add(delivery)
+        groups = self._by_peer.get(peer_id, {})
+        for each in [*groups] if group is None else [group]:
+            if each in groups:
+                self._ending.append((deadline_ms, deque(groups.pop(each))))
+        if not groups:
+            self._by_peer.pop(peer_id, None)
+        self._end_some()
+
+    def _end_some(self) -> None:
+        rest = ENDED_AT_ONCE
+        while self._ending and rest:
+            deadline_ms, deliveries = self._ending[0]
+            while deliveries and rest:
+                delivery = deliveries.popleft()
+                rest -= 1
+                if delivery.left:
+                    delivery.deadline_ms = deadline_ms
+                    self.add(delivery)
+            if not deliveries:
+                self._ending.popleft()
+
+
+def _drop(table: dict[Key, dict[Delivery, None]], key: Key, delivery: Delivery) -> None:
+    found = table.get(key)
+    if found is not None and delivery in found:
+        del found[delivery]
+        if not found:
+            del table[key]

@@ -1,5 +1,7 @@
 """Deadlines of deliveries, and deliveries that live with a connection."""
 
+import pytest
+
 from actors.receipts.deadlines import Deadlines
 from actors.receipts.ledger import NEVER_MS, Delivery, Holder, Ledger
 
@@ -48,3 +50,16 @@ def test_connection_that_ends_gives_its_deliveries_a_deadline() -> None:
     assert table.due(1e12 + 1_000) == [of_group]
     table.end(1, 1e12 + 2_000)
     assert table.due(1e12 + 2_000) == [mine]
+
+
+def test_many_deliveries_of_a_connection_end_in_several_ticks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("actors.receipts.deadlines.ENDED_AT_ONCE", 2)
+    table = Deadlines(0)
+    found = [delivery(NEVER_MS) for _ in range(5)]
+    for each in found:
+        table.add(each)
+    table.end(1, 100)
+    table.leave(found[4])
+    assert [table.due(now) for now in (100, 200, 300)] == [found[:4], [], []]
