@@ -4,7 +4,8 @@ Plain classes on the event loop. A message wakes one receive of a group, not all
 one wakes the next if it leaves messages.
 """
 
-from collections.abc import Container, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from sys import intern
@@ -113,40 +114,36 @@ class WaitTable:
         self._by_tick.setdefault(_tick_of(receive), {})[receive] = None
         self.count += 1
 
-    def arrived(self, queues: Iterable[tuple[bytes, int]]) -> list[HeldReceive]:
-        """Remove and return the receives to wake for messages in these queues."""
-        return [
-            receive
-            for topic, queue_id in queues
-            for place in list(self._places.get(topic, ()))
-            for receive in self.next_of(
-                place, queue_id if place[1].encode() == topic else ALL_QUEUES
-            )
-        ]
+    def arrived(self, topic: bytes, queue_id: int) -> Iterator[HeldReceive]:
+        """Remove and yield the receives to wake for messages in this queue."""
+        for place in [*self._places.get(topic, ())]:
+            yield from self.next_of(place, queue_id if place[1].encode() == topic else ALL_QUEUES)
 
-    def next_of(self, place: Place, queue_id: int) -> list[HeldReceive]:
-        """Remove and return the first receive of any queue, and the first of this queue.
+    def next_of(self, place: Place, queue_id: int) -> Iterator[HeldReceive]:
+        """Remove and yield the first receive of any queue, and the first of this queue.
 
         Notifications before them come along.
         """
-        by_queue = self._waiting.get(place, {})
-        found: list[HeldReceive] = []
         for key in dict.fromkeys((ALL_QUEUES, queue_id)):
-            for receive in by_queue.get(key, ()):
-                found.append(receive)
-                if receive.takes:
-                    break
-        return self._take(found)
+            held = self._waiting.get(place, {}).get(key, {})
+            first = next(iter(held), None)
+            for receive in (first,) if first is None or first.takes else [*held]:
+                if receive is not None and receive in held:
+                    self._take([receive])
+                    yield receive
+                    if receive.takes:
+                        break
+
+    def all_first(self) -> Iterator[HeldReceive]:
+        """Remove and yield the first receives of all queues."""
+        for place in [*self._waiting]:
+            for queue_id in [*self._waiting.get(place, ())]:
+                yield from self.next_of(place, queue_id)
 
     def some(self, first: int, most: int) -> list[tuple[Place, list[int]]]:
         """Return at most `most` places, from number `first` on, with their awaited queues."""
         found = islice(self._waiting.items(), first, first + most)
         return [(place, [*by_queue]) for place, by_queue in found]
-
-    def places(self) -> Iterator[tuple[Place, Iterable[int]]]:
-        """Yield each place with its awaited queues."""
-        for place in [*self._waiting]:
-            yield place, [*self._waiting.get(place, ())]
 
     def due(self, now_ms: float, most: int) -> list[HeldReceive]:
         """Remove and return at most `most` receives past their deadline, the earliest first."""
@@ -183,6 +180,55 @@ class WaitTable:
             _drop(self._by_peer, receive.peer.peer_id, receive)
             _drop(self._by_tick, _tick_of(receive), receive)
         return taken
+
+
+class WokenReceives:
+    """Receives to process, and searches for more, in turn, so that one event costs little."""
+
+    def __init__(self, waits: WaitTable, is_more: Callable[[], None]) -> None:
+        """Call `is_more` whenever there is something to process."""
+        self._waits, self._is_more = waits, is_more
+        self._receives: deque[HeldReceive] = deque()
+        self._searches: dict[object, Iterator[HeldReceive]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._receives or self._searches)
+
+    def add(self, receive: HeldReceive) -> None:
+        self._receives.append(receive)
+        self._is_more()
+
+    def next_of(self, place: Place, queue_id: int) -> None:
+        self._search((place, queue_id), self._waits.next_of(place, queue_id))
+
+    def arrived(self, topic: bytes, queue_id: int) -> None:
+        self._search((topic, queue_id), self._waits.arrived(topic, queue_id))
+
+    def all_first(self) -> None:
+        self._search("all", self._waits.all_first())
+
+    def _search(self, key: object, found: Iterator[HeldReceive]) -> None:
+        """Note a search; it repeats and replaces a former one of this key."""
+        self._searches[key] = found
+        self._is_more()
+
+    def take(self) -> HeldReceive | None:
+        """Remove and return the next receive."""
+        if self._receives:
+            return self._receives.popleft()
+        while self._searches:
+            key, found = next(iter(self._searches.items()))
+            receive = next(found, None)
+            if receive is not None:
+                return receive
+            del self._searches[key]
+        return None
+
+    def drain(self) -> list[HeldReceive]:
+        """Remove and return what waits here; searches leave theirs in the table."""
+        found, self._receives = [*self._receives], deque()
+        self._searches.clear()
+        return found
 
 
 def _topics(place: Place) -> set[bytes]:

@@ -18,7 +18,7 @@ ChangeInvisibleTimeProcessor.java, NotificationProcessor.java, PopLongPollingSer
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from actors.dispatching.messages import (
     Arrived,
@@ -39,7 +39,13 @@ from actors.pulling.pull_rules import NotCompiled
 from actors.receipts.deadlines import GRACE_MS, TICK_MS, Deadlines
 from actors.receipts.figures import ReceiptFigures, Survey
 from actors.receipts.hand_out import HandOut, Taken, count_given
-from actors.receipts.held_receives import HeldReceive, ReceiveHeader, WaitTable, interned
+from actors.receipts.held_receives import (
+    HeldReceive,
+    ReceiveHeader,
+    WaitTable,
+    WokenReceives,
+    interned,
+)
 from actors.receipts.ledger import NEVER_MS, UNKNOWN, Delivery, Holder, Ledger
 from actors.receipts.ledgers import Ledgers
 from actors.receipts.messages import (
@@ -114,7 +120,8 @@ class Receipts(Responder):
         self._waits, self._neighbours = waits, neighbours
         self._stats, self._published, self._to = stats, published, addresses
         self._delays_ms = delays_ms
-        self._waking: deque[HeldReceive] = deque()
+        self._waking = WokenReceives(waits, self._go_on_soon)
+        self._goes_on = False
         """Woken receives that are not processed yet; other events are processed in between."""
         self._doubts: dict[tuple[str, int, int], list[Ledger]] = {}
         """Ledgers that wait for the verification of a unit, by topic, queue and offset."""
@@ -244,7 +251,7 @@ class Receipts(Responder):
             again = ReceiveAgain(receive.request(), receive)
             self._to["cold_read"].tell(ReadCold(taken.cold, again, self.address))
         elif taken.has_more and not self._is_over(receive):
-            self._wake([receive])
+            self._waking.add(receive)
         else:
             receive.looked *= not taken.has_more  # its time is over
             self._hold(receive)
@@ -255,7 +262,7 @@ class Receipts(Responder):
     def _hold(self, receive: HeldReceive) -> None:
         """Let a receive wait that has found nothing, or look at the rest of its queues first."""
         if receive.looked and not self._draining:
-            self._wake([receive])
+            self._waking.add(receive)
             return
         receive.cold_reads = receive.looked = 0
         if self._is_over(receive):
@@ -308,7 +315,7 @@ class Receipts(Responder):
         stream.write((encode_head(answer, body_bytes), *views))
         self._received += count_given(taken, self._stats, self._neighbours)
         if taken.rest:
-            self._wake(self._waits.next_of(receive.place, receive.queue_id))
+            self._waking.next_of(receive.place, receive.queue_id)
 
     def _next_nonce(self) -> int:
         """Return a pop time that no other receive has."""
@@ -428,8 +435,7 @@ class Receipts(Responder):
         group = result.held.ledger.group
         self._settlement.returned(result, self._retries)
         if result.is_move and not self._settlement.is_moving(group):
-            topic = (RETRY_TOPIC_PREFIX + group).encode()
-            self._wake(self._waits.arrived([(topic, 0)]))
+            self._waking.arrived((RETRY_TOPIC_PREFIX + group).encode(), 0)
         if not result.is_stored and not result.is_gone:
             self.system.rarely.warn("message in flight not copied", group=group, why=result.remark)
         if result.request is not None:
@@ -447,47 +453,41 @@ class Receipts(Responder):
     @handles(Arrived)
     def on_arrived(self, message: Arrived) -> None:
         topics = self._waits.topics
-        concerned = [each for each in message.entries if each.topic in topics]
-        if concerned:
-            queues = dict.fromkeys((each.topic, each.queue_id) for each in concerned)
-            self._wake(self._waits.arrived(queues))
+        concerned = (
+            (each.topic, each.queue_id) for each in message.entries if each.topic in topics
+        )
+        for topic, queue_id in dict.fromkeys(concerned):
+            self._waking.arrived(topic, queue_id)
 
     @handles(CaughtUp)
     def on_caught_up(self, _: CaughtUp) -> None:
-        self._wake_all()
+        self._waking.all_first()
 
     @handles(QueuesEmptied)
     def on_queues_emptied(self, _: QueuesEmptied) -> None:
-        self._wake_all()
-
-    def _wake_all(self) -> None:
-        for place, queue_ids in self._waits.places():
-            for queue_id in queue_ids:
-                self._wake(self._waits.next_of(place, queue_id))
+        self._waking.all_first()
 
     @handles(UnitVerified)
     def on_unit_verified(self, message: UnitVerified) -> None:
         key = message.topic, message.queue_id, message.queue_offset
         for ledger in self._doubts.pop(key, ()):
             ledger.verified = message.queue_offset
-        self._wake(self._waits.arrived([(message.topic.encode(), message.queue_id)]))
+        self._waking.arrived(message.topic.encode(), message.queue_id)
 
-    def _wake(self, receives: Iterable[HeldReceive]) -> None:
-        waking = self._waking
-        is_first = not waking
-        waking.extend(receives)
-        if is_first and waking:
+    def _go_on_soon(self) -> None:
+        if not self._goes_on:
+            self._goes_on = True
             self.system.loop.tell_in_next_round(self.address, WakeMore())
 
     @handles(WakeMore)
     def on_wake_more(self, _: WakeMore) -> None:
-        waking = self._waking
-        for _n in range(min(WOKEN_PER_ROUND, len(waking))):
-            receive = waking.popleft()
-            if self._may_go_on(receive):
+        self._goes_on = False
+        for _n in range(WOKEN_PER_ROUND):
+            receive = self._waking.take()
+            if receive is not None and self._may_go_on(receive):
                 self._process(receive)
-        if waking:
-            self.system.loop.tell_in_next_round(self.address, WakeMore())
+        if self._waking:
+            self._go_on_soon()
 
     # --- time
 
@@ -530,7 +530,7 @@ class Receipts(Responder):
         self._settlement.count_again()
         self._doubts.clear()
         for place, queue_id in self._hand_out.missed(self._waits):
-            self._wake(self._waits.next_of(place, queue_id))
+            self._waking.next_of(place, queue_id)
         if self._survey is None:
             self._survey = Survey(self._ledgers)
 
@@ -547,7 +547,7 @@ class Receipts(Responder):
             self._copy(settlement.copies.popleft())
         freed, settlement.freed = settlement.freed, {}
         for group, topic, queue_id in freed:
-            self._wake(self._waits.next_of((group, topic), queue_id))
+            self._waking.next_of((group, topic), queue_id)
         commits, answers = self._ledgers.commits(), self._answers
         if commits or answers:
             self._answers = []
@@ -579,13 +579,12 @@ class Receipts(Responder):
     def on_drain(self) -> None:
         """Answer all waiting receives: the broker stops."""
         self._draining = True
-        for receive in (*self._waking, *self._waits.all()):
+        for receive in (*self._waking.drain(), *self._waits.all()):
             self._answer_empty(receive, ResponseCode.POLLING_TIMEOUT)
-        self._waking.clear()
 
     def on_failure(self, *_: object) -> None:
         """Refuse all waiting receives; clients still hold what they have, without a record here."""
-        for receive in (*self._waking, *self._waits.all()):
+        for receive in (*self._waking.drain(), *self._waits.all()):
             receive.request().refuse("receipts restarted")
         for request, _response in self._answers:
             request.refuse("receipts restarted")

@@ -6,6 +6,7 @@ import pytest
 
 from actors.receipts import hand_out
 from actors.receipts.held_receives import HeldReceive, WaitTable
+from actors.receipts.messages import WakeMore
 from actors.receipts.receipts import Receipts
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -62,7 +63,7 @@ def test_check_finds_a_message_that_no_event_has_announced(
 ) -> None:
     monkeypatch.setattr(hand_out, "QUEUES_MAX", 4, raising=False)
     monkeypatch.setattr(hand_out, "CHECKED_AT_ONCE", 4, raising=False)
-    monkeypatch.setattr(WaitTable, "arrived", lambda _self, _queues: [])
+    monkeypatch.setattr(WaitTable, "arrived", lambda *_: iter(()))
     made = broker()
     answers: list[RemotingCommand] = []
     made.make_topic("Wide", queues=10)
@@ -101,3 +102,21 @@ def test_highest_queue_comes_first_where_it_is_asked_for() -> None:
         [b"2", b"1"],
         [b"0", b"0"],
     ]
+
+
+def test_receive_that_goes_on_has_one_turn_in_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hand_out, "QUEUES_MAX", 1)
+    monkeypatch.setattr("actors.receipts.receipts.WOKEN_PER_ROUND", 1)
+    turns: list[int] = []
+    wake_more = Receipts.on_wake_more
+
+    def counted(self: Receipts, message: WakeMore) -> None:
+        turns.append(1)
+        wake_more(self, message)
+
+    monkeypatch.setitem(Receipts.handlers, WakeMore, counted)
+    made = broker()
+    made.make_topic("Wide", queues=12)
+    assert receive(made, topic="Wide") == []
+    made.system.drain()
+    assert len(turns) < 16, "no turn brings two more"

@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 
 from actors.pulling.held_pulls import HELD_OF_PEER_MAX, origin_of
-from actors.receipts.held_receives import HeldReceive, WaitTable, interned
+from actors.receipts.held_receives import HeldReceive, WaitTable, WokenReceives, interned
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.pop import NotificationHeader, PopMessageHeader
@@ -41,24 +41,24 @@ def table(*receives: HeldReceive) -> WaitTable:
 def test_message_wakes_the_first_receive_of_each_group() -> None:
     first, second, other = receive(), receive(), receive(group="h")
     made = table(first, second, other)
-    assert made.arrived([(b"T", 0)]) == [first, other]
-    assert made.arrived([(b"T", 0), (b"U", 0)]) == [second]
+    assert [*made.arrived(b"T", 0)] == [first, other]
+    assert [*made.arrived(b"T", 0), *made.arrived(b"U", 0)] == [second]
     assert made.count == 0
 
 
 def test_message_wakes_a_receive_of_its_queue_too() -> None:
     own, wrong = receive(queue_id=1), receive(queue_id=2)
-    assert table(own, wrong).arrived([(b"T", 1)]) == [own]
+    assert [*table(own, wrong).arrived(b"T", 1)] == [own]
 
 
 def test_retry_wakes_a_receive_of_each_topic_of_its_group() -> None:
     one, two, other = receive(), receive("U"), receive(group="h")
-    assert table(one, two, other).arrived([(b"%RETRY%g", 0)]) == [one, two]
+    assert [*table(one, two, other).arrived(b"%RETRY%g", 0)] == [one, two]
 
 
 def test_notification_does_not_use_up_a_message() -> None:
     notice, first, second = receive(notifies=True), receive(), receive()
-    assert table(notice, first, second).arrived([(b"T", 0)]) == [notice, first]
+    assert [*table(notice, first, second).arrived(b"T", 0)] == [notice, first]
 
 
 def test_receives_end_at_their_deadline() -> None:
@@ -76,7 +76,7 @@ def test_receives_of_a_connection_are_forgotten_with_it() -> None:
     assert made.of_peer(peer.peer_id, "h") == [of_group]
     assert made.of_peer(peer.peer_id) == [mine]
     assert made.all() == [other]
-    assert made.arrived([(b"T", 0)]) == []
+    assert [*made.arrived(b"T", 0)] == []
 
 
 def test_connection_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,3 +96,20 @@ def test_waiting_receive_is_small() -> None:
     used = (tracemalloc.get_traced_memory()[0] - before) / 2_000
     tracemalloc.stop()
     assert used < 700, used
+
+
+def test_searches_take_one_receive_at_a_time() -> None:
+    notices = [receive(notifies=True) for _ in range(5)]
+    others = [receive(group=f"group-{number}") for number in range(5)]
+    made, calls = table(*notices, *others), list[int]()
+    woken = WokenReceives(made, lambda: calls.append(made.count))
+    woken.arrived(b"T", 0)
+    assert (calls, made.count) == ([10], 10)
+    assert [woken.take() for _ in range(4)] == notices[:4] and made.count == 6
+    woken.arrived(b"T", 0)  # again, before the first search is over
+    assert [woken.take() for _ in range(7)] == [notices[4], *others, None]
+    assert not woken
+    made.add(others[0])
+    woken.all_first()
+    woken.add(notices[0])
+    assert woken.drain() == [notices[0]] and made.count == 1
