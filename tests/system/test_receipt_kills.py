@@ -1,9 +1,10 @@
 """Receives through kill -9: a real broker process, real sockets, real files.
 
 Producers send, and members of a group receive, until the process is killed, life after life.
-Members hold one message in ten and settle the others, one by one or many at once. What was
-acknowledged to a producer is received in the end. Nothing is handed out again whose settlement was
-confirmed, so that a kill repeats no more than what was in flight.
+Members hold one message in ten and settle the others, one by one or many at once, some after a
+retry through a delay level. What was acknowledged to a producer is received in the end. Nothing is
+handed out again whose settlement was confirmed, so that a kill repeats no more than what was in
+flight.
 """
 
 import os
@@ -21,6 +22,7 @@ from tests.support.receiving import (
     Received,
     ack_command,
     batch_ack_command,
+    change_command,
     receive_command,
     received,
 )
@@ -65,7 +67,8 @@ class Member(Thread):
     def __init__(self, address: str, seed: str, *, settles_all: bool = False) -> None:
         super().__init__()
         self._address, self._random, self._settles_all = address, Random(seed), settles_all
-        self.came: list[bytes] = []
+        self.came: list[tuple[bytes, int]] = []
+        """Bodies, and their tries before."""
         self.confirmed: set[bytes] = set()
 
     def run(self) -> None:
@@ -81,7 +84,7 @@ class Member(Thread):
             messages = received(wire.ask(command), TOPIC)
             if not messages and self._settles_all:
                 return
-            self.came += [each.body for each in messages]
+            self.came += [(each.body, each.tries) for each in messages]
             if not self._settles_all:
                 messages = [each for each in messages if self._random.random() > HELD]
             while messages:
@@ -90,6 +93,10 @@ class Member(Thread):
                 messages = messages[count:]
 
     def _settle(self, wire: Wire, messages: list[Received]) -> None:
+        if len(messages) == 1 and messages[0].tries < self._random.choice((0, 0, 1)):
+            code = wire.ask(change_command(messages[0], 0, retry_delay_level=1)).code
+            assert code == ResponseCode.SUCCESS
+            return
         if len(messages) == 1:
             code = wire.ask(ack_command(messages[0])).code
         else:
@@ -132,18 +139,19 @@ def tell(
     seed: int, life: int, members: list[Member], confirmed: set[bytes], came: set[bytes]
 ) -> None:
     """Check and print what a life has repeated; add what it has received and settled."""
-    found = [body for each in members for body in each.came]
-    assert len(found) == len({*found}), "nothing comes twice within a life"
-    again = {*found} & came
+    given = [each for member in members for each in member.came]
+    assert len(given) == len({*given}), "nothing comes twice within a life"
+    found = {body for body, _ in given}
+    again = found & came
     in_flight = len(came - confirmed)
     repeated = again & confirmed
     print(
-        f"seed {seed} life {life}: {len(found)} received, {in_flight} in flight at the kill,"
+        f"seed {seed} life {life}: {len(given)} received, {in_flight} in flight at the kill,"
         f" {len(again)} again, {len(repeated)} of them settled before"
     )
     assert not repeated, sorted(repeated)[:5]
     assert len(again) <= in_flight
-    came |= {*found}
+    came |= found
     confirmed.update(*(each.confirmed for each in members))
 
 
