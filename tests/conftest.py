@@ -138,6 +138,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     seconds: Counter[Path] = Counter()
     for item in items:
         if slow := item.get_closest_marker("slow"):
+            assert not slow.args, f"{item.nodeid}: slow(seconds=...)"
             seconds[item.path] += slow.kwargs.get("seconds", 1)
         elif item.get_closest_marker("heavy") or item.get_closest_marker("trial"):
             item.add_marker(pytest.mark.slow(processes=False))

@@ -80,7 +80,7 @@ def test_the_spark_of_the_locks_is_the_one_of_the_makefile() -> None:
     assert ("pyspark", found[1]) in set(locked(LOCKS[0]))
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(seconds=4)
 def test_the_sbom_names_every_locked_package_with_its_hashes(tmp_path: Path) -> None:
     needs("cyclonedx_py")
     path = tmp_path / "sbom.json"

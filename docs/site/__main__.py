@@ -37,8 +37,8 @@ def main(arguments: list[str]) -> int:
     shutil.copytree(ROOT / "docs", source / "docs", ignore=skipped)
     shutil.copytree(ROOT / "conf", source / "conf", ignore=skipped)
     for name in AT_ROOT:
-        shutil.copy(ROOT / name, source / name)
-    shutil.copy(HERE / "conf.py", source / "conf.py")
+        shutil.copy2(ROOT / name, source / name)  # with its time: a second build skips it
+    shutil.copy2(HERE / "conf.py", source / "conf.py")
     reference.main([str(source / "docs" / "reference")])
     options = ["-W", "--keep-going", "-q", "-b", "html", "-d", str(folder / "doctrees")]
     code = build_main([*options, str(source), str(folder / "site")])

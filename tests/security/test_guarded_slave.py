@@ -75,7 +75,7 @@ def gets_nothing(line: socket) -> bool:
         return True
 
 
-@pytest.mark.slow(12)
+@pytest.mark.slow(seconds=12)
 def test_h16_an_authenticated_slave_replicates_and_another_does_not(
     config: BrokerConfig, servers: tuple[Servers, Servers], tmp_path: Path
 ) -> None:

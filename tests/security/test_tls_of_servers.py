@@ -394,7 +394,7 @@ def test_a_forbidden_address_at_the_replication_port_is_refused_before_tls(
         assert is_closed(stranger), "at once, though it has said nothing"
 
 
-@pytest.mark.slow(8)
+@pytest.mark.slow(seconds=8)
 def test_a_slave_replicates_with_tls_and_is_refused_without(
     made: Certificates, tmp_path: Path
 ) -> None:

@@ -233,7 +233,7 @@ spark.stop()
 """
 
 
-@pytest.mark.slow(30)
+@pytest.mark.slow(seconds=30)
 def test_a_session_shows_the_secret_in_no_plan_log_event_or_checkpoint(
     guarded: Guarded, tmp_path: Path
 ) -> None:
