@@ -62,6 +62,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
                 consumers=tables.consumers,
                 modes=tables.request_modes,
                 registration=address("registration"),
+                encoder=address("table_encoder"),
             ),
         ),
     ]

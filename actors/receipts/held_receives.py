@@ -42,6 +42,8 @@ class HeldReceive:
     grant: Grant | None
     cold_reads: int = 0
     """Reads of cold pages since it last waited."""
+    has_left: bool = False
+    """Whether its client has signed off meanwhile."""
     turn: int = 0
     """Number that decides which queue is looked at first."""
     looked: int = 0

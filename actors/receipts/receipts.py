@@ -229,6 +229,9 @@ class Receipts(Responder):
     def _process(self, receive: HeldReceive) -> None:
         """Answer a receive, or let it wait."""
         header = receive.header
+        if receive.has_left:
+            self._answer_empty(receive, ResponseCode.POLLING_TIMEOUT)
+            return
         if isinstance(header, NotificationHeader):
             if self._hand_out.finds(receive):
                 receive.request().answer(fields=NotificationResponseHeader(has_msg=True).encode())
@@ -570,7 +573,8 @@ class Receipts(Responder):
     def on_member_left(self, message: MemberLeft) -> None:
         """Return at once what lives with the connection of a client that has signed off."""
         for receive in self._waits.of_peer(message.peer_id, message.group):
-            self._answer_empty(receive, ResponseCode.POLLING_TIMEOUT)
+            receive.has_left = True
+            self._waking.add(receive)
         now_ms = self.system.clock.monotonic_ms()
         self._deadlines.end(message.peer_id, now_ms, message.group)
 

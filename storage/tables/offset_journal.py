@@ -46,6 +46,8 @@ FILE_BYTES_MAX = 16 << 20
 """Length past which the table is saved, so that a new file begins."""
 AHEAD_SPAN_MAX = 1 << 16
 """Offsets from a consumer offset up to which settled ones are kept."""
+AHEAD_BYTES_OF_ALL = 8 << 20
+"""Bits of all queues if their spans are alike, so that the beginning of a file takes 10 ms."""
 
 JOURNAL_MAGIC: Final = b"TRPOFF01"
 _HEAD: Final = Struct(
@@ -118,14 +120,18 @@ class OffsetState:
         self.ahead.pop((key, queue_id), None)
 
     def settle(self, key: str, queue_id: int, offset: int, settled: Iterable[int]) -> None:
-        """Note `offset` as the consumer offset, and settled ones up to AHEAD_SPAN_MAX above."""
+        """Note `offset` as the consumer offset, and settled ones not too far above.
+
+        The more queues have such, the shorter are their spans.
+        """
+        span = min(AHEAD_SPAN_MAX, (AHEAD_BYTES_OF_ALL << 3) // (len(self.ahead) + 1))
         self.offsets.setdefault(key, {})[queue_id] = offset
         found = self.ahead.get((key, queue_id))
         if found is not None:
             found.forget_below(offset)
             found.forget_from(offset + AHEAD_SPAN_MAX)
         for each in settled:
-            if offset < each < offset + AHEAD_SPAN_MAX:
+            if offset < each < offset + span:
                 if found is None:
                     found = self.ahead[key, queue_id] = AheadSet()
                 found.add(each)

@@ -34,6 +34,7 @@ class Bench:
     )
     modes: SnapshotRef[Modes] = field(default_factory=lambda: SnapshotRef({}))
     registration: Told = field(default_factory=lambda: Told("registration"))
+    encoder: Told = field(default_factory=lambda: Told("table_encoder"))
     peer: RecordingPeer = field(default_factory=RecordingPeer)
 
     def join(self, *client_ids: str, topics: Sequence[str] = ("T",)) -> None:
@@ -101,6 +102,7 @@ def bench(*members: str, known: bool = True) -> Iterator[Bench]:
                     consumers=made.consumers,
                     modes=made.modes,
                     registration=made.registration.address,
+                    encoder=made.encoder.address,
                 ),
             )
         )
@@ -266,3 +268,27 @@ def test_an_incomplete_question_gets_the_code_of_5_x(
             1,
             f"java.lang.NullPointerException: {name} is null",
         )
+
+
+def test_assignment_of_many_queues_is_encoded_on_a_thread() -> None:
+    with bench(known=False) as made:
+        for _ in range(3):
+            made.ask(message_model="BROADCASTING")
+        made.find([("a", 900), ("b", 101)])
+        assert made.peer.received == []
+        encoded = [each.body.encode() for each in made.encoder.take()]
+        assert len(encoded) == 3
+        found = AssignmentAnswer.decode(encoded[0]).message_queue_assignments or []
+        assert len(found) == 1_001 and found[-1].message_queue.queue_id == 100
+
+
+def test_requests_that_waited_for_a_route_are_answered_in_rounds() -> None:
+    with bench(known=False) as made:
+        for _ in range(60):
+            made.ask()
+        assert made.registration.take()
+        made.system.address("assignments").tell(RouteAnswered("T", QUEUES))
+        made.system.run_until(lambda: bool(made.peer.received))
+        assert len(made.peer.received) < 60
+        made.system.drain()
+        assert len(made.peer.received) == 60

@@ -10,6 +10,7 @@ from actors.receipts.messages import WakeMore
 from actors.receipts.receipts import Receipts
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
+from protocol.headers.client import UnregisterClientHeader
 from protocol.headers.pop import NotificationHeader
 from tests.support.brokers import SimulatedBroker
 from tests.support.pulls import broker, fill
@@ -120,3 +121,22 @@ def test_receive_that_goes_on_has_one_turn_in_a_round(monkeypatch: pytest.Monkey
     assert receive(made, topic="Wide") == []
     made.system.drain()
     assert len(turns) < 16, "no turn brings two more"
+
+
+def test_receives_of_a_client_that_signs_off_are_answered_in_rounds() -> None:
+    made = broker()
+    made.subscribe(client_id="leaving")
+    answers: list[RemotingCommand] = []
+    for _ in range(60):
+        made.client.start(receive_command(wait_ms=100_000), answers.append)
+    made.system.drain()
+    leaving = UnregisterClientHeader(client_id="leaving", consumer_group="consumers")
+    code = RequestCode.UNREGISTER_CLIENT
+    made.client.start(RemotingCommand(code, leaving.encode()), answers.append)
+    made.system.run_until(lambda: len(answers) > 5)
+    assert len(answers) < 60
+    fill(made, 1)
+    made.system.drain()
+    assert len(answers) == 61
+    assert {each.code for each in answers} == {0, ResponseCode.POLLING_TIMEOUT}
+    assert len(receive(made)) == 1, "none of them took it"

@@ -177,3 +177,14 @@ def test_bits_of_a_queue_without_an_offset_are_ignored() -> None:
     file.settled({("T@g", 0): ahead})
     file.write()
     assert shown(replayed(disk, 7, OffsetState())) == ({}, {})
+
+
+def test_settled_offsets_of_many_queues_have_short_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.tables.offset_journal.AHEAD_BYTES_OF_ALL", 1_000, raising=False)
+    state = OffsetState()
+    for queue_id in range(100):
+        state.settle("T@g", queue_id, 8, [9, 8 + 79, 8 + 7_999, 8 + 60_000])
+    sets = [each.parts()[1] for each in state.ahead.values()]
+    assert len(sets) == 100 and max(map(len, sets)) == 1_000
+    assert sum(map(len, sets)) < 6_000
+    assert 9 in state.ahead["T@g", 99] and 8 + 79 in state.ahead["T@g", 99]

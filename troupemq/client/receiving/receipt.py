@@ -28,6 +28,7 @@ from protocol.receipts import (
     ReceiptError,
     ReceiptHandle,
     format_bits,
+    parse_offsets,
     parse_start_offsets,
 )
 from protocol.topic_names import RETRY_TOPIC_PREFIX
@@ -90,6 +91,7 @@ def receipts_of(
     try:
         header = PopMessageResponseHeader.decode(answer.fields)
         starts = parse_start_offsets(header.start_offset_info or "")
+        listed = parse_offsets(header.msg_offset_info or "")
         counts = OrderCounts(header.order_count_info or "" if order else "")
         records = list(decode_records(answer.body or b""))
     except RemoteError as error:
@@ -104,7 +106,7 @@ def receipts_of(
         if view.topic.startswith(RETRY_TOPIC_PREFIX):
             view.topic = topic
         handle = _given_handle(view, broker_name)
-        if handle is None:
+        if handle is None or not _is_listed(handle, header.pop_time_ms, listed):
             kind = _kind_of(record)
             start = starts.setdefault((kind, record.queue_id), record.queue_offset)
             if not 0 <= record.queue_offset - start < SPAN_MAX:
@@ -150,6 +152,17 @@ def _given_handle(view: MessageView, broker_name: str) -> ReceiptHandle | None:
     is_retry = handle.topic_kind != NORMAL_KIND and view.reconsume_times > 0
     fits = 0 <= handle.offset - handle.start_offset < SPAN_MAX
     return handle if named == mine and is_retry and fits else None
+
+
+def _is_listed(
+    handle: ReceiptHandle, pop_time_ms: int, listed: Mapping[tuple[str, int], Sequence[int]]
+) -> bool:
+    """Return whether the broker's answer names a message by its place in a retry topic.
+
+    A producer could know where its message will lie, and name a retry at the same place.
+    """
+    offsets = listed.get((handle.topic_kind, handle.queue_id), ())
+    return handle.pop_time_ms == pop_time_ms and handle.offset in offsets
 
 
 def ack_command(group: str, receipts: Sequence[Receipt]) -> RemotingCommand:

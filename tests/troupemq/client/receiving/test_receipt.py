@@ -35,6 +35,7 @@ def received(
     starts: str | None = "0 3 5;1 3 0;2 3 0",
     counts: str | None = None,
     order: bool = False,
+    listed: str | None = None,
     body: bytes | None = None,
 ) -> list[Receipt]:
     header = PopMessageResponseHeader(
@@ -43,6 +44,7 @@ def received(
         revive_queue_id=4,
         rest_num=0,
         start_offset_info=starts,
+        msg_offset_info=listed,
         order_count_info=counts,
     )
     if body is None:
@@ -82,24 +84,32 @@ def test_a_retry_has_the_topic_that_it_was_sent_to_and_names_its_retry_topic(
 
 
 def test_the_handle_in_a_retry_counts_where_the_broker_renames_it() -> None:
-    (receipt,) = received(record(2, tries=1, POP_CK="1 999 60000 5 1 b 3 2"))
+    text = "1 1000 60000 5 1 b 3 2"
+    (receipt,) = received(record(2, tries=1, POP_CK=text), listed="0 3 7;1 3 1,2")
     header = ack_of(receipt)
-    assert (header.topic, header.extra_info) == (RETRY_1, "1 999 60000 5 1 b 3 2")
+    assert (header.topic, header.extra_info) == (RETRY_1, text)
 
 
 @pytest.mark.parametrize(
     "text, tries",
     [
-        ("1 999 60000 5 1 b 3 6", 1),  # another message
-        ("1 999 60000 5 1 other 3 7", 1),
-        ("1 999 60000 5 0 b 3 7", 1),  # not a retry
-        ("1 999 60000 5 1 b 3 7", 0),
-        ("-99999999999 999 60000 5 1 b 3 7", 1),  # would be a bit set of gigabytes
+        ("1 1000 60000 5 1 b 3 6", 1),  # another message
+        ("1 1000 60000 5 1 other 3 7", 1),
+        ("1 1000 60000 5 0 b 3 7", 1),  # not a retry
+        ("1 1000 60000 5 1 b 3 7", 0),
+        ("-99999999999 1000 60000 5 1 b 3 7", 1),  # would be a bit set of gigabytes
         ("what", 1),
+        ("1 999 60000 5 1 b 3 7", 1),  # of another receive
     ],
 )
 def test_a_handle_that_a_producer_made_up_is_ignored(text: str, tries: int) -> None:
-    (receipt,) = received(record(7, tries=tries, POP_CK=text))
+    (receipt,) = received(record(7, tries=tries, POP_CK=text), listed="0 3 7;1 3 7")
+    assert receipt.handle.format() == "5 1000 60000 4 0 b 3 7"
+
+
+def test_a_handle_for_a_retry_that_is_not_in_the_answer_is_ignored() -> None:
+    made_up = record(7, tries=1, POP_CK="5 1000 60000 4 1 b 3 7")
+    (receipt,) = received(made_up, listed="0 3 7;1 3 8;1 4 7")
     assert receipt.handle.format() == "5 1000 60000 4 0 b 3 7"
 
 
