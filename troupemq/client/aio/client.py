@@ -8,7 +8,7 @@ from typing import Any, TypeVar, assert_never
 from protocol.command import RemotingCommand
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
-from troupemq.client.aio.remoting import AioRemoting
+from troupemq.client.aio.remoting import AioRemoting, driven
 from troupemq.client.arguments import check_instance
 from troupemq.client.connection.calls import (
     Blocking,
@@ -57,22 +57,9 @@ class AioRoutes(RouteCache):
         self._remoting = remoting
         self._running: dict[tuple[str, bool], asyncio.Task[Route]] = {}
 
-    async def _driven(self, flow: Generator[Call, Any, Value]) -> Value:
-        """Return the result of a flow, whose calls are awaited."""
-        try:
-            call = next(flow)
-            while True:
-                try:
-                    answer = await self._remoting.ask(call.address, call.command, call.timeout_ms)
-                except ClientError as error:
-                    call = flow.throw(error)
-                else:
-                    call = flow.send(answer)
-        except StopIteration as done:
-            value: Value = done.value
-            return value
-        finally:
-            flow.close()
+    def _driven(self, flow: Generator[Call, Any, Value]) -> Coroutine[Any, Any, Value]:
+        ask = self._remoting.ask
+        return driven(flow, lambda call: ask(call.address, call.command, call.timeout_ms))
 
     async def ask_namesrv(self, command: RemotingCommand) -> RemotingCommand:
         """Return a success from the last good name server, else the next. Raises ClientError."""
@@ -265,22 +252,9 @@ class AioClient(ClientCore):
         """Send a heartbeat with groups and subscriptions to every broker."""
         await self.run(self.heartbeating())
 
-    async def run(self, flow: Flow[Value]) -> Value:
-        """Return the result of `flow`. Raises ClientError."""
-        try:
-            wanted = next(flow)
-            while True:
-                try:
-                    answer = await self.carry_out(wanted)
-                except ClientError as error:
-                    wanted = flow.throw(error)
-                else:
-                    wanted = flow.send(answer)
-        except StopIteration as done:
-            value: Value = done.value
-            return value
-        finally:
-            flow.close()
+    def run(self, flow: Flow[Value]) -> Coroutine[Any, Any, Value]:
+        """Return the result of `flow`, once awaited. Raises ClientError."""
+        return driven(flow, self.carry_out)
 
     async def carry_out(self, wanted: Wanted) -> object:
         """Return the answer to what a flow yields. Raises ClientError."""

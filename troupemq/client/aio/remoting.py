@@ -2,13 +2,14 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from ssl import SSLContext
 from typing import Any, TypeVar
 
 from protocol.command import RemotingCommand
 from protocol.signature import Credentials
 from troupemq.client.aio.connection import AioConnection, failed
+from troupemq.client.connection.calls import Asked
 from troupemq.client.connection.connection import split_address
 from troupemq.client.connection.remoting import (
     CONNECT_TIMEOUT_MS,
@@ -37,6 +38,26 @@ class Pending(asyncio.Future[Value]):
     def set_exception(self, exception: type | BaseException, /) -> None:
         if not self.done():
             super().set_exception(exception)
+
+
+async def driven(
+    flow: Generator[Asked, Any, Value], ask: Callable[[Asked], Awaitable[object]]
+) -> Value:
+    """Return the result of a flow whose requests `ask` awaits. Raises what the flow raises."""
+    try:
+        wanted = next(flow)
+        while True:
+            try:
+                answer = await ask(wanted)
+            except ClientError as error:
+                wanted = flow.throw(error)
+            else:
+                wanted = flow.send(answer)
+    except StopIteration as done:
+        value: Value = done.value
+        return value
+    finally:
+        flow.close()
 
 
 class AioRemoting(RequestSender[AioConnection]):

@@ -1,11 +1,12 @@
 """Driver of the receiving flows for an event loop: awaits what they yield."""
 
 import asyncio
-from typing import assert_never
+from collections.abc import Coroutine
+from typing import Any, assert_never
 
 from protocol.command import RemotingCommand
 from troupemq.client.aio.client import AioClient
-from troupemq.client.aio.remoting import Pending
+from troupemq.client.aio.remoting import Pending, driven
 from troupemq.client.connection.calls import LookUpRoute, Value
 from troupemq.client.connection.route import Route
 from troupemq.client.errors import (
@@ -32,22 +33,9 @@ class AioWaiter:
         """End all pauses with ClientClosed; open requests end when the client stops."""
         self._stopping.set()
 
-    async def run(self, flow: Flow[Value]) -> Value:
-        """Return the result of `flow`. Raises ClientError."""
-        try:
-            wanted = next(flow)
-            while True:
-                try:
-                    found = await self._carry_out(wanted)
-                except ClientError as error:
-                    wanted = flow.throw(error)
-                else:
-                    wanted = flow.send(found)
-        except StopIteration as done:
-            value: Value = done.value
-            return value
-        finally:
-            flow.close()
+    def run(self, flow: Flow[Value]) -> Coroutine[Any, Any, Value]:
+        """Return the result of `flow`, once awaited. Raises ClientError."""
+        return driven(flow, self._carry_out)
 
     async def _carry_out(
         self, wanted: Wanted
