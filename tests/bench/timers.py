@@ -318,7 +318,7 @@ def load(minutes: float, rate: int, burst: int, svg: Path | None) -> None:
             "99 %": [(at, each[len(each) * 99 // 100]) for at, each in ranked.items()],
             "the latest": [(at, each[-1]) for at, each in ranked.items()],
         }
-        svg.write_text(drawing(lines, "late by ms"), encoding="utf-8")
+        svg.write_text(drawing(lines, "ms"), encoding="utf-8")
 
 
 def official(count: int) -> None:
