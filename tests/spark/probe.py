@@ -133,6 +133,31 @@ def page(spark: "SparkSession", step: dict[str, Any]) -> list[str]:
     return sorted(found)
 
 
+def account(spark: "SparkSession", step: dict[str, Any]) -> int:
+    given = {**step["options"], "secretKey": sys.stdin.readline().strip()}
+    spark.sparkContext.setLogLevel("INFO")
+    rows = spark.read.format(TroupeMQ.name()).options(**given).load().select("topic", "body")
+    for mode in ("simple", "extended", "formatted", "cost", "codegen"):
+        rows.explain(mode=mode)
+    count = rows.count()
+    writer = rows.selectExpr("body").limit(1).write.format(TroupeMQ.name()).options(**given)
+    writer.mode("append").save()
+    stream = spark.readStream.format(TroupeMQ.name()).options(startingOffsets="earliest", **given)
+    sink = stream.load().selectExpr("'x' as body", "tags").writeStream.format(TroupeMQ.name())
+    sink = sink.options(checkpointLocation=step["checkpoint"], **given)
+    query = sink.trigger(availableNow=True).start()
+    query.awaitTermination()
+    query.explain(extended=True)
+    print(query.lastProgress)
+    try:
+        refused = {**given, "topic": step["denied"]}
+        spark.read.format(TroupeMQ.name()).options(**refused).load().count()
+    except Exception as error:
+        print("failed as it should:", error, flush=True)
+    spark.sparkContext.setLogLevel(DEFAULTS["spark.log.level"])
+    return count
+
+
 def forget_commit(step: dict[str, Any]) -> None:
     """Remove the last commit, as a crash between the sink's end and Spark's own note does."""
     commits = Path(step["checkpoint"]) / "commits"
@@ -168,6 +193,8 @@ def run(spark: "SparkSession", step: dict[str, Any]) -> Any:
                 return forget_commit(step)
             case "page":
                 return page(spark, step)
+            case "account":
+                return account(spark, step)
             case "copy":
                 return copy(step)
             case "stream":
@@ -183,7 +210,15 @@ def text_of(value: Any) -> str:
 
 def main(directory: Path) -> None:
     steps = json.loads((directory / "steps.json").read_text())
-    spark = start_session(QUICK, str(directory))
+    events = directory / "events"
+    events.mkdir()
+    settings = {
+        **QUICK,
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",  # for tests that read it
+    }
+    spark = start_session(settings, str(directory))
     spark.dataSource.register(TroupeMQ)
     results = {name: run(spark, step) for name, step in steps.items()}
     (directory / "results.json").write_text(json.dumps(results, default=text_of))

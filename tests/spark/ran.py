@@ -18,7 +18,7 @@ from tests.spark.store_writer import HOST_V6, NOVEMBER_ROOT_MS, StoreWriter, pat
 from tests.support.golden import REPOSITORY
 from troupemq.java import find_java
 
-TIMEOUT_S = 240.0
+TIMEOUT_S = 270.0
 QUARTER_DAY_MS = 21_600_000
 FIRST_MESSAGES, ALL_MESSAGES = 900, 1000
 
@@ -56,16 +56,22 @@ def archived_rows(rows: list[Row]) -> list[Row]:
 
 
 def run_steps(
-    directory: Path, steps: dict[str, dict[str, Any]], timeout_s: float = TIMEOUT_S
+    directory: Path,
+    steps: dict[str, dict[str, Any]],
+    timeout_s: float = TIMEOUT_S,
+    secret: str = "",
 ) -> dict[str, Any]:
-    """Run steps in one Spark session in its own process; return their results by name."""
+    """Run steps in one Spark session in its own process; return their results by name.
+
+    `secret`: of the step "account".
+    """
     (directory / "steps.json").write_text(json.dumps(steps))
     with (directory / "log").open("wb") as log:
         done = subprocess.run(
             [sys.executable, "-m", probe.__name__, str(directory)],
             cwd=REPOSITORY,
             env=environment(os.environ, find_java(os.environ)),
-            stdin=subprocess.DEVNULL,
+            input=f"{secret}\n".encode(),
             stdout=log,
             stderr=log,
             timeout=timeout_s,
@@ -105,8 +111,8 @@ class Ran:
     def rows(self, name: str, **step: Any) -> None:
         self.steps[name] = {"do": "rows", "store": str(self.all.root), **step}
 
-    def run(self) -> None:
-        self.results = run_steps(self.directory, self.steps)
+    def run(self, secret: str) -> None:
+        self.results = run_steps(self.directory, self.steps, secret=secret)
 
     def archived(self, output: str, *, run: int | None = None) -> list[Row]:
         """Return the rows of an archive or run, read without Spark by checked manifests."""

@@ -1,9 +1,7 @@
-"""Reads and writes of Spark at a broker with access control, mostly without a JVM."""
+"""Reads and writes of Spark at a broker with access control, without a JVM."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import dumps, loads
@@ -25,10 +23,8 @@ from spark.source.options import parse_options
 from storage.errors import StoreError
 from tests.spark.planned import rows_of
 from tests.spark.sink.served import QUEUES, batches, tell_routes
-from tests.support.golden import REPOSITORY
 from tests.support.sockets import HOST, serving_broker
 from tests.troupemq.fake_server import FakeServer
-from troupemq.java import find_java
 
 ACCOUNTS = """
 accounts:
@@ -41,7 +37,6 @@ SECRET = "secret-of-spark"
 OWN = {"accessKey": "spark-account", "secretKey": SECRET}
 OTHER = {"accessKey": "other-account", "secretKey": "secret-of-other"}
 ROWS = [{"body": b"%d" % number, "tags": "a"} for number in range(8)]
-SESSION_TIMEOUT_S = 240.0
 
 
 @dataclass
@@ -58,7 +53,13 @@ class Guarded:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    root = tmp_path_factory.mktemp("guarded")
+    with guarded_servers(tmp_path_factory.mktemp("guarded")) as made:
+        yield made
+
+
+@contextmanager
+def guarded_servers(root: Path) -> Iterator[Guarded]:
+    """Run both servers, with eight messages of the account in the topic."""
     file = root / "plain_acl.yml"
     file.write_text(ACCOUNTS)
     with (
@@ -193,66 +194,3 @@ def test_a_brokers_job_uses_the_operators_account() -> None:
     assert given["TROUPEMQ_SECRET_KEY"] == SECRET
     assert not any("BROKER" in name for name in given)
     assert SECRET not in " ".join(command("archive", {}, work_directory="/w"))
-
-
-SESSION = """
-import sys
-from spark.session import start_session
-from tests.spark.probe import QUICK
-from troupemq.datasource import TroupeMQ
-
-directory, name_server = sys.argv[1:]
-own = {"accessKey": "spark-account", "secretKey": sys.stdin.readline().strip()}
-settings = {
-    **QUICK,
-    "spark.master": "local[1]",
-    "spark.eventLog.enabled": "true",
-    "spark.eventLog.dir": f"file://{directory}/events",
-    "spark.log.level": "INFO",
-}
-spark = start_session(settings, f"{directory}/work")
-spark.dataSource.register(TroupeMQ)
-given = {"nameServer": name_server, "topic": "orders", **own}
-rows = spark.read.format("troupemq").options(**given).load().select("topic", "body")
-for mode in ("simple", "extended", "formatted", "cost", "codegen"):
-    rows.explain(mode=mode)
-print("read", rows.count())
-rows.selectExpr("body").limit(1).write.format("troupemq").options(**given).mode("append").save()
-stream = spark.readStream.format("troupemq").options(startingOffsets="earliest", **given).load()
-query = stream.selectExpr("'x' as body", "tags").writeStream.format("troupemq").options(
-    checkpointLocation=f"{directory}/checkpoint", **given
-).trigger(availableNow=True).start()
-query.awaitTermination()
-query.explain(extended=True)
-print(query.lastProgress)
-try:
-    spark.read.format("troupemq").options(**{**given, "topic": "denied"}).load().count()
-except Exception as error:
-    print("failed as it should:", error)
-spark.stop()
-"""
-
-
-@pytest.mark.slow(seconds=30)
-def test_a_session_shows_the_secret_in_no_plan_log_event_or_checkpoint(
-    guarded: Guarded, tmp_path: Path
-) -> None:
-    (tmp_path / "events").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", SESSION, str(tmp_path), guarded.name_server],
-        input=f"{SECRET}\n",
-        cwd=REPOSITORY,
-        env=environment(os.environ, find_java(os.environ)),
-        capture_output=True,
-        text=True,
-        timeout=SESSION_TIMEOUT_S,
-        check=False,
-    )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said[-3000:]
-    assert "read " in said and "Physical Plan" in said and "failed as it should" in said
-    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert any("events" in str(path) for path in kept)
-    assert any("checkpoint" in str(path) for path in kept)
-    assert [str(path) for path in kept if SECRET.encode() in path.read_bytes()] == []
-    assert [line for line in said.splitlines() if SECRET in line] == []

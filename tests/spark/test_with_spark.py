@@ -26,6 +26,7 @@ from tests.spark.ran import (
 )
 from tests.spark.rows import Row, in_order, message_rows, moment, row_of_record, rows_of_manifest
 from tests.spark.store_writer import NOVEMBER_ROOT_MS, StoreWriter, patch
+from tests.spark.test_accounts import OWN, ROWS, SECRET, guarded_servers
 from tests.spark.writes import check_page, check_written, over_the_network
 from tests.support import golden
 
@@ -85,8 +86,14 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     gone = ["orders", 0, 0, 5000, 1]
     ran.rows("too far", options={"ranges": json.dumps([gone])})
     plan_golden(ran)
-    with over_the_network(ran):
-        ran.run()
+    with over_the_network(ran), guarded_servers(tmp_path_factory.mktemp("guarded")) as guarded:
+        ran.steps["account"] = {
+            "do": "account",
+            "options": guarded.given(accessKey=OWN["accessKey"]),
+            "denied": "denied",
+            "checkpoint": str(ran.directory / "account checkpoint"),
+        }
+        ran.run(SECRET)
     return ran
 
 
@@ -397,3 +404,14 @@ def test_unsupported_reads_fail_with_one_sentence(ran: Ran) -> None:
     assert ran.results["stream with an end"]["error"].startswith("endingOffsets is for reads with")
     assert ran.results["wrong column"]["error"].startswith("a message has no column color")
     assert ran.results["too far"]["error"].startswith("message 125 in queue 0 of orders")
+
+
+def test_a_session_shows_the_secret_in_no_plan_log_event_or_checkpoint(ran: Ran) -> None:
+    assert ran.results["account"] == len(ROWS)
+    said = (ran.directory / "log").read_text()
+    assert " INFO " in said and "Physical Plan" in said and "failed as it should" in said
+    kept = [path for path in ran.directory.rglob("*") if path.is_file()]
+    events = [path for path in kept if "events" in path.parts]
+    assert any(b"Physical Plan" in path.read_bytes() for path in events)
+    assert any("account checkpoint" in path.parts for path in kept)
+    assert [str(path) for path in kept if SECRET.encode() in path.read_bytes()] == []
