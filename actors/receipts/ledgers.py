@@ -128,6 +128,9 @@ class Ledgers:
         changed, self._changed = self._changed, {}
         found: list[AdvanceOffset] = []
         for ledger in changed:
+            if ledger.ahead:  # the next message may be settled by a handle from before a restart
+                queue = self._store.consume_queues.get(ledger.topic, ledger.queue_id)
+                ledger.pass_settled(0 if queue is None else queue.max_offset)
             commit = ledger.commit()
             if commit is not None:
                 found.append(AdvanceOffset(*ledger.place, commit[1], commit[0], commit[2]))

@@ -244,7 +244,7 @@ def test_message_in_order_without_tries_left_is_a_dead_letter() -> None:
         bench.pass_time(at_ms)
     assert bench.pass_time(3_000) == [(10, -1)]
     bench.copied()
-    assert ledger.lowest == 11 and not ledger.is_ordered
+    assert bench.stored() == 12 and not ledger.is_ordered
 
 
 def test_message_of_a_crowded_queue_stays_in_flight_in_the_retry_topic(
@@ -341,3 +341,12 @@ def test_ledgers_of_deleted_and_refused_offsets_are_forgotten() -> None:
     bench.ledgers.forget_unused()
     assert [*bench.ledgers] == []
     assert bench.pass_time(2_000) == [], "nothing is copied"
+
+
+def test_message_at_the_consumer_offset_is_settled_by_a_handle_from_before_a_restart() -> None:
+    """It was confirmed, but a kill before the next receive handed it out again."""
+    bench = Bench()
+    bench.offsets["T@g"] = {0: 10}
+    ledger = bench.ledgers.open("g", "T", 0)
+    assert bench.settlement.acknowledge(ledger, 10, 1 << 50)
+    assert bench.stored() == 11

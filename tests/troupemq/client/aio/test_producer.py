@@ -208,7 +208,8 @@ def test_cancelled_sends_lose_no_other_answer(broker: LocalBroker, seed: int) ->
         assert (producer._slots.count, producer._slots.bytes) == (0, 0)
         return found
 
-    answered = {n for n in run(broker, use, settings=ProducerSettings(in_flight_max=40)) if n}
+    settings = ProducerSettings(in_flight_max=40, send_timeout_ms=30_000)
+    answered = {n for n in run(broker, use, settings=settings) if n}
     stored = [int(each.body) for each in broker.messages("Orders") if each.body != b"last"]
     assert answered <= {*stored}, f"seed {seed}"
     assert len(stored) == len({*stored}), f"seed {seed}"
