@@ -344,7 +344,7 @@ def test_ledgers_of_deleted_and_refused_offsets_are_forgotten() -> None:
 
 
 def test_message_at_the_consumer_offset_is_settled_by_a_handle_from_before_a_restart() -> None:
-    """It was confirmed, but a kill before the next receive handed it out again."""
+    """A kill before the next receive handed the confirmed message out again."""
     bench = Bench()
     bench.offsets["T@g"] = {0: 10}
     ledger = bench.ledgers.open("g", "T", 0)
