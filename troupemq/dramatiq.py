@@ -357,7 +357,8 @@ class QueueConsumer(Consumer):
     def _give_up(self, delivery: Delivery) -> None:
         """Move a message that dramatiq cannot read to the dead-letter queue."""
         self._log.error("Failed to decode message %s.", delivery.message.message_id)
-        self._settle(delivery, lambda: delivery.retry(DEAD_LETTER))
+        reason = "no readable message of dramatiq"
+        self._settle(delivery, lambda: delivery.retry(DEAD_LETTER, reason=reason))
 
     def ack(self, message: MessageProxy) -> None:
         """Settle a message as processed. Raises ConnectionClosed; the worker then tries again."""

@@ -161,7 +161,7 @@ class TroupeMQBroker(AsyncBroker):
 async def _give_up(delivery: Delivery, error: CompressionError) -> None:
     """Make a task with an unreadable body a dead letter."""
     log.warning("message not understood", id=delivery.message.message_id, error=str(error))
-    await delivery.retry(DEAD_LETTER)
+    await delivery.retry(DEAD_LETTER, reason=str(error))
 
 
 async def _ack(delivery: Delivery) -> None:

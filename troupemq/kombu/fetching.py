@@ -37,7 +37,8 @@ class SettlingThread:
     def __init__(self) -> None:
         self._changed = Condition()
         self._acks: list[Delivery] = []
-        self._dead: list[Delivery] = []
+        self._dead: list[tuple[Delivery, str | None]] = []
+        """Deliveries with the reasons of their end."""
         self._is_busy = self._is_stopped = False
         self._thread = Thread(target=self._run, name="troupemq-kombu-settle", daemon=True)
         self._thread.start()
@@ -47,9 +48,9 @@ class SettlingThread:
             self._acks += deliveries
             self._changed.notify_all()
 
-    def dead_letter(self, delivery: Delivery) -> None:
+    def dead_letter(self, delivery: Delivery, reason: str | None = None) -> None:
         with self._changed:
-            self._dead.append(delivery)
+            self._dead.append((delivery, reason))
             self._changed.notify_all()
 
     def flush(self, timeout_s: float = JOIN_S) -> None:
@@ -81,8 +82,8 @@ class SettlingThread:
                 by_consumer.setdefault(each.consumer, []).append(each)  # type: ignore[arg-type]
             for consumer, several in by_consumer.items():
                 _settled(partial(consumer.ack, several))
-            for each in dead:
-                _settled(partial(each.retry, DEAD_LETTER))
+            for delivery, reason in dead:
+                _settled(partial(delivery.retry, DEAD_LETTER, reason=reason))
 
 
 def _settled(settle: Callable[[], None]) -> None:
@@ -199,7 +200,7 @@ class Fetcher:
                 payload = decode(view.body)
             except ValueError as error:
                 log.warning("message not understood", id=view.message_id, error=str(error))
-                self._settler.dead_letter(delivery)
+                self._settler.dead_letter(delivery, str(error))
                 continue
             is_over = is_expired(view, payload, self.ttl_ms, now_ms)
             if is_over or self._goes_back(payload, max(now_ms, view.store_timestamp_ms)):

@@ -19,6 +19,7 @@ from kombu import Consumer, Exchange, Producer, Queue
 from kombu.exceptions import ChannelError
 from kombu.transport import TRANSPORT_ALIASES
 
+from protocol.properties import TROUPE_FAILURE
 from tests.support.unreadable import UNREADABLE, send_unreadable
 from troupemq import Message
 from troupemq import Producer as PlainProducer
@@ -115,6 +116,8 @@ def test_rejected_and_unreadable_messages_are_dead_letters(
     dead = broker.expect_dead_letters("k-poisoned", times=4)
     ends = sorted(each.stored_body.rpartition(b"\n")[2] for each in dead)
     assert ends == [b"[" * 3000, b"no task", UNREADABLE, b"task"]
+    reasons = sorted(each.properties.get(TROUPE_FAILURE, "") for each in dead)
+    assert [reason.partition(":")[0] for reason in reasons[2:]] == ["unreadable headers"] * 2
     send(connection, "next", queue)
     (message,) = received(connection, queue, 1)
     message.ack()
