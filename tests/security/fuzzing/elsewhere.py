@@ -6,7 +6,6 @@ What they need is imported when they run: a process that tries one of them has n
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from actors.metrics.http_text import HttpRefused
@@ -323,9 +322,8 @@ ELSEWHERE: list[Decoder] = [
     Decoder("spark.body", _spark_body, (), _spark_bodies),
     Decoder("spark.records", _spark_records, (), _records),
     Decoder("spark.answer", _spark_answer, (StoreError,), _spark_answers),
-    *(
-        ()
-        if find_spec("kombu") is None
-        else (Decoder("kombu.task", _task, (ValueError, ClientError), _tasks),)
-    ),
 ]
+
+with suppress(ImportError):
+    import_module("kombu")
+    ELSEWHERE.append(Decoder("kombu.task", _task, (ValueError, ClientError), _tasks))
