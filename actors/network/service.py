@@ -72,11 +72,12 @@ class Service:
             try:
                 if self.administration is not None and command.code in self.administration.codes:
                     self.administration.check(command.code, peer.remote)
-                if gate is None or admits(gate, request):
-                    check_waiting(address.waiting, command)
-                    address.tell(request)
+                check_waiting(address.waiting, command)
             except RemoteError as error:
                 request.answer(error.code, remark=error.remark)
+                return True
+            if gate is None or admits(gate, request):
+                address.tell(request)
             return True
         if gate is not None and not admits(gate, Request(command, peer), is_served=False):
             return True
