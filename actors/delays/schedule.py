@@ -407,6 +407,8 @@ class Schedule(Actor):
         if message.run != timers.search:
             return
         timers.searched = message.next_offset
+        if message.timers:  # perhaps stored before this actor began, and not reported
+            self._to["delay_offsets"].tell(TimersBegin())
         timers.add_found(message.timers, self._offset, self.system.clock.now_ms())
         self._wake_for_timers()
         self.on_scan_more(_ScanMore(self.address, message.run))

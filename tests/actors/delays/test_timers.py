@@ -11,6 +11,7 @@ from protocol.property_shapes import pairs_of
 from protocol.timers import RecallHandle, due_of
 from storage.config import StoreConfig
 from tests.support.brokers import STORE, SimulatedBroker
+from troupemq.testing.fake_disk import FakeDisk
 
 YEAR_MS = 365 * 86_400_000
 LEVELS = replace(STORE, message_delay_level="1s 5s 20s 1m")
@@ -249,3 +250,19 @@ def test_timer_is_delivered_when_the_clock_is_set_forward() -> None:
     made.clock.set_wall(made.clock.now_ms() + YEAR_MS)
     made.system.advance(61_000)
     assert bodies(made) == [b"timer", b"far"]
+
+
+@pytest.mark.parametrize("seed", [1, 150])
+def test_kill_does_not_repeat_the_first_timer_of_a_store(seed: int) -> None:
+    """With seed 150 it is stored before its level has begun: no start looked for its copy."""
+    levels = replace(STORE, message_delay_level="1s 3s 9s", flush_disk_type="SYNC_FLUSH")
+    made = SimulatedBroker(seed, store_config=levels)
+    made.make_topic()
+    made.start_send(b"x", properties="TIMER_DELAY_MS\x01669")
+    made.system.advance(1_500)
+    made.crash()
+    assert isinstance(made.disk, FakeDisk)
+    made.disk = made.disk.killed()
+    made.start()
+    made.system.advance(3_000)
+    assert len([each for each in made.records() if each.topic == "Topic"]) == 1
