@@ -121,8 +121,8 @@ class Receipts(Responder):
         self._stats, self._published, self._to = stats, published, addresses
         self._delays_ms = delays_ms
         self._waking = WokenReceives(waits, self._go_on_soon)
-        self._goes_on = False
         """Woken receives that are not processed yet; other events are processed in between."""
+        self._goes_on = False
         self._doubts: dict[tuple[str, int, int], list[Ledger]] = {}
         """Ledgers that wait for the verification of a unit, by topic, queue and offset."""
         self._due: deque[Delivery] = deque()

@@ -3,8 +3,9 @@
 They run in Spark's tasks and need only this module and their partition.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql.datasource import InputPartition
@@ -56,14 +57,7 @@ class RangeReader:
         """
         store = self._open()
         for part in ranges:
-            for scanned in self._scan(store, part):
-                if self.fail_on_data_loss:
-                    check_whole(part, scanned)
-                if scanned.records is None:
-                    continue
-                records = self.wanted.keep(scanned.records)
-                if len(records):
-                    yield from batches(records, self.columns, self.broker_name)
+            yield from kept(self, part, self._scan(store, part), self.broker_name)
 
     def _open(self) -> Store:
         return Store(self.store, self.commit_log)
@@ -105,6 +99,31 @@ def range_reader(
         wanted=RowFilter(options.expression, tags),
         fail_on_data_loss=options.fail_on_data_loss,
     )
+
+
+class ReadSettings(Protocol):
+    """Settings of a read that concern each of its ranges."""
+
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+    @property
+    def wanted(self) -> RowFilter: ...
+    @property
+    def fail_on_data_loss(self) -> bool: ...
+
+
+def kept(
+    settings: ReadSettings, part: QueueRange, scans: Iterable[Scanned], broker_name: str | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches of the wanted messages. Raises StoreError as `check_whole`."""
+    for scanned in scans:
+        if settings.fail_on_data_loss:
+            check_whole(part, scanned)
+        if scanned.records is None:
+            continue
+        records = settings.wanted.keep(scanned.records)
+        if len(records):
+            yield from batches(records, settings.columns, broker_name)
 
 
 def check_whole(part: QueueRange, scanned: Scanned) -> None:

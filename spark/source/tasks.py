@@ -11,12 +11,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from protocol.signature import Credentials
 from remoting.sync_connection import SyncConnection
-from spark.decoding.decode import batches
 from spark.decoding.records import Scanned
 from spark.source import pulling, raw
 from spark.source.options import Options
 from spark.source.plan import QueueRange
-from spark.source.reading import RangesPartition, check_whole, range_reader
+from spark.source.reading import RangesPartition, kept, range_reader
 from spark.source.row_filter import RowFilter
 
 
@@ -70,14 +69,7 @@ class NetworkReader:
                     lines[address] = stack.enter_context(
                         SyncConnection(address, credentials=self.credentials)
                     )
-                for scanned in self._scan(lines[address], part):
-                    if self.fail_on_data_loss:
-                        check_whole(part, scanned)
-                    if scanned.records is None:
-                        continue
-                    records = self.wanted.keep(scanned.records)
-                    if len(records):
-                        yield from batches(records, self.columns, part.broker)
+                yield from kept(self, part, self._scan(lines[address], part), part.broker)
 
     def _scan(self, line: SyncConnection, part: QueueRange) -> Iterator[Scanned]:
         if part.broker in self.bulk:

@@ -18,7 +18,7 @@ from tests.spark.store_writer import HOST_V6, NOVEMBER_ROOT_MS, StoreWriter, pat
 from tests.support.golden import REPOSITORY
 from troupemq.java import find_java
 
-TIMEOUT_S = 270.0
+TIMEOUT_S = 240.0
 QUARTER_DAY_MS = 21_600_000
 FIRST_MESSAGES, ALL_MESSAGES = 900, 1000
 

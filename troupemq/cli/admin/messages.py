@@ -78,12 +78,15 @@ def _show(
     if group is not None and client_id is not None:
         out.fields(admin.consume_directly(view, group, client_id).row())
         return
+    fields = as_object(view)
+    if (why := fields.get("body_unreadable")) is not None:
+        raise ClientError(f"the body of {view.offset_message_id} is unreadable: {why}")
     tracks = admin.message_tracks(view)
     if tracks.failures:
         raise ClientError(tracks.failures[0])
     out.fields(
         {
-            **as_object(view),
+            **fields,
             "store_timestamp_ms": Time(view.store_timestamp_ms),
             "tracks": {each.group: each.state for each in tracks},
             "offset_message_id": view.offset_message_id,
