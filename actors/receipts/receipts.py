@@ -165,7 +165,7 @@ class Receipts(Responder):
 
     def _begin(self, request: Request, header: ReceiveHeader) -> None:
         command, peer = request.command, request.peer
-        if command.is_oneway:  # the messages would be lost
+        if command.is_oneway or not peer.is_open:  # the messages would be lost
             return
         self._rules.check_receive(header, peer.remote)
         wanted = None
