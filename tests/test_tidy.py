@@ -51,6 +51,9 @@ TESTED_ELSEWHERE = {
     "troupemq/client/aio/": "tests/troupemq/client/aio/test_producer.py: over the whole client",
     "troupemq/client/connection/calls.py": "tests/troupemq/client/connection/test_route.py",
     "troupemq/client/consuming/group_work.py": "tests/troupemq/client/consuming/test_consumer.py",
+    "troupemq/client/consuming/offset_resets.py": (
+        "tests/troupemq/client/consuming/test_consumer_requests.py: the request"
+    ),
     "troupemq/client/consuming/pull_work.py": (
         "tests/troupemq/client/consuming/test_pull_consumer.py"
     ),

@@ -239,7 +239,8 @@ class Assignments(Responder):
             request.answer(body=AssignmentAnswer([]).encode())
         else:
             mode = self._modes.value.get(topic, {}).get(group) or RequestMode()
-            ids = None if view is None else sorted(each.client_id for each in view.members.values())
+            members = () if view is None else view.members.values()
+            ids = None if view is None else sorted({each.client_id for each in members})
             answer = _Answer(asked, mode, ids, queues)
             if _count(queues) > ENCODED_HERE_MAX:
                 try:

@@ -309,9 +309,13 @@ class Consumers:
         return [left for each in silent if (left := self.unregister(*each)) is not None]
 
     def client_ids(self, group_name: str) -> list[str]:
-        """Return the client ids of a group; empty for an unknown one."""
+        """Return the client ids of a group, each once; empty for an unknown group.
+
+        A client with two connections, one of them half-open, has one share of the queues. 4.9.7
+        names it twice, and its second share has no consumer.
+        """
         group = self.groups.get(group_name)
-        return [member.client_id for member in group.members.values()] if group else []
+        return [*dict.fromkeys(each.client_id for each in group.members.values())] if group else []
 
 
 class Producers:

@@ -68,7 +68,7 @@ class PullCorrection:
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         view = self._consumers.value.get(group)
         member = None if view is None else view.members.get(peer.peer_id)
-        if watches and view and (found := self._before_start(header)):
+        if watches and (found := self._before_start(header, is_live=view is not None)):
             return found
         if not self._old_places.is_old_pull(
             topic,
@@ -84,12 +84,18 @@ class PullCorrection:
         low, high = queue.min_offset, queue.max_offset
         return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, low, low, high)
 
-    def _before_start(self, header: PullMessageHeader) -> GetResult | None:
+    def _before_start(self, header: PullMessageHeader, *, is_live: bool) -> GetResult | None:
+        """Return the result for a pull of a live group from before the start; else None.
+
+        A client may pull up to 30 s before its first heartbeat. Such pulls are noted, too.
+        """
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         committed = self._offsets.value.get(offset_key(topic, group), {}).get(queue_id)
         end = self._first_pulls.end_passed(topic, group, queue_id, header.queue_offset)
         if end is None or committed is None or committed >= header.queue_offset:
             self._first_pulls.note(topic, group, queue_id)
+            return None
+        if not is_live:
             return None
         queue = self._queues.get_or_create(topic, queue_id)
         low, high = queue.min_offset, queue.max_offset

@@ -89,6 +89,8 @@ class Taken:
     """Messages that it may still take."""
     rest: int = 0
     """Messages of the queues looked at that are left."""
+    retries: int = 0
+    """Retries among those that are left."""
     cold: list[ColdPart] = field(default_factory=list)
     """Parts of files to read first."""
     doubtful: list[tuple[Ledger, int]] = field(default_factory=list)
@@ -179,7 +181,8 @@ class HandOut:
         taken.found = [each for each in taken.hauls.values() if each.views]
         taken.rest = self._rest(group, topic, own)
         if topic != retry:
-            taken.rest += self._rest(group, retry, retries)
+            taken.retries = self._rest(group, retry, retries, topic)
+            taken.rest += taken.retries
         if not taken.has_more:
             receive.looked = _behind(looked, own, retries)
         return taken
@@ -245,13 +248,15 @@ class HandOut:
             return [count - 1 - each for each in order]
         return [(turn + each) % count for each in order]
 
-    def _rest(self, group: str, topic: str, queue_ids: Sequence[int]) -> int:
+    def _rest(self, group: str, topic: str, queue_ids: Sequence[int], kept_for: str = "") -> int:
         rest = 0
         for each in queue_ids:
             queue = self.store.consume_queues.get(topic, each)
             ledger = self.ledgers.peek(group, topic, each)
             if queue is not None and ledger is not None and not ledger.is_ordered:
                 rest += max(0, queue.max_offset - ledger.next)
+                if kept_for:
+                    rest += ledger.has_kept(kept_for)
         return rest
 
 

@@ -119,7 +119,8 @@ class WaitTable:
     def arrived(self, topic: bytes, queue_id: int) -> Iterator[HeldReceive]:
         """Remove and yield the receives to wake for messages in this queue."""
         for place in [*self._places.get(topic, ())]:
-            yield from self.next_of(place, queue_id if place[1].encode() == topic else ALL_QUEUES)
+            is_own = place[1].encode() == topic
+            yield from self.next_of(place, queue_id) if is_own else self.first_of(place)
 
     def next_of(self, place: Place, queue_id: int) -> Iterator[HeldReceive]:
         """Remove and yield the first receive of any queue, and the first of this queue.
@@ -135,6 +136,31 @@ class WaitTable:
                     yield receive
                     if receive.takes:
                         break
+
+    def first_of(self, place: Place) -> Iterator[HeldReceive]:
+        """Remove and yield the first receive, whatever its queue: all of them take retries.
+
+        Notifications before it come along.
+        """
+        for queue_id in [*self._waiting.get(place, ())]:
+            for receive in self.next_of(place, queue_id):
+                yield receive
+                if receive.takes:
+                    return
+
+    def next_after(
+        self, place: Place, queue_id: int, *, with_retries: bool
+    ) -> Iterator[HeldReceive]:
+        """Remove and yield the receives for what a receive of this queue has left.
+
+        Without another one of its queue, that is the first of all if retries are left.
+        """
+        is_found = False
+        for receive in self.next_of(place, queue_id):
+            is_found |= receive.takes
+            yield receive
+        if with_retries and not is_found:
+            yield from self.first_of(place)
 
     def all_first(self) -> Iterator[HeldReceive]:
         """Remove and yield the first receives of all queues."""
@@ -199,6 +225,11 @@ class WokenReceives:
     def add(self, receive: HeldReceive) -> None:
         self._receives.append(receive)
         self._is_more()
+
+    def next_after(self, receive: HeldReceive, *, with_retries: bool) -> None:
+        place, queue_id = receive.place, receive.queue_id
+        found = self._waits.next_after(place, queue_id, with_retries=with_retries)
+        self._search((place, queue_id, with_retries), found)
 
     def next_of(self, place: Place, queue_id: int) -> None:
         self._search((place, queue_id), self._waits.next_of(place, queue_id))

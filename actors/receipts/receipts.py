@@ -165,7 +165,7 @@ class Receipts(Responder):
 
     def _begin(self, request: Request, header: ReceiveHeader) -> None:
         command, peer = request.command, request.peer
-        if command.is_oneway:  # the messages would be lost
+        if command.is_oneway or not peer.is_open:  # the messages would be lost
             return
         self._rules.check_receive(header, peer.remote)
         wanted = None
@@ -176,8 +176,7 @@ class Receipts(Responder):
             again = CompileFirst(str(error), ReceiveAgain(request), self.address)
             self._to["consumer_filters"].tell(again)
             return
-        clock = self.system.clock
-        wait_ms = header.poll_time_ms
+        clock, wait_ms = self.system.clock, header.poll_time_ms
         age_ms = clock.now_ms() - header.born_time_ms
         if 0 < age_ms < wait_ms:  # else the client has another clock
             wait_ms -= age_ms
@@ -211,9 +210,7 @@ class Receipts(Responder):
             self._process(message.receive)
 
     def _may_go_on(self, receive: HeldReceive) -> bool:
-        """Check a receive that has waited once more."""
-        if not receive.peer.is_open:
-            return False
+        """Check a receive that has waited once more; if it ends here, wake the next one."""
         request, header = receive.request(), receive.header
         try:
             if (grant := receive.grant) is not None:
@@ -223,8 +220,11 @@ class Receipts(Responder):
         except RemoteError as error:
             self.tell_of(error, request)
             request.answer(error.code, {}, remark=error.remark)
-            return False
-        return True
+        else:
+            if receive.peer.is_open:
+                return True
+        self._waking.next_after(receive, with_retries=True)
+        return False
 
     def _process(self, receive: HeldReceive) -> None:
         """Answer a receive, or let it wait."""
@@ -318,7 +318,7 @@ class Receipts(Responder):
         stream.write((encode_head(answer, body_bytes), *views))
         self._received += count_given(taken, self._stats, self._neighbours)
         if taken.rest:
-            self._waking.next_of(receive.place, receive.queue_id)
+            self._waking.next_after(receive, with_retries=taken.retries > 0)
 
     def _next_nonce(self) -> int:
         """Return a pop time that no other receive has."""

@@ -29,7 +29,12 @@ from actors.tables.persisted import TickedTable
 from protocol.bodies import ConsumerData
 from protocol.sql92 import SqlError, compile_filter, is_compiled
 from protocol.topic_names import GROUP_CHARS_MAX, is_legal_name
-from storage.tables.consumer_filters import ConsumerFilters, format_filters, parse_filters
+from storage.tables.consumer_filters import (
+    SQL92,
+    ConsumerFilters,
+    format_filters,
+    parse_filters,
+)
 
 log = get_logger(__name__)
 
@@ -136,16 +141,21 @@ class FilterTable(TickedTable):
     # --- tasks: iterators of steps, each yields its number of compiled characters
 
     def _register_all(self, message: RegisterFilters) -> Iterator[int]:
+        """Compile first, so that a filter is born when the bit maps of messages begin to show it.
+
+        A message from in between has no bit of the filter, and would be hidden from its group.
+        """
         for consumer in message.consumers:
-            yield from self._register(consumer)
+            for each in consumer.subscription_data_set:
+                if each.expression_type == SQL92:
+                    yield from _compiled(each.sub_string)
+        for consumer in message.consumers:
+            self._register(consumer)
         self._publish()
         message.request.answer()
 
     def _compile(self, message: CompileFirst) -> Iterator[int]:
-        if not is_compiled(message.expression):
-            with suppress(SqlError):  # the error is cached, too
-                compile_filter(message.expression)
-            yield len(message.expression)
+        yield from _compiled(message.expression)
         message.reply_to.tell(message.message)
 
     def _unregister(self, message: UnregisterFilters) -> Iterator[int]:
@@ -153,13 +163,12 @@ class FilterTable(TickedTable):
         self._publish()
         yield 0
 
-    def _register(self, data: ConsumerData) -> Iterator[int]:
+    def _register(self, data: ConsumerData) -> None:
         filters, now_ms = self._filters, self.system.clock.now_ms()
         for each in data.subscription_data_set:
             if not is_legal_name(each.topic) or not is_legal_name(data.group_name, GROUP_CHARS_MAX):
                 self.log_dropped("filter not taken: no legal name", topic=each.topic)
                 continue
-            was_compiled = is_compiled(each.sub_string)
             filters.register(
                 each.topic,
                 data.group_name,
@@ -168,8 +177,6 @@ class FilterTable(TickedTable):
                 each.sub_version,
                 now_ms,
             )
-            if not was_compiled and is_compiled(each.sub_string):
-                yield len(each.sub_string)
         topics = {each.topic for each in data.subscription_data_set}
         filters.keep_only(data.group_name, topics, now_ms)
 
@@ -191,3 +198,11 @@ class FilterTable(TickedTable):
         self._saved_count = self._filters.change_count
         snapshot = self._filters.copy()
         self.save(lambda: format_filters(snapshot))
+
+
+def _compiled(expression: str) -> Iterator[int]:
+    """Compile an expression unless that has been done; yield its characters."""
+    if not is_compiled(expression):
+        with suppress(SqlError):  # the error is cached, too
+            compile_filter(expression)
+        yield len(expression)

@@ -208,6 +208,8 @@ class ConsumerOffsets(TickedTable):
             key, queue_id = offset_key(each.topic, each.group), each.queue_id
             if self._offsets.get(key, {}).get(queue_id) != each.expected:
                 continue
+            if each.expected is None and each.topic not in self._topics.value:
+                continue  # what expires in a deleted topic must not outlast it
             if each.offset == each.expected or self._set(
                 each.group, each.topic, queue_id, each.offset
             ):

@@ -8,7 +8,8 @@ continues at its old position and would skip new messages up to it.
     commit beyond the end at the start, before any pull            ignored
 
 A position that a consumer has queried since then is its consumer offset, which is not beyond the
-end. Only live groups with a consumer offset count, for WATCH_MS. 4.9.7 accepts every position.
+end. Only live groups with a consumer offset are moved, for WATCH_MS. A pull before the group's
+first heartbeat is noted as its first one. 4.9.7 accepts every position.
 """
 
 from collections.abc import Mapping

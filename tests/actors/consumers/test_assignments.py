@@ -133,6 +133,13 @@ def test_members_divide_the_queues_of_all_brokers(
         assert made.asked() == []
 
 
+@pytest.mark.parametrize("strategy", ["AVG", "AVG_BY_CIRCLE"])
+def test_client_with_two_connections_has_one_share(strategy: str) -> None:
+    with bench("c1", "c2", "c1") as made:
+        shares = [made.assigned(each, strategy_name=strategy) or [] for each in ("c1", "c2")]
+        assert list(map(len, shares)) == [3, 2]
+
+
 def test_broadcasting_members_get_every_queue_whatever_their_rule() -> None:
     with bench("c1", "c2") as made:
         wanted = ["a0 PULL", "a1 PULL", "a2 PULL", "b0 PULL", "b1 PULL"]

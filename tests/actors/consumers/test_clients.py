@@ -156,6 +156,17 @@ def test_join_notifies_all_members_of_the_group() -> None:
         assert (notices(first), notices(second)) == ([], []), "nothing has changed"
 
 
+def test_client_with_two_connections_is_named_once() -> None:
+    """A second share of the queues would have no consumer (apache/rocketmq #7870)."""
+    with clients() as bench:
+        half_open, other, present = RecordingPeer(), RecordingPeer(), RecordingPeer()
+        for peer, client_id in ((half_open, "a"), (other, "b"), (present, "a")):
+            bench.heartbeat(peer, consumer(client_id))
+        assert bench.members("G") == ["a", "b"]
+        bench.close(half_open)
+        assert bench.members("G") == ["b", "a"]
+
+
 def test_an_unknown_group_has_no_members() -> None:
     with clients() as bench:
         command = request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "X"})

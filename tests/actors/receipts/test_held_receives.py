@@ -56,6 +56,15 @@ def test_retry_wakes_a_receive_of_each_topic_of_its_group() -> None:
     assert [*table(one, two, other).arrived(b"%RETRY%g", 0)] == [one, two]
 
 
+def test_retry_wakes_one_receive_whatever_its_queue() -> None:
+    """Receives of one queue take retries as well (apache/rocketmq #6681)."""
+    one, two = receive(queue_id=3), receive(queue_id=4)
+    made = table(one, two)
+    assert [*made.arrived(b"%RETRY%g", 0)] == [one]
+    assert [*made.next_after(("g", "T"), 3, with_retries=False)] == []
+    assert [*made.next_after(("g", "T"), 3, with_retries=True)] == [two]
+
+
 def test_notification_does_not_use_up_a_message() -> None:
     notice, first, second = receive(notifies=True), receive(), receive()
     assert [*table(notice, first, second).arrived(b"T", 0)] == [notice, first]

@@ -19,7 +19,7 @@ from storage.files.disk import Disk
 from storage.tables.consumer_filters import ConsumerFilter, ConsumerFilters, parse_filters
 from tests.support.peers import RecordingPeer, simulated
 from troupemq.testing.fake_disk import FakeDisk
-from troupemq.testing.simulation import SimulatedSystem
+from troupemq.testing.simulation import SimulatedClock, SimulatedSystem
 
 PATH = "/store/config/consumerFilter.json"
 CONFIG = BrokerConfig(broker_name="broker-a")
@@ -97,6 +97,22 @@ def test_a_heartbeat_is_answered_after_its_expression_is_published() -> None:
         assert found.positions == CONFIG.bloom.positions("G", "T")
         assert found.born_ms == bench.system.clock.now_ms() and not found.is_dead
         assert bench.filters.value.get("%RETRY%G", "G") is None
+
+
+def test_a_filter_is_born_when_it_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bit maps of messages from before do not show it, and later ones are believed."""
+    monkeypatch.setattr("actors.tables.consumer_filters.TURN_CHARS", 1)
+    with table() as bench:
+        data = ConsumerData("G", None, None, None, [sql("b > 1"), sql("b > 2", topic="U")])
+        request = Request(RemotingCommand(RequestCode.HEART_BEAT), RecordingPeer())
+        bench.system.address("consumer_filters").tell(RegisterFilters([data], request))
+        clock, stepped_ms = bench.system.clock, 0
+        assert isinstance(clock, SimulatedClock)
+        while not len(bench.filters.value):
+            stepped_ms = clock.now_ms()
+            assert bench.system.loop.step()
+            clock.wind_to(clock.monotonic_ms() + 1)
+        assert {each.born_ms for each in bench.filters.value} == {stepped_ms}
 
 
 def test_a_snapshot_is_immutable_and_an_equal_heartbeat_publishes_none() -> None:

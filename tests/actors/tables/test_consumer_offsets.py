@@ -17,7 +17,14 @@ from actors.tables import offset_searches
 from actors.tables.config_writer import ConfigWriter
 from actors.tables.consumer_offsets import ConsumerOffsets, OffsetMoves
 from actors.tables.consumer_views import ConsumerView, Member, Subscription
-from actors.tables.messages import CommitOffset, OffsetsTold, ResetOffsets, TellOffsets
+from actors.tables.messages import (
+    AdvanceOffset,
+    AdvanceOffsets,
+    CommitOffset,
+    OffsetsTold,
+    ResetOffsets,
+    TellOffsets,
+)
 from actors.tables.offset_ceiling import OffsetCeiling
 from actors.tables.offset_guard import RESET_MS, OffsetStats
 from actors.tables.offset_journal import OffsetJournal
@@ -477,3 +484,12 @@ def test_clones_obey_the_offset_limits_and_log_omitted_offsets() -> None:
         assert told(system, "H") == {("T", "H"): {0: 7}}
     (line,) = [each for each in lines if each["event"] == "offsets not cloned"]
     assert line["times"] == 3
+
+
+def test_first_offset_of_a_settled_queue_is_stored_unless_its_topic_is_gone() -> None:
+    """The topic may be created again, with queues from 0."""
+    with offset_table() as (system, _):
+        commits = [AdvanceOffset("G", topic, 0, 7, None) for topic in ("T", "gone")]
+        system.address("consumer_offsets").tell(AdvanceOffsets(commits, Told("receipts").address))
+        system.drain()
+        assert told(system, "G") == {("T", "G"): {0: 7}}

@@ -65,3 +65,21 @@ def test_a_pull_before_the_heartbeat_skips_no_message() -> None:
     with with_50_lost(150) as made:
         made.client = made.new_client(2)
         assert pulled(made, 150)[::2] == (ResponseCode.PULL_OFFSET_MOVED, 90)
+
+
+def test_a_client_that_pulls_before_its_heartbeat_gets_no_message_twice() -> None:
+    """Java's lite pull consumer sends heartbeats every 30 s, also after a restart of the broker."""
+    made = broker()
+    made.make_topic()
+    made.subscribe()
+    send_many(made, 100)
+    commit(made, 90)
+    made.system.advance(11_000)
+    made.restart_killed()
+    assert pulled(made, 90)[2] == 100
+    send_many(made, 50)
+    assert pulled(made, 100)[2] == 132
+    commit(made, 132)
+    made.subscribe()
+    assert committed(made) == {0: 132}
+    assert pulled(made, 132)[::2] == (0, 150)

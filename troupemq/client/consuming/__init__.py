@@ -10,6 +10,7 @@ rebalance.py          assignment of queues; assignment.py: rules; queue_locks.py
 pull.py               pulls; process_queue.py: messages pulled and not yet consumed
 consumer_offsets.py   consumer offsets at the broker; local_offsets.py: in files
 sending_back.py       retries and dead letters
+offset_resets.py      requested resets of consumer offsets
 consumer_requests.py  requests of brokers; running_info.py, consumer_statistics.py: their answers
 subscription.py       tag and SQL92 subscriptions; consumer_settings.py: settings
 """

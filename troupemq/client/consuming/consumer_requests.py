@@ -1,6 +1,5 @@
 """Requests of brokers to a push consumer, most of them on behalf of an administrator.
 
-    220 RESET_CONSUMER_CLIENT_OFFSET      continue at other offsets
     221 GET_CONSUMER_STATUS_FROM_CLIENT   return the consumer offsets
     307 GET_CONSUMER_RUNNING_INFO         return settings, queues and figures
     309 CONSUME_MESSAGE_DIRECTLY          consume this message and return the result
@@ -8,9 +7,7 @@
 Source: client/impl/ClientRemotingProcessor.java, client/impl/factory/MQClientInstance.java.
 """
 
-from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from functools import partial
 from typing import Protocol
 
 from protocol.bodies import MessageQueue as QueueKey
@@ -18,8 +15,6 @@ from protocol.bodies_client import (
     ConsumeMessageDirectlyResult,
     ConsumerRunningInfo,
     ConsumerStatusBody,
-    ResetOffsetBody,
-    ResetOffsetList,
 )
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -28,21 +23,14 @@ from protocol.headers.client import (
     ConsumeMessageDirectlyHeader,
     GetConsumerRunningInfoHeader,
     GetConsumerStatusHeader,
-    ResetOffsetHeader,
 )
 from protocol.message import RecordError, decode_records
-from troupemq.client.connection.calls import Flow
-from troupemq.client.connection.client import ClientCore, RequestHandler
+from troupemq.client.connection.client import RequestHandler
 from troupemq.client.connection.pending import Answer
 from troupemq.client.consuming.consume import Consuming
 from troupemq.client.consuming.listener import Outcome
 from troupemq.client.consuming.rebalance import Rebalancing
-from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue, view_of
-
-log = client_logger(__name__)
-
-Reset = Callable[[MessageQueue, int], Flow[None]]
 
 
 class Reporting(Protocol):
@@ -55,43 +43,23 @@ class Reporting(Protocol):
 
 class Asked(Reporting, Protocol):
     orderly: bool
-    _core: ClientCore
 
 
 class ConsumerRequests:
     """Handlers of the requests, on the I/O thread or event loop; what waits runs elsewhere."""
 
-    def __init__(
-        self, consumer: Asked, rebalancing: Rebalancing, consuming: Consuming, reset: Reset
-    ) -> None:
-        """Keep the parts of the consumer; `reset` is a flow."""
+    def __init__(self, consumer: Asked, rebalancing: Rebalancing, consuming: Consuming) -> None:
+        """Keep the parts of the consumer."""
         self._consumer = consumer
         self._rebalancing = rebalancing
         self._consuming = consuming
-        self._reset = reset
 
     def handlers(self) -> dict[int, RequestHandler]:
         return {
-            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offsets,
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._status,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
         }
-
-    def _reset_offsets(self, command: RemotingCommand) -> None:
-        try:
-            header = ResetOffsetHeader.decode(command.fields)
-            offsets = list(_offsets(command.body))
-        except RemoteError as error:
-            log.warning("invalid offset reset rejected", reason=error.remark)
-            return
-        if header.group != self._consumer.group:
-            log.info("offset reset of another group ignored", group=header.group)
-            return
-        own = self._rebalancing.own
-        for queue, offset in offsets:
-            if queue.topic == header.topic and queue in own:
-                self._consumer._core.flows.post(partial(self._reset, queue, offset))
 
     def _status(self, command: RemotingCommand) -> RemotingCommand:
         try:
@@ -161,15 +129,3 @@ def answer_running_info(command: RemotingCommand, consumer: Reporting) -> Remoti
 def _not_here(command: RemotingCommand, group: str) -> RemotingCommand:
     remark = f"The Consumer Group <{group}> not exist in this consumer"
     return command.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
-
-
-def _offsets(body: bytes | memoryview | None) -> Iterable[tuple[MessageQueue, int]]:
-    """Yield queues and offsets of a reset, from the form of Java or that of C++ clients."""
-    try:
-        table = ResetOffsetBody.decode(body).offset_table
-    except RemoteError:
-        for each in ResetOffsetList.decode(body).offset_table:
-            yield MessageQueue(each.topic, each.broker_name, each.queue_id), each.offset
-        return
-    for key, offset in table.items():
-        yield MessageQueue(key.topic, key.broker_name, key.queue_id), offset

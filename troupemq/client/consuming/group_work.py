@@ -6,6 +6,7 @@ these flows.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, ClassVar
 
@@ -25,6 +26,7 @@ from troupemq.client.consuming.consumer_offsets import (
 )
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.consumer_statistics import SAMPLE_INTERVAL_MS, ConsumerStatistics
+from troupemq.client.consuming.offset_resets import requested_offsets
 from troupemq.client.consuming.pull import Pulling
 from troupemq.client.consuming.rebalance import INCOMPLETE_AGAIN_MS, Rebalancing
 from troupemq.client.consuming.subscription import TAG, TopicSubscription
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 log = client_logger(__name__)
 
 CHECK_TIMEOUT_MS = 3000
+RESET_AGAIN_MS = 1000
+RESET_TRIES = 30
 CLUSTERING = "CLUSTERING"
 BROADCASTING = "BROADCASTING"
 
@@ -101,6 +105,7 @@ class GroupWork(ABC):
         self._core.consumer_data = self._consumer_data
         self._core.topics = lambda: tuple(self._subscriptions)
         self._core.serves[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = self._group_changed
+        self._core.serves[RequestCode.RESET_CONSUMER_CLIENT_OFFSET] = self._reset_requested
 
     def queues(self) -> dict[MessageQueue, int]:
         """Return the assigned queues with their consumer offsets."""
@@ -223,6 +228,27 @@ class GroupWork(ABC):
             self._notice_waits = True
             self._core.flows.post(self._rebalance_noticed)
         return None
+
+    # --- resets of offsets
+
+    def _reset_requested(self, command: RemotingCommand) -> None:
+        """Take a reset of the group's offsets, where requests of brokers arrive."""
+        own = self._rebalancing.own
+        for queue, offset in requested_offsets(command, self.group):
+            if queue in own:
+                self._core.flows.post(partial(self._reset, queue, offset))
+
+    def _reset(self, queue: MessageQueue, offset: int, tries: int = RESET_TRIES) -> Flow[None]:
+        """Reset the offset of an own queue."""
+        try:
+            if (yield from self._rebalancing.restart_at(queue, offset)):
+                return
+            reason = "a listener call is still running"
+        except ClientError as error:
+            reason = str(error)
+        log.warning("offset reset postponed", queue=str(queue), offset=offset, reason=reason)
+        if tries > 1:
+            self._core.flows.later(RESET_AGAIN_MS, lambda: self._reset(queue, offset, tries - 1))
 
 
 def check_arguments(

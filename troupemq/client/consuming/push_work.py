@@ -21,9 +21,7 @@ from troupemq.client.consuming.rebalance import Rebalancing
 from troupemq.client.consuming.running_info import running_info
 from troupemq.client.consuming.sending_back import SendingBack
 from troupemq.client.consuming.subscription import TopicSubscription
-from troupemq.client.errors import ClientError
 from troupemq.client.log import client_logger
-from troupemq.client.message import MessageQueue
 
 log = client_logger(__name__)
 
@@ -33,9 +31,6 @@ OVERDUE_INTERVAL_MS_MAX = 60_000
 FIRST_RENEWAL_MS = 1000
 UNSUBSCRIBED_AFTER_MS = 5000
 """Time without a subscription after which a warning is logged."""
-
-RESET_AGAIN_MS = 1000
-RESET_TRIES = 30
 
 NAMED_MAX = 10
 """Limit of messages that a log line of a stop names."""
@@ -85,7 +80,7 @@ class PushWork(GroupWork):
             self._pulling.go_on,
             locks=locks,
         )
-        requests = ConsumerRequests(self, self._rebalancing, self._consuming, self._reset)
+        requests = ConsumerRequests(self, self._rebalancing, self._consuming)
         client.serves.update(requests.handlers())
         if shares:
             topic = RETRY_TOPIC_PREFIX + group
@@ -170,15 +165,3 @@ class PushWork(GroupWork):
         """Drop a queue after the loss of its lock, and rebalance: the group has changed."""
         self._rebalancing.lost(held)
         self._core.flows.post(self._rebalance)
-
-    def _reset(self, queue: MessageQueue, offset: int, tries: int = RESET_TRIES) -> Flow[None]:
-        """Reset the offset of an own queue."""
-        try:
-            if (yield from self._rebalancing.restart_at(queue, offset)):
-                return
-            reason = "a listener call is still running"
-        except ClientError as error:
-            reason = str(error)
-        log.warning("offset reset postponed", queue=str(queue), offset=offset, reason=reason)
-        if tries > 1:
-            self._core.flows.later(RESET_AGAIN_MS, lambda: self._reset(queue, offset, tries - 1))

@@ -11,6 +11,7 @@ from protocol.codes import RequestCode
 from protocol.headers.pull import PullMessageHeader
 from protocol.sysflag import PULL_SUBSCRIPTION
 from tests.troupemq.client.consuming.test_consumer import QUICK, fill, known_group
+from tests.troupemq.client.consuming.test_consumer_requests import as_table, reset
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
@@ -72,6 +73,18 @@ def test_messages_of_a_poll_count_as_consumed_at_the_next_one(broker: FakeBroker
         assert broker.committed["g", 0] == 0
         consumer.poll(5000, 1)
         broker.wait_committed("g", 0, 3)
+
+
+def test_a_reset_of_the_group_moves_a_pull_consumer(broker: FakeBroker) -> None:
+    """Java's lite pull consumer goes on and commits what undoes it (apache/rocketmq #5318)."""
+    bodies = fill(broker, 10)
+    with make(broker) as consumer:
+        consumer.subscribe(TOPIC)
+        assert sorted(poll(consumer, 10)) == bodies
+        reset(broker, as_table(3))
+        assert poll(consumer, 2) == bodies[6::2]
+        assert broker.committed["g", 0] == 3
+    assert broker.committed["g", 0] == 5
 
 
 @pytest.mark.parametrize("fails, committed", [(False, 5), (True, 0)])
