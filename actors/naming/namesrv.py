@@ -258,9 +258,8 @@ class Namesrv(KvServer):
             return None
         header = BrokerIdentityHeader.decode(request.command.fields)
         check_goodbye(self._routes, request.grant, header)
-        name, address = header.broker_name, header.broker_address
         self.begin_change()
-        if self._routes.unregister(name, address, header.broker_id):
+        if self._routes.unregister(header.broker_address):
             self._tell("broker unregistered", header)
         return request.command.answer()
 

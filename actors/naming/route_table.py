@@ -205,20 +205,14 @@ class RouteTable:
             return RegisterBrokerResponseHeader()
         return RegisterBrokerResponseHeader(live.ha_server_address, address)
 
-    def unregister(self, broker_name: str, address: str, broker_id: int) -> bool:
-        """Remove a stopping broker by its id, whatever its address; return whether it existed.
+    def unregister(self, address: str) -> bool:
+        """Remove a stopping broker, with all names at its address; return whether it was live.
 
-        Other names at its address go, too. Without a registration there they would never expire.
-        4.9.7 keeps them for good.
+        Another broker may have its name and id by now: a promoted slave. 4.9.7 removes that one,
+        and keeps other names at the address for good.
         """
         found = address in self._live
-        if found:
-            self._remove([address])
-        data = self._brokers.get(broker_name)
-        if data is not None and data.broker_addrs.pop(broker_id, None) is not None:
-            found = True
-            if not data.broker_addrs:
-                self._forget([broker_name])
+        self._remove([address])
         return found
 
     def peer_closed(self, peer_id: int) -> list[str]:
@@ -238,7 +232,7 @@ class RouteTable:
             return gone
         addresses = {*gone}
         for address in gone:
-            del self._live[address]
+            self._live.pop(address, None)
             self._filter_servers.pop(address, None)
         empty = []
         for data in self._brokers.values():

@@ -96,11 +96,11 @@ def test_removing_the_last_broker_of_a_name_removes_its_topics() -> None:
     routes = RouteTable()
     register(routes, MASTER, table("t"))
     register(routes, SLAVE, table())
-    routes.unregister("broker-a", MASTER.broker_address, 0)
+    routes.unregister(MASTER.broker_address)
     assert brokers_of(routes, "t") == {"broker-a": {1: "10.0.0.2:10911"}}
-    routes.unregister("broker-a", SLAVE.broker_address, 1)
+    routes.unregister(SLAVE.broker_address)
     assert routes.topics() == []
-    routes.unregister("broker-a", SLAVE.broker_address, 1)  # once more does no harm
+    routes.unregister(SLAVE.broker_address)  # once more does no harm
 
 
 def test_unregistering_removes_other_names_at_the_address() -> None:
@@ -109,19 +109,21 @@ def test_unregistering_removes_other_names_at_the_address() -> None:
     register(routes, MASTER, table("t"))
     register(routes, replace(MASTER, broker_name="before"), table("t", "u"))
     register(routes, OTHER, table("t"), peer_id=2)
-    assert routes.unregister("before", MASTER.broker_address, 0)
+    assert routes.unregister(MASTER.broker_address)
     assert brokers_of(routes, "t") == {"broker-b": {0: "10.0.0.3:10911"}}
     assert routes.topics() == ["t"] and routes.sizes() == (1, 1, 1)
-    assert not routes.unregister("broker-a", MASTER.broker_address, 0)
-    assert not routes.unregister("broker-b", "10.0.0.4:10911", 7), "unknown broker"
+    assert not routes.unregister(MASTER.broker_address)
+    assert not routes.unregister("10.0.0.4:10911"), "unknown broker"
 
 
-def test_unregistering_removes_the_broker_id_at_any_address() -> None:
+def test_a_stopping_master_does_not_remove_the_one_promoted_in_its_place() -> None:
+    """It lost its topics in apache/rocketmq #5374."""
     routes = RouteTable()
     register(routes, MASTER, table("t"))
-    register(routes, replace(MASTER, broker_address="10.0.0.9:10911"), table("t"), peer_id=2)
-    assert routes.unregister("broker-a", MASTER.broker_address, 0)
-    assert routes.route("t") is None, "as in 4.9.7; it registers again"
+    register(routes, replace(SLAVE, broker_id=0), table("t"), peer_id=2)
+    assert routes.unregister(MASTER.broker_address)
+    assert brokers_of(routes, "t") == {"broker-a": {0: SLAVE.broker_address}}
+    assert routes.sizes() == (1, 1, 1)
 
 
 def test_a_cluster_without_brokers_is_removed() -> None:
