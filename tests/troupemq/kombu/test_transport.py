@@ -6,8 +6,10 @@ Each connection has a state of its own, so that two connections meet as two proc
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from threading import Event
 from threading import enumerate as live_threads
 from time import process_time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +25,8 @@ from protocol.properties import TROUPE_FAILURE
 from tests.support.unreadable import UNREADABLE, send_unreadable
 from troupemq import Message
 from troupemq import Producer as PlainProducer
-from troupemq.kombu import Transport
+from troupemq.client.errors import ConnectionFailed
+from troupemq.kombu import Transport, fetching
 from troupemq.testing import LocalBroker, running_broker
 
 Connect = Callable[..., Any]
@@ -121,6 +124,51 @@ def test_rejected_and_unreadable_messages_are_dead_letters(
     send(connection, "next", queue)
     (message,) = received(connection, queue, 1)
     message.ack()
+
+
+def test_acknowledgements_outlast_a_stall_of_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection holds the messages on: finished tasks would run again after a stop."""
+    monkeypatch.setattr("troupemq.client.receiving.flows.SETTLE_TIMEOUT_MS", 200)
+    monkeypatch.setattr("troupemq.client.receiving.flows.SETTLE_TRY_MS", 100)
+    monkeypatch.setattr("troupemq.kombu.fetching.REST_S", 0.05)
+    queue = queue_of("stalled")
+    with running_broker() as own, kombu.Connection(f"troupemq://{own.namesrv}//") as connection:
+        for number in range(2):
+            send(connection, str(number), queue)
+        finished, rejected = received(connection, queue, 2)
+        own.lose("ack", times=1)
+        own.lose("CONSUMER_SEND_MSG_BACK", times=1)
+        finished.ack()
+        rejected.reject()
+        own.expect_dead_letters("k-stalled")
+        own.join("k-stalled")
+
+
+def test_dead_broker_costs_no_acknowledgement_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("troupemq.kombu.fetching.REST_S", 0.01)
+    failures, done = [1, 2], Event()
+
+    class Consumer:
+        def ack(self, deliveries: list[Any]) -> None:
+            if deliveries[0].receipt.broker_name == "dead" and failures:
+                raise ConnectionFailed(f"{failures.pop()}: connection refused")
+            for each in deliveries:
+                each.is_settled = True
+            if all(each.is_settled for each in several):
+                done.set()
+
+    consumer = Consumer()
+    several: list[Any] = [
+        SimpleNamespace(
+            consumer=consumer, receipt=SimpleNamespace(broker_name=name), is_settled=False
+        )
+        for name in ("dead", "alive", "dead")
+    ]
+    settler = fetching.SettlingThread()
+    settler.ack(several)
+    assert done.wait(WAIT_S)
+    settler.flush()
+    settler.stop()
 
 
 def test_later_task_is_held_by_the_worker_while_brokers_refuse_it() -> None:
