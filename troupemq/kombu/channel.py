@@ -479,9 +479,11 @@ class Channel(virtual.Channel):
         if self.closed:
             return
         super().close()
-        for queue in self._fetchers:
+        for queue, fetcher in self._fetchers.items():
             self._give_back(queue)
+            fetcher.end()
         if self._fetchers:
             self._shared.settler.flush()
         for fetcher in self._fetchers.values():
             fetcher.stop()
+        self._held.clear()  # a later acknowledgement would start the settling thread again

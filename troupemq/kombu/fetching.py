@@ -148,6 +148,8 @@ class Fetcher:
         self._is_alone, self._taking, self._settler = is_alone, taking, settler
         self._put, self._ready = put, ready
         self._stopping = Event()
+        self._giving = Lock()
+        """Held from the decision to send a message again until its acknowledgement is in line."""
         self._thread: Thread | None = None
         consumer.start()
 
@@ -164,19 +166,24 @@ class Fetcher:
         with self._changed:
             self.is_active = False
 
-    def stop(self) -> None:
-        """Stop the thread and the consumer, which gives back what is not settled."""
-        with self._changed:
+    def end(self) -> None:
+        """Receive no more, and wait for a message that is being sent again."""
+        with self._giving, self._changed:
             self.is_active = False
             self._stopping.set()
             self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Stop the consumer, which gives back what is not settled, and the thread; after `end`."""
         self.consumer.stop()
         if self._thread is not None:
             self._thread.join(JOIN_S)
 
     def get(self, count: int, wait_ms: float) -> list[tuple[Payload, Delivery]]:
         """Receive on this thread. Raises ClientError."""
-        return self._wanted(self.consumer.receive(count, wait_ms))
+        deliveries = self.consumer.receive(count, wait_ms)
+        with self._giving:
+            return [] if self._stopping.is_set() else self._wanted(deliveries)
 
     def _may_receive(self) -> bool:
         is_wanted = self.is_active and self._demand.left_ms() > 0 and self._room() > 0
@@ -250,12 +257,16 @@ class Fetcher:
         return True
 
     def give_back(self, messages: Sequence[tuple[Payload, Delivery]]) -> None:
-        """Store messages again at the end of their queue; that does not count as a retry."""
-        given = []
-        try:
-            for payload, delivery in messages:
-                self._put(self.queue, payload)
-                given.append(delivery)
-        except ClientError as error:  # their consumer gives them back when it stops
-            log.warning("tasks not given back", queue=self.queue, error=str(error))
-        self._settler.ack(given)
+        """Store messages again at the end of their queue; that does not count as a retry.
+
+        A consumer that stops gives them back itself: then there would be two of them.
+        """
+        with self._giving:
+            given = []
+            try:
+                for payload, delivery in messages if not self._stopping.is_set() else ():
+                    self._put(self.queue, payload)
+                    given.append(delivery)
+            except ClientError as error:  # their consumer gives them back when it stops
+                log.warning("tasks not given back", queue=self.queue, error=str(error))
+            self._settler.ack(given)

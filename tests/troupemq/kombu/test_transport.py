@@ -6,7 +6,7 @@ Each connection has a state of its own, so that two connections meet as two proc
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from threading import Event
+from threading import Event, Thread
 from threading import enumerate as live_threads
 from time import process_time
 from types import SimpleNamespace
@@ -22,6 +22,7 @@ from kombu.exceptions import ChannelError
 from kombu.transport import TRANSPORT_ALIASES
 
 from protocol.properties import TROUPE_FAILURE
+from tests.compat.patience import wait_until
 from tests.support.unreadable import UNREADABLE, send_unreadable
 from troupemq import Message
 from troupemq import Producer as PlainProducer
@@ -169,6 +170,28 @@ def test_dead_broker_costs_no_acknowledgement_of_another(monkeypatch: pytest.Mon
     assert done.wait(WAIT_S)
     settler.flush()
     settler.stop()
+
+
+def test_task_that_is_given_back_during_a_stop_exists_once(
+    broker: LocalBroker, connect: Connect
+) -> None:
+    """The worker's held receive may get what its stop has just sent again (celery #4002)."""
+    connection, queue = connect(), queue_of("returned")
+    send(connection, "task", queue)
+    fetcher = connection.default_channel._fetcher("returned")
+    found = fetcher.get(1, WAIT_S * 1000)
+    broker.slow(300, "send", times=1)
+    giving = Thread(target=fetcher.give_back, args=(found,))
+    giving.start()
+    link = connection.transport.shared.link
+    wait_until(lambda: link._in_flight.count > 0, "the copy under way", WAIT_S)
+    connection.release()
+    giving.join()
+    (message,) = received(connect(), queue, 1)
+    message.ack()
+    broker.join("k-returned")
+    stored = [len(broker.messages(topic)) for topic in ("k-returned", "%RETRY%k-returned")]
+    assert stored == [2, 0], "the task and its copy"
 
 
 def test_later_task_is_held_by_the_worker_while_brokers_refuse_it() -> None:
