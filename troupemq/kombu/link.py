@@ -23,9 +23,8 @@ from troupemq.client.errors import (
 from troupemq.client.log import client_logger
 from troupemq.client.message import Message, MessageQueue, MessageView, view_of
 from troupemq.client.producing.producer import Producer
-from troupemq.client.producing.queue_choice import QueueChoice
 from troupemq.client.receiving.simple_consumer import SimpleConsumer
-from troupemq.kombu.envelope import STEPS
+from troupemq.kombu.envelope import STEPS, QueueMessage
 from troupemq.kombu.places import KombuPlace
 
 log = client_logger(__name__)
@@ -45,7 +44,9 @@ class BrokerLink(Producer):
     """
 
     def __init__(self, place: KombuPlace) -> None:
-        super().__init__(GROUP, place.namesrv, credentials=place.credentials, tls=place.tls)
+        super().__init__(
+            GROUP, place.namesrv, choose=by_step, credentials=place.credentials, tls=place.tls
+        )
         self.place = place
         self._known: set[str] = set()
         self._missing: dict[str, float] = {}
@@ -186,14 +187,8 @@ def pulled(answer: Answer, queue: MessageQueue) -> tuple[list[MessageView], int]
     return views, found.next_begin_offset
 
 
-def by_step(step: int) -> QueueChoice:
-    """Return the choice of a queue with the number `step`, at any broker."""
-
-    def chosen(queues: Sequence[MessageQueue], _: Message) -> MessageQueue:
-        fitting = [queue for queue in queues if queue.queue_id == step]
-        return fitting[0] if len(fitting) == 1 else choice(fitting or queues)
-
-    return chosen
-
-
-STEP_CHOICES = [by_step(step) for step in range(STEPS)]
+def by_step(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+    """Return the queue of a message's priority, at any broker."""
+    step = message.step if isinstance(message, QueueMessage) else 0
+    fitting = [queue for queue in queues if queue.queue_id == step]
+    return fitting[0] if len(fitting) == 1 else choice(fitting or queues)

@@ -244,6 +244,18 @@ def test_high_priorities_come_first(connect: Connect) -> None:
         each.ack()
 
 
+def test_publication_survives_a_passing_failure(broker: LocalBroker, connect: Connect) -> None:
+    """With several brokers another one takes the task; it keeps its priority."""
+    connection, queue = connect(), queue_of("persistent")
+    send(connection, "first", queue)
+    broker.fail("send", "SYSTEM_ERROR", times=1)
+    send(connection, "second", queue, priority=9)
+    found = received(connection, queue, 2)
+    assert [each.payload for each in found] == ["second", "first"]
+    for each in found:
+        each.ack()
+
+
 def test_prefetch_count_leaves_messages_to_others(connect: Connect) -> None:
     queues = [queue_of("shared-1"), queue_of("shared-2")]
     first, second = connect(), connect()
