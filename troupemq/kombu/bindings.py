@@ -1,8 +1,9 @@
 """Bindings of exchanges and queues that all processes share, in a topic of their own.
 
 Each record is a JSON object with the exchange, its type, the queue, the routing key, and whether
-the binding ended. A record with `readers` says that queues which live with their connection read
-the exchange's topic. Records are written again each day, before brokers delete them with their log.
+the binding ended. A record without a queue says that queues which live with their connection read
+the exchange's topic. Each broker stores each record, so that any may be down. Records are written
+again each day, before brokers delete them with their log.
 """
 
 import json
@@ -12,7 +13,12 @@ from threading import Lock
 from time import monotonic, time_ns
 from typing import Any
 
-from troupemq.client.errors import ClientError
+from troupemq.client.errors import (
+    ClientError,
+    ConnectionFailed,
+    RequestTimeout,
+    RouteNotFound,
+)
 from troupemq.client.log import client_logger
 from troupemq.client.message import Message, MessageQueue, MessageView
 from troupemq.kombu.exchange_types import EXCHANGE_TYPES, KEY_CHARS_MAX
@@ -53,6 +59,7 @@ class Bindings:
         self._own: dict[tuple[str, str, str], str] = {}
         """Type of the exchange by exchange, queue and key; an empty queue stands for readers."""
         self._next: dict[MessageQueue, int] = {}
+        """Offset of the next record in each queue that has been read."""
         self._read_s = float("-inf")
         self._lock = Lock()
 
@@ -78,20 +85,20 @@ class Bindings:
         topic = link.place.bindings
         link.ensure_topic(topic, 1)
         begun_s = monotonic()
-        if not self._next:
-            self._next = dict.fromkeys(link.ends(topic), 0)
         views: list[MessageView] = []
-        for queue, start in self._next.items():
-            offset = start
-            while True:
-                found, following = pulled(link.pull(queue, offset, held_ms=0), queue)
+        following: dict[MessageQueue, int] = {}
+        for queue in link.readable(topic):
+            try:
+                found, following[queue] = _records(link, queue, self._next.get(queue, 0))
+            except (ConnectionFailed, RequestTimeout, RouteNotFound) as error:
+                if queue not in self._next:  # bindings that are not known
+                    raise
+                log.warning("bindings not read", broker=queue.broker_name, error=str(error))
+            else:
                 views += found
-                if following == offset or (not found and following < offset):
-                    break
-                offset = following
-            self._next[queue] = offset
         for view in sorted(views, key=lambda each: each.store_timestamp_ms):
             self._take(view)
+        self._next.update(following)
         self._read_s = begun_s
 
     def _take(self, view: MessageView) -> None:
@@ -149,5 +156,16 @@ class Bindings:
     def _send(self, exchange: str, queue: str, key: str, kind: str, **more: Any) -> None:
         link = self._link()
         record = {"exchange": exchange, "type": kind, "queue": queue, "key": key, **more}
-        link.send(Message(link.place.bindings, json.dumps(record).encode()))
+        link.send_to_all(Message(link.place.bindings, json.dumps(record).encode()))
         self._read_s = float("-inf")
+
+
+def _records(link: BrokerLink, queue: MessageQueue, offset: int) -> tuple[list[MessageView], int]:
+    """Return the records of a queue from `offset` on, and the next offset. Raises ClientError."""
+    views: list[MessageView] = []
+    while True:
+        found, following = pulled(link.pull(queue, offset, held_ms=0), queue)
+        views += found
+        if following == offset or (not found and following < offset):
+            return views, offset
+        offset = following

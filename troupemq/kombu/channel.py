@@ -24,12 +24,10 @@ from troupemq.kombu.envelope import (
     mark_redelivered,
     message_of,
     queue_ttl_ms,
-    step_of,
     word_of,
 )
 from troupemq.kombu.exchange_types import EXCHANGE_TYPES, KEY_CHARS_MAX
 from troupemq.kombu.fetching import Fetcher
-from troupemq.kombu.link import STEP_CHOICES
 from troupemq.kombu.readers import ReadQueue, begin_by_name, forget_name
 from troupemq.kombu.shared import Shared
 
@@ -250,8 +248,7 @@ class Channel(virtual.Channel):
 
     def _put(self, queue: str, message: Payload, **_: Any) -> None:
         link = self._shared.link
-        message_sent = message_of(link.place.queue(queue), message, time_ns() // 1_000_000)
-        link.send(message_sent, choose=STEP_CHOICES[step_of(message)])
+        link.send(message_of(link.place.queue(queue), message, time_ns() // 1_000_000))
 
     def _put_fanout(self, exchange: str, message: Payload, routing_key: str, **_: Any) -> None:
         link = self._shared.link
@@ -479,9 +476,11 @@ class Channel(virtual.Channel):
         if self.closed:
             return
         super().close()
-        for queue in self._fetchers:
+        for queue, fetcher in self._fetchers.items():
             self._give_back(queue)
+            fetcher.end()
         if self._fetchers:
             self._shared.settler.flush()
         for fetcher in self._fetchers.values():
             fetcher.stop()
+        self._held.clear()  # a later acknowledgement would start the settling thread again

@@ -4,6 +4,7 @@ The line has the headers and properties. kombu's own JSON keeps dates and ids as
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import ceil
 from typing import Any
@@ -79,16 +80,24 @@ def waits_in_broker(payload: Payload, now_ms: int) -> int | None:
     return min(due, now_ms + HOP_MS)
 
 
-def message_of(topic: str, payload: Payload, now_ms: int) -> Message:
+@dataclass(frozen=True)
+class QueueMessage(Message):
+    """A message for a queue's topic, and the number of the queue that its priority has there."""
+
+    step: int = field(default=0, kw_only=True)
+
+
+def message_of(topic: str, payload: Payload, now_ms: int) -> QueueMessage:
     """Return the message for a queue's topic: KEYS is the task's id, TAGS its name."""
     headers = payload.get("headers")
     task: Any = headers if isinstance(headers, dict) else {}
-    return Message(
+    return QueueMessage(
         topic,
         encode(payload),
         tags=word_of(task.get("task")),
         keys=word_of(task.get("id")) or (),
         deliver_at=waits_in_broker(payload, now_ms),
+        step=step_of(payload),
     )
 
 

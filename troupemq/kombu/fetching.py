@@ -9,7 +9,8 @@ from time import monotonic, time_ns
 from troupemq.client.consuming.listener import DEAD_LETTER
 from troupemq.client.errors import ClientClosed, ClientError
 from troupemq.client.log import client_logger
-from troupemq.client.receiving.delivery import Delivery
+from troupemq.client.receiving.delivery import Delivery, Settler
+from troupemq.client.receiving.flows import is_passing
 from troupemq.client.receiving.simple_consumer import RECEIVE_COUNT_MAX, SimpleConsumer
 from troupemq.kombu.envelope import Payload, decode, is_expired, mark_redelivered, waits_in_broker
 
@@ -17,8 +18,11 @@ log = client_logger(__name__)
 
 WAIT_MS = 15_000
 JOIN_S = 5.0
-REST_S = 1.0
-"""Pause after a refused receive."""
+REST_S, REST_S_MAX = 1.0, 10.0
+"""Pause after a refused receive, or a settlement that failed; it doubles with each further one."""
+
+DeadLetter = tuple[Delivery, str | None]
+"""A delivery with the reason of its end."""
 
 
 @dataclass
@@ -32,13 +36,16 @@ class Demand:
 
 
 class SettlingThread:
-    """Thread that acknowledges, so that the tasks' thread never waits for a broker."""
+    """Thread that acknowledges, so that the tasks' thread never waits for a broker.
+
+    A broker that stalls may hold a message for days, as long as the connection lives. So what could
+    not be settled is tried again, or finished tasks would run once more after the worker's stop.
+    """
 
     def __init__(self) -> None:
         self._changed = Condition()
         self._acks: list[Delivery] = []
-        self._dead: list[tuple[Delivery, str | None]] = []
-        """Deliveries with the reasons of their end."""
+        self._dead: list[DeadLetter] = []
         self._is_busy = self._is_stopped = False
         self._thread = Thread(target=self._run, name="troupemq-kombu-settle", daemon=True)
         self._thread.start()
@@ -67,30 +74,45 @@ class SettlingThread:
         self._thread.join(JOIN_S)
 
     def _run(self) -> None:
+        acks: list[Delivery] = []
+        dead: list[DeadLetter] = []
+        rest_s = REST_S
         while True:
             with self._changed:
-                self._is_busy = False
+                self._is_busy = bool(acks or dead)
+                rest_s = min(2 * rest_s, REST_S_MAX) if self._is_busy else REST_S / 2
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: self._acks or self._dead or self._is_stopped)
-                acks, self._acks = self._acks, []
-                dead, self._dead = self._dead, []
-                if not acks and not dead:
+                self._changed.wait_for(
+                    lambda: self._acks or self._dead or self._is_stopped,
+                    rest_s if self._is_busy else None,
+                )
+                if self._is_stopped and not (self._acks or self._dead):
                     return
+                acks, self._acks = acks + self._acks, []
+                dead, self._dead = dead + self._dead, []
                 self._is_busy = True
-            by_consumer: dict[SimpleConsumer, list[Delivery]] = {}
+            by_broker: dict[tuple[Settler, str], list[Delivery]] = {}
             for each in acks:
-                by_consumer.setdefault(each.consumer, []).append(each)  # type: ignore[arg-type]
-            for consumer, several in by_consumer.items():
-                _settled(partial(consumer.ack, several))
-            for delivery, reason in dead:
-                _settled(partial(delivery.retry, DEAD_LETTER, reason=reason))
+                by_broker.setdefault((each.consumer, each.receipt.broker_name), []).append(each)
+            acks = []
+            for (consumer, _), several in by_broker.items():
+                if not _is_over(partial(consumer.ack, several)):
+                    acks += [each for each in several if not each.is_settled]
+            dead = [
+                (delivery, reason)
+                for delivery, reason in dead
+                if not _is_over(partial(delivery.retry, DEAD_LETTER, reason=reason))
+            ]
 
 
-def _settled(settle: Callable[[], None]) -> None:
+def _is_over(settle: Callable[[], None]) -> bool:
+    """Settle; return False if that may succeed later."""
     try:
         settle()
-    except ClientError as error:  # what is not settled is delivered again
+    except ClientError as error:
         log.warning("tasks not settled", error=str(error))
+        return not is_passing(error)
+    return True
 
 
 class Fetcher:
@@ -126,6 +148,8 @@ class Fetcher:
         self._is_alone, self._taking, self._settler = is_alone, taking, settler
         self._put, self._ready = put, ready
         self._stopping = Event()
+        self._giving = Lock()
+        """Held from the decision to send a message again until its acknowledgement is in line."""
         self._thread: Thread | None = None
         consumer.start()
 
@@ -142,19 +166,24 @@ class Fetcher:
         with self._changed:
             self.is_active = False
 
-    def stop(self) -> None:
-        """Stop the thread and the consumer, which gives back what is not settled."""
-        with self._changed:
+    def end(self) -> None:
+        """Receive no more, and wait for a message that is being sent again."""
+        with self._giving, self._changed:
             self.is_active = False
             self._stopping.set()
             self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Stop the consumer, which gives back what is not settled, and the thread; after `end`."""
         self.consumer.stop()
         if self._thread is not None:
             self._thread.join(JOIN_S)
 
     def get(self, count: int, wait_ms: float) -> list[tuple[Payload, Delivery]]:
         """Receive on this thread. Raises ClientError."""
-        return self._wanted(self.consumer.receive(count, wait_ms))
+        deliveries = self.consumer.receive(count, wait_ms)
+        with self._giving:
+            return [] if self._stopping.is_set() else self._wanted(deliveries)
 
     def _may_receive(self) -> bool:
         is_wanted = self.is_active and self._demand.left_ms() > 0 and self._room() > 0
@@ -228,12 +257,16 @@ class Fetcher:
         return True
 
     def give_back(self, messages: Sequence[tuple[Payload, Delivery]]) -> None:
-        """Store messages again at the end of their queue; that does not count as a retry."""
-        given = []
-        try:
-            for payload, delivery in messages:
-                self._put(self.queue, payload)
-                given.append(delivery)
-        except ClientError as error:  # their consumer gives them back when it stops
-            log.warning("tasks not given back", queue=self.queue, error=str(error))
-        self._settler.ack(given)
+        """Store messages again at the end of their queue; that does not count as a retry.
+
+        A consumer that stops gives them back itself: then there would be two of them.
+        """
+        with self._giving:
+            given = []
+            try:
+                for payload, delivery in messages if not self._stopping.is_set() else ():
+                    self._put(self.queue, payload)
+                    given.append(delivery)
+            except ClientError as error:  # their consumer gives them back when it stops
+                log.warning("tasks not given back", queue=self.queue, error=str(error))
+            self._settler.ack(given)

@@ -20,12 +20,14 @@ from troupemq.client.errors import (
     RouteNotFound,
     understood,
 )
+from troupemq.client.log import client_logger
 from troupemq.client.message import Message, MessageQueue, MessageView, view_of
 from troupemq.client.producing.producer import Producer
-from troupemq.client.producing.queue_choice import QueueChoice
 from troupemq.client.receiving.simple_consumer import SimpleConsumer
-from troupemq.kombu.envelope import STEPS
+from troupemq.kombu.envelope import STEPS, QueueMessage
 from troupemq.kombu.places import KombuPlace
+
+log = client_logger(__name__)
 
 GROUP = "kombu"
 PULLED_MAX = 32
@@ -42,7 +44,9 @@ class BrokerLink(Producer):
     """
 
     def __init__(self, place: KombuPlace) -> None:
-        super().__init__(GROUP, place.namesrv, credentials=place.credentials, tls=place.tls)
+        super().__init__(
+            GROUP, place.namesrv, choose=by_step, credentials=place.credentials, tls=place.tls
+        )
         self.place = place
         self._known: set[str] = set()
         self._missing: dict[str, float] = {}
@@ -76,6 +80,19 @@ class BrokerLink(Producer):
         consumer.subscribe(topic)
         return consumer
 
+    def send_to_all(self, message: Message) -> None:
+        """Store a message at one broker, and at the others if they can be reached.
+
+        Raises ClientError if no broker stores it.
+        """
+        stored = self.send(message).queue
+        for queue in self.queues(message.topic):
+            if queue != stored:
+                try:
+                    self.send(message, queue=queue)
+                except ClientError as error:
+                    log.warning("binding not copied", broker=queue.broker_name, error=str(error))
+
     # --- topics
 
     def has_topic(self, topic: str, missing_s: float = 0.0) -> bool:
@@ -107,10 +124,14 @@ class BrokerLink(Producer):
 
     # --- reading without a group
 
+    def readable(self, topic: str) -> Sequence[MessageQueue]:
+        """Return the queues of a topic, of those brokers that name servers list."""
+        return self._client.routes.get(topic).subscribe_queues
+
     def ends(self, topic: str) -> dict[MessageQueue, int]:
         """Return the max offset of each queue of a topic."""
         asked = []
-        for queue in self._client.routes.get(topic).subscribe_queues:
+        for queue in self.readable(topic):
             header = QueueHeader(topic, queue.queue_id, queue.broker_name)
             command = RemotingCommand(RequestCode.GET_MAX_OFFSET, header.encode())
             asked.append((queue, self._ask(queue, command, TIMEOUT_MS)))
@@ -166,14 +187,8 @@ def pulled(answer: Answer, queue: MessageQueue) -> tuple[list[MessageView], int]
     return views, found.next_begin_offset
 
 
-def by_step(step: int) -> QueueChoice:
-    """Return the choice of a queue with the number `step`, at any broker."""
-
-    def chosen(queues: Sequence[MessageQueue], _: Message) -> MessageQueue:
-        fitting = [queue for queue in queues if queue.queue_id == step]
-        return fitting[0] if len(fitting) == 1 else choice(fitting or queues)
-
-    return chosen
-
-
-STEP_CHOICES = [by_step(step) for step in range(STEPS)]
+def by_step(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+    """Return the queue of a message's priority, at any broker."""
+    step = message.step if isinstance(message, QueueMessage) else 0
+    fitting = [queue for queue in queues if queue.queue_id == step]
+    return fitting[0] if len(fitting) == 1 else choice(fitting or queues)

@@ -6,8 +6,10 @@ Each connection has a state of its own, so that two connections meet as two proc
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from threading import Event, Thread
 from threading import enumerate as live_threads
 from time import process_time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,10 +22,12 @@ from kombu.exceptions import ChannelError
 from kombu.transport import TRANSPORT_ALIASES
 
 from protocol.properties import TROUPE_FAILURE
+from tests.compat.patience import wait_until
 from tests.support.unreadable import UNREADABLE, send_unreadable
 from troupemq import Message
 from troupemq import Producer as PlainProducer
-from troupemq.kombu import Transport
+from troupemq.client.errors import ConnectionFailed
+from troupemq.kombu import Transport, fetching
 from troupemq.testing import LocalBroker, running_broker
 
 Connect = Callable[..., Any]
@@ -123,6 +127,73 @@ def test_rejected_and_unreadable_messages_are_dead_letters(
     message.ack()
 
 
+def test_acknowledgements_outlast_a_stall_of_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection holds the messages on: finished tasks would run again after a stop."""
+    monkeypatch.setattr("troupemq.client.receiving.flows.SETTLE_TIMEOUT_MS", 200)
+    monkeypatch.setattr("troupemq.client.receiving.flows.SETTLE_TRY_MS", 100)
+    monkeypatch.setattr("troupemq.kombu.fetching.REST_S", 0.05)
+    queue = queue_of("stalled")
+    with running_broker() as own, kombu.Connection(f"troupemq://{own.namesrv}//") as connection:
+        for number in range(2):
+            send(connection, str(number), queue)
+        finished, rejected = received(connection, queue, 2)
+        own.lose("ack", times=1)
+        own.lose("CONSUMER_SEND_MSG_BACK", times=1)
+        finished.ack()
+        rejected.reject()
+        own.expect_dead_letters("k-stalled")
+        own.join("k-stalled")
+
+
+def test_dead_broker_costs_no_acknowledgement_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("troupemq.kombu.fetching.REST_S", 0.01)
+    failures, done = [1, 2], Event()
+
+    class Consumer:
+        def ack(self, deliveries: list[Any]) -> None:
+            if deliveries[0].receipt.broker_name == "dead" and failures:
+                raise ConnectionFailed(f"{failures.pop()}: connection refused")
+            for each in deliveries:
+                each.is_settled = True
+            if all(each.is_settled for each in several):
+                done.set()
+
+    consumer = Consumer()
+    several: list[Any] = [
+        SimpleNamespace(
+            consumer=consumer, receipt=SimpleNamespace(broker_name=name), is_settled=False
+        )
+        for name in ("dead", "alive", "dead")
+    ]
+    settler = fetching.SettlingThread()
+    settler.ack(several)
+    assert done.wait(WAIT_S)
+    settler.flush()
+    settler.stop()
+
+
+def test_task_that_is_given_back_during_a_stop_exists_once(
+    broker: LocalBroker, connect: Connect
+) -> None:
+    """The worker's held receive may get what its stop has just sent again (celery #4002)."""
+    connection, queue = connect(), queue_of("returned")
+    send(connection, "task", queue)
+    fetcher = connection.default_channel._fetcher("returned")
+    found = fetcher.get(1, WAIT_S * 1000)
+    broker.slow(300, "send", times=1)
+    giving = Thread(target=fetcher.give_back, args=(found,))
+    giving.start()
+    link = connection.transport.shared.link
+    wait_until(lambda: link._in_flight.count > 0, "the copy under way", WAIT_S)
+    connection.release()
+    giving.join()
+    (message,) = received(connect(), queue, 1)
+    message.ack()
+    broker.join("k-returned")
+    stored = [len(broker.messages(topic)) for topic in ("k-returned", "%RETRY%k-returned")]
+    assert stored == [2, 0], "the task and its copy"
+
+
 def test_later_task_is_held_by_the_worker_while_brokers_refuse_it() -> None:
     """A task that came too early goes back to the broker's timers; else no batch was delivered."""
     queue = queue_of("early")
@@ -169,6 +240,18 @@ def test_high_priorities_come_first(connect: Connect) -> None:
         send(connection, str(priority), queue, priority=priority)
     found = received(connection, queue, 6)
     assert [each.payload for each in found] == ["9", "9", "6", "3", "0", "0"]
+    for each in found:
+        each.ack()
+
+
+def test_publication_survives_a_passing_failure(broker: LocalBroker, connect: Connect) -> None:
+    """With several brokers another one takes the task; it keeps its priority."""
+    connection, queue = connect(), queue_of("persistent")
+    send(connection, "first", queue)
+    broker.fail("send", "SYSTEM_ERROR", times=1)
+    send(connection, "second", queue, priority=9)
+    found = received(connection, queue, 2)
+    assert [each.payload for each in found] == ["second", "first"]
     for each in found:
         each.ack()
 
