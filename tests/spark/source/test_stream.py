@@ -158,6 +158,19 @@ def test_messages_expired_before_the_read_are_a_loss(writer: StoreWriter) -> Non
     assert sorted(read(accepted, start, end)) == sorted(set(everything(writer)) - gone)
 
 
+def test_a_queue_whose_messages_have_all_expired_keeps_its_end(writer: StoreWriter) -> None:
+    start = stream(writer, startingOffsets="latest").initialOffset()
+    write(writer, "b", 200)
+    for first in (0, 8192):
+        (writer.root / "commitlog" / f"{first:020}").unlink()
+    reader = stream(writer, topic="a", startingOffsets="latest")
+    assert reader.initialOffset() == start
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
+    write(writer, "a", 4)
+    ((_, rows),) = batches(stream(writer, topic="a"), ReadAllAvailable(), start)
+    assert sorted(rows) == [("a", 0, 75), ("a", 0, 76), ("a", 0, 77), ("a", 1, 25)]
+
+
 def test_a_recreated_queue_is_a_loss(writer: StoreWriter) -> None:
     start = {"a": {"0": 75, "1": 26}}
     with pytest.raises(StoreError, match=r"^queue 1 of a ends at 25, but the stream has read up"):
