@@ -129,6 +129,15 @@ def test_new_topics_and_queues_are_read_from_their_start(writer: StoreWriter) ->
     assert after == {"a": {"0": 75, "1": 25, "2": 1}, "b": {"0": 3}}
 
 
+def test_a_new_queue_that_begins_later_is_read_within_limits(writer: StoreWriter) -> None:
+    reader = stream(writer)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    writer.start_queue_at("b", 0, 1000)
+    write(writer, "b", 4)
+    found = [rows for _, rows in batches(reader, ReadMaxRows(1), end)]
+    assert sorted(found) == [[("b", 0, offset)] for offset in (1000, 1001, 1002)] + [[("b", 1, 0)]]
+
+
 def test_with_available_now_later_messages_are_left_for_the_next_run(writer: StoreWriter) -> None:
     reader = stream(writer)
     reader.prepareForTriggerAvailableNow()
