@@ -145,6 +145,21 @@ def test_the_command_sends_or_discards_the_ids_that_it_gets(namesrv: str) -> Non
     assert bad.exit_code == 1 and "is not a dead letter of billing" in bad.output
 
 
+def test_a_dead_letter_of_a_timer_is_sent_without_waiting_again(namesrv: str) -> None:
+    dead = Message(
+        f"%DLQ%{GROUP}",
+        b"99",
+        properties={"own": "x"},
+        system_properties={RETRY_TOPIC: "Orders", "TIMER_DELIVER_MS": "1", "TIMER_OUT_MS": "1"},
+    )
+    with Producer("any", namesrv) as producer:
+        producer.send(dead)
+    redrive(namesrv).run()
+    found = orders(namesrv)[-1]
+    assert (found.body, found.properties["own"]) == (b"99", "x")
+    assert not any(name.startswith("TIMER_") for name in found.properties)
+
+
 def test_a_group_without_dead_letters_is_a_one_sentence_error(namesrv: str) -> None:
     with pytest.raises(
         RouteNotFound, match=r"topic %DLQ%absent not found: the group has no dead letters"
