@@ -110,9 +110,9 @@ class Redrive:
     def _queue(
         self, queue: MessageQueue, admin: Admin, producer: Producer, consumer: PullConsumer
     ) -> None:
-        end = admin.offsets(queue)[1]
-        if (consumer.committed(queue) or 0) >= end:
-            return
+        first, end = admin.offsets(queue)
+        if max(first, consumer.committed(queue) or 0) >= end:
+            return  # done, or all of them have expired
         self._copier.begin()
         consumer.assign([queue])
         for view in _views(consumer, queue, end):

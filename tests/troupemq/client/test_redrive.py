@@ -15,6 +15,7 @@ from tests.troupemq.client.copies import (
     kill_runs,
     lose_answers,
 )
+from troupemq import redrive as redriving
 from troupemq.cli import cli
 from troupemq.client.admin import Admin
 from troupemq.client.admin.flows import AdminFlows
@@ -158,6 +159,15 @@ def test_a_dead_letter_of_a_timer_is_sent_without_waiting_again(namesrv: str) ->
     found = orders(namesrv)[-1]
     assert (found.body, found.properties["own"]) == (b"99", "x")
     assert not any(name.startswith("TIMER_") for name in found.properties)
+
+
+def test_expired_dead_letters_are_not_waited_for(
+    namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Formerly a group whose dead letters had all expired made every redrive fail."""
+    monkeypatch.setattr(Admin, "offsets", lambda _, queue: (99, 99))
+    monkeypatch.setattr(redriving, "SILENT_POLLS_MAX", 0)
+    assert redrive(namesrv).run() == Redriven()
 
 
 def test_a_group_without_dead_letters_is_a_one_sentence_error(namesrv: str) -> None:
