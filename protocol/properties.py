@@ -9,6 +9,8 @@ MessageConst.java.
 
 from collections.abc import Mapping
 
+from protocol.timers import TIMER_NAMES, TIMER_OUT_MS
+
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
 PROPERTIES_BYTES_MAX = 32_767
@@ -61,6 +63,9 @@ RESERVED_NAMES = frozenset(
     if name.isupper() and isinstance(value, str) and len(value) > 1
 )
 """Names that belong to broker and clients; applications may not set them."""
+
+NOT_COPIED = RESERVED_NAMES | {name.decode() for name in (*TIMER_NAMES, TIMER_OUT_MS)}
+"""Names that a message lacks when it is sent again: it does not wait again either."""
 
 
 def failure_bytes(text: str, room: int = FAILURE_BYTES_MAX) -> bytes:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from protocol.compression import CompressionError
-from protocol.properties import RESERVED_NAMES, RETRY_TOPIC
+from protocol.properties import NOT_COPIED, RETRY_TOPIC
 from protocol.topic_names import DLQ_TOPIC_PREFIX
 from troupemq.client.admin import Admin, Change
 from troupemq.client.admin.life import REDRIVE_MARK
@@ -110,9 +110,9 @@ class Redrive:
     def _queue(
         self, queue: MessageQueue, admin: Admin, producer: Producer, consumer: PullConsumer
     ) -> None:
-        end = admin.offsets(queue)[1]
-        if (consumer.committed(queue) or 0) >= end:
-            return
+        first, end = admin.offsets(queue)
+        if max(first, consumer.committed(queue) or 0) >= end:
+            return  # done, or all of them have expired
         self._copier.begin()
         consumer.assign([queue])
         for view in _views(consumer, queue, end):
@@ -228,9 +228,7 @@ def _views(consumer: PullConsumer, queue: MessageQueue, end: int) -> Iterator[Me
 
 def _copy(view: MessageView, topic: str, mark: str) -> Message:
     """Return the message to send. Raises MessageIllegal for an unreadable body."""
-    properties = {
-        name: value for name, value in view.properties.items() if name not in RESERVED_NAMES
-    }
+    properties = {name: value for name, value in view.properties.items() if name not in NOT_COPIED}
     try:
         body = view.body
     except CompressionError as error:

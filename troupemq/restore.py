@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from actors.settings.extras import install_command
 from protocol.checksum import crc32c
-from protocol.properties import KEYS, RESERVED_NAMES, TAGS, UNIQ_KEY
+from protocol.properties import KEYS, NOT_COPIED, TAGS, UNIQ_KEY
 from storage.errors import StoreError
 from troupemq.client.admin import Admin
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
@@ -136,7 +136,7 @@ def copy_of(message: "ArchivedMessage", topic: str) -> Message:
         topic,
         message.body,
         properties={
-            name: value for name, value in message.properties.items() if name not in RESERVED_NAMES
+            name: value for name, value in message.properties.items() if name not in NOT_COPIED
         },
         flag=message.flag,
         system_properties={**kept, UNIQ_KEY: message.msg_id},

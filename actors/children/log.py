@@ -173,5 +173,5 @@ def _delay_offsets(parts: Parts) -> DelayOffsets:
         config_writer=address("config_writer"),
         flusher=address("flusher"),
         offsets=parts.tables.delay_offsets,
-        begin_at=None if parts.config.is_slave else store.consume_queues.begin_at,
+        queues=None if parts.config.is_slave else store.consume_queues,
     )

@@ -18,7 +18,7 @@ Source: store/schedule/ScheduleMessageService.java.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from actors.delays.messages import (
     DelayOffsetReply,
@@ -39,6 +39,7 @@ from protocol.command import RemotingCommand
 from protocol.timers import copied_from
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.log.commit_log import CommitLog
+from storage.queues.consume_queues import ConsumeQueues
 from storage.tables.ahead_set import AheadSet
 from storage.tables.delay_offsets import format_delay_offsets, parse_delay_offsets
 
@@ -60,17 +61,14 @@ class DelayOffsets(TickedTable):
         config_writer: ActorAddress,
         flusher: ActorAddress,
         offsets: SnapshotRef[Mapping[int, int]],
-        begin_at: Callable[[str, int, int], None] | None = None,
+        queues: ConsumeQueues | None = None,
     ) -> None:
-        """`begin_at` lets an empty queue, of a topic and a queue id, start at a queue offset.
-
-        It is None on a slave, where the master gives the queue offsets.
-        """
+        """`queues` is None on a slave, where the master gives the queue offsets."""
         super().__init__(path, config_writer)
         self._log = commit_log
         self._interval_ms = interval_ms
         self._flusher = flusher
-        self._published, self._begin_at = offsets, begin_at
+        self._published, self._queues = offsets, queues
         self._offsets: dict[int, int] = {}
         self._safe: dict[int, int] = {}
         self._ahead: dict[int, AheadSet] = {}
@@ -96,12 +94,10 @@ class DelayOffsets(TickedTable):
             self._safe_ahead = _ahead_sets(loaded.value)
             self._timers_from = loaded.value.timers_from
             self._note_copies()
+        self._fit_to_queues()
         self._offsets = dict(self._safe)
         self._ahead = {level: each.copy() for level, each in self._safe_ahead.items()}
         self._published.value = dict(self._offsets)
-        if self._begin_at is not None and self.incarnation == 1:
-            for level, offset in self._offsets.items():  # else new ones count as delivered
-                self._begin_at(SCHEDULE_TOPIC, level - 1, offset)
         self._changed = loaded.is_to_be_saved
         self.save_every(self._interval_ms)
 
@@ -207,8 +203,8 @@ class DelayOffsets(TickedTable):
 
     def _note_copies(self) -> None:
         """Note timers that have copies in the log which the file does not know of."""
-        begin, is_slave = self._timers_from, self._begin_at is None
-        if begin is None or is_slave or not begin <= self._log.end_offset:
+        begin = self._timers_from
+        if begin is None or self._queues is None or not begin <= self._log.end_offset:
             return
         for head in self._log.walk(begin):
             found = copied_from(head.prepared_transaction_offset)
@@ -217,6 +213,18 @@ class DelayOffsets(TickedTable):
             level, offset = found
             if offset >= self._safe.get(level, 0):
                 self._safe_ahead.setdefault(level, AheadSet()).add(offset)
+
+    def _fit_to_queues(self) -> None:
+        """Let no new message of a level have a queue offset that counts as delivered.
+
+        An empty queue begins behind such offsets. Those that a queue has lost are forgotten.
+        """
+        if self._queues is None or self.incarnation > 1:
+            return
+        for level, offset in self._safe.items():
+            ahead = self._safe_ahead.get(level, AheadSet())
+            self._queues.begin_at(SCHEDULE_TOPIC, level - 1, max(offset, ahead.last + 1))
+            ahead.forget_from(self._queues.end_of(SCHEDULE_TOPIC, level - 1))
 
 
 def _note_ahead(sets: dict[int, AheadSet], message: Delivered) -> None:

@@ -284,6 +284,7 @@ class Sink(Responder):
             request.peer.host,
             prepared_offset=SINK_MARK,
             delay_ms=0 if redirect is None else redirect.delay_ms,
+            due_ms=0 if redirect is None else redirect.due_ms,
         )
 
     # --- append results

@@ -16,6 +16,7 @@ from pyarrow import compute
 
 from protocol.java_numbers import plain_number
 from protocol.properties import DELAY, REAL_TOPIC
+from protocol.timers import TIMER_OUT_MS
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SCHEDULE_TOPIC
 from spark.analysis.scan import ScanPart
 from spark.decoding.store_files import NumpyArray
@@ -135,7 +136,8 @@ def _ways(topic: str, properties: pa.Array) -> Iterator[tuple[str, NumpyArray]]:
     elif topic == SCHEDULE_TOPIC:  # delayed messages wait there, as stored by their producers
         yield STORED, everything
     else:
-        delayed = _has(properties, DELAY) & _has(properties, REAL_TOPIC)
+        delayed = _has(properties, DELAY) | _has(properties, TIMER_OUT_MS.decode())
+        delayed &= _has(properties, REAL_TOPIC)
         yield DELAYED, delayed
         yield STORED, ~delayed
 

@@ -1,8 +1,9 @@
 """Min and max offsets of queues, and the ranges that a reader's options select.
 
-A queue ends after its last unit that points to its own record below the published offset. Later
-units are not complete yet, or were lost in a power cut. Offsets of the options are compared with
-that end. Selected offsets that the store no longer has are a loss, which failOnDataLoss handles.
+A queue ends after its last unit that points to its own record below the published offset, or whose
+record has expired. Later units are not complete yet, or were lost in a power cut. Offsets of the
+options are compared with that end. Selected offsets that the store no longer has are a loss, which
+failOnDataLoss handles.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -97,12 +98,12 @@ def bounds(queue: Queue) -> Bounds:
 
 
 def queue_end(queue: Queue, known_end: int = 0) -> int:
-    """Return the offset after the last unit that has its record; 0 without one.
+    """Return the offset after the last unit that has its record, or whose record has expired.
 
-    `known_end` is an earlier result.
+    0 without one. `known_end` is an earlier result.
     """
     files = queue.store.queue(queue.topic, queue.queue_id)
-    end = files.max_offset(known_end)
+    top = end = files.max_offset(known_end)
     first = files.min_offset
     count = _BACKWARDS
     while end > first:
@@ -110,6 +111,9 @@ def queue_end(queue: Queue, known_end: int = 0) -> int:
         for part in reversed(list(queue.scan(start, end))):
             if part.records is not None:
                 return int(part.records.heads["queue_offset"][-1]) + 1
+        kept = queue.first_message(start)
+        if kept != start:  # the unit at the start has expired, and so has all before it
+            return top if kept is None else min(kept, top)
         end, count = start, count * 4
     return end
 

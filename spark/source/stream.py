@@ -102,11 +102,8 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with opened(self._options) as origin:
             self._lease.begin(origin, begun)
             for name, part in self._parts(origin, begun, ends).items():
-                there = origin.bounds(name)
-                if name not in begun:
-                    part = Bounds(min(there.first, part.end), part.end)
                 loss = self._options.fail_on_data_loss
-                found[name] = within(name, part, there, fail_on_data_loss=loss)
+                found[name] = within(name, part, origin.bounds(name), fail_on_data_loss=loss)
             return partitions(origin, found)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -130,7 +127,11 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, origin: Origin, begun: Mapping[QueueName, int], ends: Mapping[QueueName, int]
     ) -> dict[QueueName, Bounds]:
         """Return the range to read of each queue, before any limit."""
-        parts = {name: Bounds(begun.get(name, 0), end) for name, end in ends.items()}
+        parts = {}
+        for name, end in ends.items():
+            is_new = name not in begun
+            first = min(origin.bounds(name).first, end) if is_new else begun[name]
+            parts[name] = Bounds(first, end)
         for name, first in begun.items():
             end = ends.get(name, 0)
             if first <= end:

@@ -123,6 +123,25 @@ def test_restart_delivers_what_waits_and_nothing_twice() -> None:
     assert bodies(made) == [b"3000", b"15000", b"19000", b"200000"]
 
 
+def test_level_whose_messages_are_lost_delivers_new_ones_behind_its_timers() -> None:
+    """Queue offsets of timers delivered out of turn are not given to messages again."""
+    made = broker()
+    assert made.send(b"lost", properties="DELAY\x013").code == 0
+    for delay_ms in (6_000, 7_000):
+        timed(made, b"timer", delay_ms)
+    made.system.advance(9_000)
+    made.stop()
+    for name in made.disk.listdir("/store"):
+        if name != "config":
+            made.disk.remove_tree(f"/store/{name}")
+    restarted(made)
+    new = [b"1", b"2", b"3"]
+    for body in new:
+        assert made.send(body, properties="DELAY\x013").code == 0
+    made.system.advance(21_000)
+    assert bodies(made) == new
+
+
 @pytest.mark.parametrize(
     "properties",
     [

@@ -59,6 +59,16 @@ def test_a_sink_batch_is_stored_as_marked_messages(made: SimulatedBroker) -> Non
         assert record.born_timestamp == 1_700_000_000_000
 
 
+def test_a_timer_of_a_sink_is_delivered_at_its_time() -> None:
+    made = SimulatedBroker(1, store_config=replace(STORE, message_delay_level="1s 20s"))
+    made.make_topic()
+    assert sent(made, batch_command(chained([b"timer"], b"TIMER_DELAY_MS\x0111000"))) == (0, 1)
+    made.system.advance(10_900)
+    assert made.messages() == []
+    made.system.advance(200)
+    assert [record.body for record in made.messages()] == [b"timer"]
+
+
 def test_a_repeated_batch_is_answered_as_done_and_stores_nothing(made: SimulatedBroker) -> None:
     assert sent(made, batch_command(MESSAGES, 0, 7)) == (0, 7)
     assert sent(made, batch_command(MESSAGES, 0, 7)) == (0, 7)

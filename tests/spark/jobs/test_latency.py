@@ -98,6 +98,8 @@ def test_delayed_messages_and_dead_letters_are_reported_separately(tmp_path: Pat
         store_timestamp=due,
         born_timestamp=due - 10_000,
     )
+    timer = {"REAL_TOPIC": "Orders", "REAL_QID": "0", "TIMER_OUT_MS": str(due)}
+    writer.append("Orders", 0, b"due", timer, store_timestamp=due, born_timestamp=due - 10_000)
     writer.append("Orders", 0, b"sent", {"MYDELAY": "3", "REAL_TOPIC": "x"})
     writer.append(
         "%DLQ%billing",
@@ -115,7 +117,7 @@ def test_delayed_messages_and_dead_letters_are_reported_separately(tmp_path: Pat
     assert found == {
         ("born → stored", "Bills"): (1, 3),
         ("born → stored", "Orders"): (31, 3),
-        ("born → delivered after a delay", "Orders"): (2, 10_000),
+        ("born → delivered after a delay", "Orders"): (3, 10_000),
         ("born → retried", "%RETRY%group"): (3, 3),
         ("born → dead letter", "%DLQ%billing"): (1, 10_000),
     }

@@ -129,6 +129,15 @@ def test_new_topics_and_queues_are_read_from_their_start(writer: StoreWriter) ->
     assert after == {"a": {"0": 75, "1": 25, "2": 1}, "b": {"0": 3}}
 
 
+def test_a_new_queue_that_begins_later_is_read_within_limits(writer: StoreWriter) -> None:
+    reader = stream(writer)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    writer.start_queue_at("b", 0, 1000)
+    write(writer, "b", 4)
+    found = [rows for _, rows in batches(reader, ReadMaxRows(1), end)]
+    assert sorted(found) == [[("b", 0, offset)] for offset in (1000, 1001, 1002)] + [[("b", 1, 0)]]
+
+
 def test_with_available_now_later_messages_are_left_for_the_next_run(writer: StoreWriter) -> None:
     reader = stream(writer)
     reader.prepareForTriggerAvailableNow()
@@ -156,6 +165,19 @@ def test_messages_expired_before_the_read_are_a_loss(writer: StoreWriter) -> Non
         reader.partitions(start, end)
     accepted = stream(writer, failOnDataLoss="false")
     assert sorted(read(accepted, start, end)) == sorted(set(everything(writer)) - gone)
+
+
+def test_a_queue_whose_messages_have_all_expired_keeps_its_end(writer: StoreWriter) -> None:
+    start = stream(writer, startingOffsets="latest").initialOffset()
+    write(writer, "b", 200)
+    for first in (0, 8192):
+        (writer.root / "commitlog" / f"{first:020}").unlink()
+    reader = stream(writer, topic="a", startingOffsets="latest")
+    assert reader.initialOffset() == start
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
+    write(writer, "a", 4)
+    ((_, rows),) = batches(stream(writer, topic="a"), ReadAllAvailable(), start)
+    assert sorted(rows) == [("a", 0, 75), ("a", 0, 76), ("a", 0, 77), ("a", 1, 25)]
 
 
 def test_a_recreated_queue_is_a_loss(writer: StoreWriter) -> None:

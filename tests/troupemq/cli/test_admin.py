@@ -145,6 +145,13 @@ def test_traces_of_old_and_new_clients_are_read() -> None:
     assert (third.kind, third.message_id, third.time_ms) == ("SubAfter", "ID", None)
 
 
+def test_trace_of_the_end_of_a_transaction_has_its_state() -> None:
+    ended = ["EndTransaction", "5", "r", "G", "T", "ID", "tag", "key", "h", "2", "TX"]
+    body = "\x01".join([*ended, "ROLLBACK_MESSAGE", "false\x02"])
+    (event,) = events_of(body.encode())
+    assert (event.host, event.state, event.client) == ("h", "ROLLBACK_MESSAGE", None)
+
+
 @pytest.mark.parametrize(
     ("begun", "expected"),
     [("topicr", ["topicRoute"]), ("TOPICL", ["topicList"]), ("--h", ["--help"]), ("x", [])],

@@ -1,10 +1,12 @@
 """Life of a message at a real broker: delays, retries, dead letters, filters, and open calls."""
 
 from contextlib import ExitStack
+from datetime import timedelta
 from threading import Event
 
 import pytest
 
+from protocol.topic_names import SCHEDULE_TOPIC
 from tests.compat.patience import wait_until
 from tests.troupemq.client.copies import TOPIC
 from troupemq.client.admin import Admin
@@ -122,6 +124,19 @@ def test_a_delay_and_a_group_without_members_are_told(admin: Admin) -> None:
     assert life_of(admin, view.offset_message_id).message_id == message_id
     assert admin.life_of(view)[0].events == life.events
     assert one(life, "passed").sentence.startswith("passed by billing: its offset is consumed")
+
+
+def test_a_timer_has_one_delay_up_to_its_time(local_broker: LocalBroker, admin: Admin) -> None:
+    """A timer beyond the longest level is stored again on its way."""
+    with Producer("till", str(admin.namesrv)) as producer:
+        producer.send(Message(TOPIC, b"body", keys="4713", delay=timedelta(hours=3)))
+    local_broker.advance("2h 5s")
+    wait_until(lambda: len(admin.query_by_key(SCHEDULE_TOPIC, "4713")) == 2, "it waits again")
+    local_broker.advance("1h")
+    wait_until(lambda: len(admin.query_by_key(TOPIC, "4713")) == 1, "it is due")
+    life = life_of(admin, "4713")
+    assert stages(life) == ["sent", "delayed", "due", "stored", "indexed"]
+    assert one(life, "delayed").detail.startswith("timer, due at ")
 
 
 def test_every_message_with_a_key_has_a_life_and_an_unknown_key_is_an_error(admin: Admin) -> None:

@@ -15,6 +15,7 @@ from tests.troupemq.client.copies import (
     kill_runs,
     lose_answers,
 )
+from troupemq import redrive as redriving
 from troupemq.cli import cli
 from troupemq.client.admin import Admin
 from troupemq.client.admin.flows import AdminFlows
@@ -143,6 +144,30 @@ def test_the_command_sends_or_discards_the_ids_that_it_gets(namesrv: str) -> Non
     assert gone.output.startswith("6 dead letters of billing in ")
     bad = CliRunner().invoke(cli, [*words[:-1], orders(namesrv)[0].offset_message_id])
     assert bad.exit_code == 1 and "is not a dead letter of billing" in bad.output
+
+
+def test_a_dead_letter_of_a_timer_is_sent_without_waiting_again(namesrv: str) -> None:
+    dead = Message(
+        f"%DLQ%{GROUP}",
+        b"99",
+        properties={"own": "x"},
+        system_properties={RETRY_TOPIC: "Orders", "TIMER_DELIVER_MS": "1", "TIMER_OUT_MS": "1"},
+    )
+    with Producer("any", namesrv) as producer:
+        producer.send(dead)
+    redrive(namesrv).run()
+    found = orders(namesrv)[-1]
+    assert (found.body, found.properties["own"]) == (b"99", "x")
+    assert not any(name.startswith("TIMER_") for name in found.properties)
+
+
+def test_expired_dead_letters_are_not_waited_for(
+    namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Formerly a group whose dead letters had all expired made every redrive fail."""
+    monkeypatch.setattr(Admin, "offsets", lambda _, queue: (99, 99))
+    monkeypatch.setattr(redriving, "SILENT_POLLS_MAX", 0)
+    assert redrive(namesrv).run() == Redriven()
 
 
 def test_a_group_without_dead_letters_is_a_one_sentence_error(namesrv: str) -> None:

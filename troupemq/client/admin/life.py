@@ -14,7 +14,7 @@ All brokers answer these queries, RocketMQ's too. `unknown` lists what nothing t
 `sent` and of traces are of the client's clock, the others of the broker's.
 """
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -22,6 +22,7 @@ from protocol.delay_levels import delay_levels_ms
 from protocol.headers.pull import QueryMessageHeader
 from protocol.message_id import is_offset_message_id
 from protocol.properties import DELAY, REAL_TOPIC, TRAN_MSG, TROUPE_FAILURE
+from protocol.timers import TIMER_OUT_MS
 from protocol.topic_names import (
     DLQ_TOPIC_PREFIX,
     HALF_TOPIC,
@@ -181,11 +182,11 @@ class LifeAdmin(MessageAdmin):
         found = await self._copies(failures, topic, message_id)
         copies = [each for each in found if each.message_id == message_id]
         traces = await self._traces(failures, message_id, trace_topic)
-        delayed = [
+        delayed = _first_stays(
             each
             for each in await self._copies(failures, SCHEDULE_TOPIC, message_id)
             if each.message_id == message_id
-        ]
+        )
         groups = await self._groups_of(failures, topic)
         events = [*_sent(view, copies, traces)]
         events += [each async for each in self._delayed(delayed, copies)]
@@ -243,11 +244,15 @@ class LifeAdmin(MessageAdmin):
                     yield LifeEvent(Time(due_ms), "due", detail="moved to its topic")
 
     async def _delay(self, view: MessageView, what: str, group: str | None = None) -> LifeEvent:
-        level = whole(view.properties.get(DELAY)) or view.queue.queue_id + 1
-        delay_ms = await self._delay_ms(view, level)
-        due = "" if delay_ms is None else f", due at {Time(view.store_timestamp_ms + delay_ms)}"
-        reason = view.properties.get(TROUPE_FAILURE)
-        detail = f"delay level {level}{due}" + (f"; reason: {one_line(reason)}" if reason else "")
+        due_ms = whole(view.properties.get(_DUE))
+        detail = f"timer, due at {Time(due_ms or 0)}"
+        if due_ms is None:
+            level = whole(view.properties.get(DELAY)) or view.queue.queue_id + 1
+            delay_ms = await self._delay_ms(view, level)
+            due = "" if delay_ms is None else f", due at {Time(view.store_timestamp_ms + delay_ms)}"
+            detail = f"delay level {level}{due}"
+        if reason := view.properties.get(TROUPE_FAILURE):
+            detail += f"; reason: {one_line(reason)}"
         return LifeEvent(
             Time(view.store_timestamp_ms),
             what,
@@ -350,6 +355,16 @@ class LifeAdmin(MessageAdmin):
         return None
 
 
+def _first_stays(delayed: Iterable[MessageView]) -> list[MessageView]:
+    """Return delayed messages; of a timer, which may wait in several levels, its first stay."""
+    found: dict[tuple[str | None, str], MessageView] = {}
+    for each in delayed:
+        one = each.properties.get(_DUE) or each.offset_message_id
+        found.setdefault((each.properties.get(REAL_TOPIC), one), each)
+    return list(found.values())
+
+
+_DUE = TIMER_OUT_MS.decode()
 _DERIVED = (RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
 _STATES = {
     "consumed": ("passed", "its offset is consumed; who consumed it is not recorded"),

@@ -17,7 +17,7 @@ from protocol.headers.pull import QueryMessageHeader, ViewMessageHeader
 from protocol.host import host_text
 from protocol.message import MessageRecord
 from protocol.message_id import is_offset_message_id, parse_message_id
-from protocol.properties import ORIGIN_MESSAGE_ID, RESERVED_NAMES, RETRY_TOPIC
+from protocol.properties import NOT_COPIED, ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SYSTEM_TOPICS, TRACE_TOPIC
 from troupemq.client.admin.answers import HIDDEN, Change, Failures, Result, snake_case
 from troupemq.client.admin.base import TIMEOUT_MS
@@ -443,7 +443,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
                 )
             source = original
         pairs = source.properties.items()
-        own = {name: value for name, value in pairs if name not in RESERVED_NAMES}
+        own = {name: value for name, value in pairs if name not in NOT_COPIED}
         message = Message(source.topic, source.body, source.tags, source.keys, own)
         async with self._sender() as producer:
             result = await producer.send(message)

@@ -8,7 +8,7 @@ separated by the character 1; the first one is its kind:
     SubBefore       time, region, group, request id, message id, retries, keys, client host
     SubAfter        request id, message id, cost ms, success, keys, context code, time, group
     EndTransaction  time, region, group, topic, message id, tags, keys, store host, message type,
-                    client host, transaction id, state, from a check
+                    transaction id, state, from a check
 
 Older clients omit the last fields.
 
@@ -165,7 +165,7 @@ _FIELDS = {
     " offset_message_id success client",
     "SubBefore": "time_ms region group request_id message_id retries keys client",
     "SubAfter": "request_id message_id cost_ms success keys context_code time_ms group",
-    "EndTransaction": "time_ms region group topic message_id tags keys host message_type client"
+    "EndTransaction": "time_ms region group topic message_id tags keys host message_type"
     " transaction_id state from_check",
 }
 
