@@ -231,7 +231,8 @@ class PullConsumer(AioGroupMember, PullWork):
     async def offset_for_timestamp(self, queue: MessageQueue, time_ms: int) -> int:
         """Return the offset of the first message stored at or after `time_ms` (since 1970).
 
-        Return that of the last message if all are older. Raises ClientError.
+        If all are older, TroupeMQ answers the max offset, 4.9.7 that of the last message. Raises
+        ClientError.
         """
         return await self._client.run(self._finding_time(queue, time_ms))
 

@@ -89,7 +89,8 @@ class QueueEnds:
     def at_time(self, queue: MessageQueue, time_ms: int) -> Flow[int]:
         """Return the offset of the first message stored at or after `time_ms`.
 
-        Return that of the last message if all are older. Raises ClientError.
+        If all are older, TroupeMQ answers the max offset, 4.9.7 that of the last message. Raises
+        ClientError.
         """
         header = SearchOffsetHeader(queue.topic, queue.queue_id, time_ms, queue.broker_name)
         return self.ask(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header.encode())

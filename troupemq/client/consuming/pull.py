@@ -34,7 +34,10 @@ BROKER_BUSY_DELAY_MS = 20
 
 HELD_S = 0.005
 NOT_HELD_DELAY_MS = 10
-"""Pause after PULL_NOT_FOUND within HELD_S, from a broker that does not hold pulls."""
+"""Pause after an answer without progress within HELD_S.
+
+That comes from a broker that does not hold pulls, or a slave without the messages asked for.
+"""
 
 _OFFSET_CODES = frozenset(
     (
@@ -184,9 +187,10 @@ class Pulling:
         elif response.code == ResponseCode.PULL_OFFSET_MOVED:
             self._moved(process_queue, header)
         else:
+            may_repeat = response.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            may_repeat &= header.next_begin_offset != process_queue.pull_offset
             self._go_to(process_queue, header, ())
-            held = monotonic() - asked_s > HELD_S
-            again = held or response.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            again = may_repeat or monotonic() - asked_s > HELD_S
             self._tasks.later(0 if again else NOT_HELD_DELAY_MS, self._pulls(process_queue))
 
     def _found(

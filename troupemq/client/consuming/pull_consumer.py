@@ -216,7 +216,8 @@ class PullConsumer(GroupMember, PullWork):
     def offset_for_timestamp(self, queue: MessageQueue, time_ms: int) -> int:
         """Return the offset of the first message stored at or after `time_ms` (since 1970).
 
-        Return that of the last message if all are older. Blocks; raises ClientError.
+        If all are older, TroupeMQ answers the max offset, 4.9.7 that of the last message. Blocks;
+        raises ClientError.
         """
         return self._client.run(self._finding_time(queue, time_ms))
 

@@ -3,8 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from queue import Queue
 from random import Random
 from threading import Event, Lock
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
@@ -80,6 +82,24 @@ def test_a_refused_pull_is_retried(broker: FakeBroker, code: ResponseCode) -> No
     broker.server.on(RequestCode.PULL_MESSAGE, refuse)
     with consumer(broker, seen):
         assert seen.take(2) == bodies
+
+
+def test_a_pull_that_a_slave_cannot_serve_is_repeated_after_a_pause(broker: FakeBroker) -> None:
+    """With the master down: fewer messages were copied than consumed (alibaba/rocketmq #395)."""
+    asked_s: Queue[float] = Queue()
+
+    def elsewhere(command: RemotingCommand) -> RemotingCommand:
+        fields = command.fields or {}
+        if fields["queueId"] == "0":
+            asked_s.put(monotonic())
+        offsets = {"nextBeginOffset": fields["queueOffset"], "minOffset": "0", "maxOffset": "0"}
+        answer = {"suggestWhichBrokerId": "0", **offsets}
+        return command.answer(ResponseCode.PULL_RETRY_IMMEDIATELY, answer)
+
+    broker.server.on(RequestCode.PULL_MESSAGE, elsewhere)
+    with consumer(broker, Seen()):
+        times_s = [asked_s.get(timeout=WAIT_S) for _ in range(10)]
+    assert times_s[-1] - times_s[0] > 0.04
 
 
 def test_a_group_can_start_at_a_time(broker: FakeBroker) -> None:
