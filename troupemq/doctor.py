@@ -330,9 +330,7 @@ def _refusal(name: str, look: Callable[[], str]) -> Diagnosis:
 
 def _writable(root: str) -> str:
     """Check the store's files, or for a missing store, the folder to create it in."""
-    path = root
-    while not os.path.exists(path) and os.path.dirname(path) != path:
-        path = os.path.dirname(path)
+    path = _existing(root)
     if not os.path.isdir(path) or not os.access(path, os.W_OK | os.X_OK):
         raise NotPermitted(
             f"{path} is not a folder that this user can write to: change its owner or mode, or"
@@ -371,19 +369,20 @@ def _after_the_store(store: StoreConfig, disk: RealDisk) -> str:
     return "not behind the newest message"
 
 
-def _room(store: StoreConfig, disk: RealDisk) -> str:
-    require_room(store, disk)
-    path = store.root
+def _existing(path: str) -> str:
+    """Return the path, or the nearest folder above that exists."""
     while not os.path.exists(path) and os.path.dirname(path) != path:
         path = os.path.dirname(path)
-    return f"{shutil.disk_usage(path).free >> 20} MiB are free"
+    return path
+
+
+def _room(store: StoreConfig, disk: RealDisk) -> str:
+    require_room(store, disk)
+    return f"{shutil.disk_usage(_existing(store.root)).free >> 20} MiB are free"
 
 
 def _usage(store: StoreConfig, disk: RealDisk) -> Diagnosis:
-    path = store.commit_log_dir
-    while not os.path.exists(path) and os.path.dirname(path) != path:
-        path = os.path.dirname(path)
-    ratio = used_ratio(disk, path)
+    ratio = max(used_ratio(disk, _existing(path)) for path in (store.commit_log_dir, store.root))
     found = f"{ratio:.0%} are used"
     if ratio > store.disk_warning_ratio:
         cure = f"free some space: above {store.disk_warning_ratio:.0%} sends are refused"

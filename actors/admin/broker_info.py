@@ -168,6 +168,8 @@ class BrokerInfo(Responder):
         self._boot_ms = 0
         self._durations: list[int] = []
         self._last_minute: list[int] | None = None
+        self._first_record = -1, -1
+        """Offset and time of the first record in the log, if known."""
 
     def on_start(self) -> None:
         self._boot_ms = self.system.clock.now_ms()
@@ -272,7 +274,6 @@ class BrokerInfo(Responder):
         store = self._sources.store
         log, config, disk = store.commit_log, store.config, self.system.disk
         log_ratio = str(used_ratio(disk, config.commit_log_dir))
-        first = log.read_record(log.min_offset()) if log.end_offset > log.min_offset() else None
         return {
             "brokerVersion": str(VERSION),
             "brokerVersionDesc": VERSION_NAME,
@@ -289,12 +290,21 @@ class BrokerInfo(Responder):
             "commitLogDirCapacity": _capacity_text(disk, config.root),
             "dispatchMaxBuffer": "0",
             "remainTransientStoreBufferNumbs": str(_NO_TRANSIENT_POOL),
-            "earliestMessageTimeStamp": str(first.store_timestamp if first is not None else -1),
+            "earliestMessageTimeStamp": str(self._earliest_ms()),
             "dispatchBehindBytes": str(
                 max(0, log.end_offset - self._sources.following.dispatched_offset)
             ),
             "remainHowManyDataToFlush": _bytes_text(max(0, log.end_offset - log.flushed_offset)),
         }
+
+    def _earliest_ms(self) -> int:
+        """Return the time of the first record, which is only read after a deletion."""
+        log = self._sources.store.commit_log
+        begin = log.min_offset()
+        if self._first_record[0] != begin or log.end_offset <= begin:
+            first = log.read_record(begin) if log.end_offset > begin else None
+            self._first_record = (-1, -1) if first is None else (begin, first.store_timestamp)
+        return self._first_record[1]
 
     def _traffic_figures(self) -> dict[str, str]:
         puts, pulls = self._sources.put_stats, self._sources.pull_stats

@@ -229,13 +229,12 @@ class Trimmed:
 
 @dataclass(slots=True)
 class RemoveQueues(Message):
-    """Remove queues of topics that are not in `topics`; None selects queues without messages."""
+    """Remove queues of topics that `known` lacks by then; None selects queues without messages."""
 
-    topics: frozenset[str] | None
+    known: SnapshotRef[Mapping[str, TopicConfig]] | None
     reply_to: ActorAddress
     only: str | None = None
     """Select all queues of this topic alone, unless `known` has the topic again."""
-    known: SnapshotRef[Mapping[str, TopicConfig]] | None = None
     before: int | None = None
     """Select only queues without a message past this physical offset."""
     queue_ids: Collection[int] | None = None

@@ -412,15 +412,15 @@ class Reput(Actor):
     @handles(RemoveQueues)
     def on_remove_queues(self, message: RemoveQueues) -> None:
         """Take whole queues out of use."""
-        removed, refused = RemovedQueues(), None
-        only, known = message.only, message.known
-        if only is not None and known is not None and only in known.value:
+        removed, refused, only = RemovedQueues(), None, message.only
+        known = None if message.known is None else message.known.value
+        if only is not None and known is not None and only in known:
             message.reply_to.tell(QueuesRemoved(removed))  # the topic exists again
             return
         try:
             remove_queues(
                 self._store,
-                message.topics,
+                known,
                 removed,
                 only=only,
                 before=message.before,

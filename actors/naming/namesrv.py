@@ -279,7 +279,8 @@ class Namesrv(KvServer):
         check_holder(self._routes, request.grant, header)
         address = header.broker_address
         version = DataVersion.decode(request.command.body)
-        changed = self._routes.is_changed(address, version)
+        holder = self._routes.live_address(header.broker_name, header.broker_id)
+        changed = holder is None or self._routes.is_changed(address, version)
         self.begin_change()
         known = self._routes.data_version(address)
         if known == version:

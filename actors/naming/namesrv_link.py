@@ -168,7 +168,10 @@ class NamesrvLink(Actor):
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
-        """Register again; with forceRegister=false only after a version mismatch."""
+        """Register again; a master with forceRegister=false only after a version mismatch.
+
+        Only the answer to a registration tells a slave where its master is.
+        """
         self._register(force=self._config.force_register)
         self.after(self._config.register_period_ms, _Tick())
 
@@ -266,7 +269,7 @@ class NamesrvLink(Actor):
         table = self._table.value
         if len(table.topic_configs) > WHOLE_TOPICS_MAX:
             self._register_large(table)
-        elif force or not self._has_whole(table.data_version):
+        elif force or self._config.is_slave or not self._has_whole(table.data_version):
             self._take_note(table, is_taken=self._send(table))
 
     def _has_whole(self, version: DataVersion) -> bool:

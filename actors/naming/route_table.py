@@ -329,10 +329,10 @@ class RouteTable:
 
         The next registration with another data version restores the broker's values.
         """
-        wiped, count = self._wiped.setdefault(broker_name, {}), 0
+        count = 0
         for topic, data in self._queues_at(broker_name):
             if data.perm & PERM_WRITE:
-                wiped[topic] = data, data.perm
+                self._wiped.setdefault(broker_name, {})[topic] = data, data.perm
                 data.perm &= ~PERM_WRITE
             count += 1
         return count

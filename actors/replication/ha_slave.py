@@ -84,7 +84,8 @@ class HaSlave(Actor):
         self._master = config.ha_master_address
         self._socket: socket | TlsSocket | None = None
         self._transfers = TransferBuffer()
-        self._dialling = False
+        self._dialled = ""
+        """Address of the attempt under way."""
         self._again_at_ms = 0.0
         self._said = ""
         self._in_hand = 0
@@ -124,15 +125,20 @@ class HaSlave(Actor):
     def _dial(self) -> None:
         """Connect, but not before all bytes of the last connection are written."""
         now_ms = self.system.clock.monotonic_ms()
-        busy = self._dialling or self._in_hand or self._socket is not None or self.stopping
+        busy = self._dialled or self._in_hand or self._socket is not None or self.stopping
         if self._master and not busy and now_ms >= self._again_at_ms:
-            self._dialling = True
+            self._dialled = self._master
             self._to["ha_dial"].tell(Dial(self._master, self.address))
 
     @handles(Dialed)
     def on_dialed(self, message: Dialed) -> None:
-        """Send the first report on the new connection."""
-        self._dialling = False
+        """Send the first report on the new connection, unless the master has changed meanwhile."""
+        dialled, self._dialled = self._dialled, ""
+        if dialled != self._master:
+            if message.sock is not None:
+                message.sock.close()
+            self._dial()
+            return
         if message.sock is None:
             self._say(f"cannot connect to the master at {self._master}: {message.failure}")
             self._again_later()

@@ -278,7 +278,7 @@ class CleanFiles(Responder):
     @serves(RequestCode.CLEAN_UNUSED_TOPIC)
     def on_clean_unused_topics(self, request: Request) -> None:
         """Remove the queues of topics that are in no table."""
-        self._remove_queues(request, frozenset(self._topics.value))
+        self._remove_queues(request, self._topics)
 
     @handles(RemoveTopic)
     def on_remove_topic(self, message: RemoveTopic) -> None:
@@ -286,16 +286,16 @@ class CleanFiles(Responder):
         known = self._topics if message.queue_ids is None else None
         self._asked.append(message.request)
         self._to["reput"].tell(
-            RemoveQueues(
-                None, self.address, message.topic, known, message.before, message.queue_ids
-            )
+            RemoveQueues(known, self.address, message.topic, message.before, message.queue_ids)
         )
 
-    def _remove_queues(self, request: Request, topics: frozenset[str] | None) -> None:
+    def _remove_queues(
+        self, request: Request, known: SnapshotRef[Mapping[str, TopicConfig]] | None
+    ) -> None:
         self.begin_change()
         self._asked.append(request)
-        offsets = self._offsets if topics is None else None
-        self._to["reput"].tell(RemoveQueues(topics, self.address, offsets=offsets))
+        offsets = self._offsets if known is None else None
+        self._to["reput"].tell(RemoveQueues(known, self.address, offsets=offsets))
 
     @handles(QueuesRemoved)
     def on_queues_removed(self, message: QueuesRemoved) -> None:

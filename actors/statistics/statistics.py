@@ -101,6 +101,12 @@ class _History:
             samples.append((now_ms - _SPANS[span][0], base.count, base.bytes, base.times))
         samples.append((now_ms, counts.count, counts.bytes, counts.times))
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing was counted for a whole day."""
+        day = self.spans[-1]
+        return len(day) == day.maxlen and day[0][1:] == day[-1][1:]
+
     def item(self, span: int, counter: int) -> StatsItem:
         samples = self.spans[span]
         if not samples:
@@ -135,12 +141,12 @@ class Statistics(Responder):
         self._rates = rates
         self._history: dict[_Key, _History] = {}
         self._bases: dict[_Key, Counts] = {}
-        """Counts at the start of this actor, after a restart."""
+        """Counts before the first sample: at a restart of this actor, or after a quiet day."""
 
     def on_start(self) -> None:
         if self.incarnation > 1:
             for key, counts in self._counted():
-                self._bases[key] = Counts(counts.count, counts.bytes, counts.times)
+                self._bases[key] = _copy(counts)
         for span, (interval_ms, _) in enumerate(_SPANS):
             self.every(interval_ms, _Tick(span))
 
@@ -148,10 +154,15 @@ class Statistics(Responder):
     def on_tick(self, tick: _Tick) -> None:
         now_ms, zero = int(self.system.clock.monotonic_ms()), Counts()
         for key, counts in self._counted():
-            history = self._history.get(key)
+            history, base = self._history.get(key), self._bases.get(key, zero)
             if history is None:
+                if counts.times == base.times and counts.count == base.count:
+                    continue
                 history = self._history[key] = _History()
-            history.note(tick.span, now_ms, counts, self._bases.get(key, zero))
+            history.note(tick.span, now_ms, counts, base)
+            if history.is_quiet:  # thousands of old or deleted topics have one, of 5 KiB each
+                self._bases[key] = _copy(counts)
+                del self._history[key]
         if tick.span == 0:
             self._rates.value = self._spans_of_minute()
 
@@ -229,7 +240,7 @@ class Statistics(Responder):
         if (topic, group) not in self._pulls.by_group or self._queues.get(topic, queue_id) is None:
             return None
         counts = self._pulls.latencies.setdefault(f"{queue_id}@{topic}@{group}", Counts())
-        return Counts(counts.count, counts.bytes, counts.times)
+        return _copy(counts)
 
     def _counted(self) -> Iterator[tuple[_Key, Counts]]:
         """Yield everything counted at least once."""
@@ -251,6 +262,10 @@ class Statistics(Responder):
                 self._forget(key)  # the queue was deleted and may start again at 0
             else:
                 yield key, found
+
+
+def _copy(counts: Counts) -> Counts:
+    return Counts(counts.count, counts.bytes, counts.times)
 
 
 def _numbered(text: str, count: Callable[[int], Counts | None]) -> _Source | None:

@@ -317,6 +317,8 @@ class IndexFile:
             entry_hash, physical_offset, seconds, previous = entries.entry(number)
             if seconds < 0:
                 break
+            if number == 1:  # it counts from the file before, and begins this one
+                seconds = 0
             yield entry_hash, physical_offset, self.begin_timestamp + seconds * 1000
             number, limit = previous, number  # a chain only leads back: no loop in a broken file
 

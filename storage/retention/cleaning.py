@@ -48,6 +48,8 @@ class DiskUse:
     log: float
     queues: float
     index: float
+    most: float
+    """Usage of the fuller disk, which decides about the consequences."""
     wants_room: bool
     """Usage beyond diskMaxUsedSpaceRatio: old files are deleted at any hour."""
     wants_room_at_once: bool
@@ -68,6 +70,7 @@ def disk_use(config: StoreConfig, disk: Disk) -> DiskUse:
         log,
         rest if disk.is_dir(config.consume_queue_dir) else UNKNOWN_RATIO,
         rest if disk.is_dir(config.index_dir) else UNKNOWN_RATIO,
+        most,
         wants_room=most > config.disk_max_used_percent / 100,
         wants_room_at_once=most > config.disk_clean_forcibly_ratio,
         is_full=most > config.disk_warning_ratio,

@@ -4,7 +4,7 @@ The owner of the queues and dispatch targets does it, a few queues at a time. Th
 unused files, the oldest of each directory first.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass, field
 
 from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
@@ -77,7 +77,7 @@ def take_out(store: MessageStore, queue: ConsumeQueue, removed: RemovedQueues) -
 
 def remove_queues(
     store: MessageStore,
-    topics: frozenset[str] | None,
+    topics: Container[str] | None,
     removed: RemovedQueues,
     *,
     only: str | None = None,

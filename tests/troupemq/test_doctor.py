@@ -152,6 +152,15 @@ def test_a_too_small_disk_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert exit_code_of_all(found) == code_of_a_start(tmp_path) == 13
 
 
+def test_a_full_disk_besides_that_of_the_log_is_noted(
+    tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usages = {f"{made}/commitlog": 0.2, str(made): 0.95}
+    monkeypatch.setattr(RealDisk, "usage_ratio", lambda _, path: usages[path])
+    (found,) = [each for each in examined(tmp_path) if each.name == "disk use"]
+    assert (found.verdict, found.found) == (ADVICE, "95% are used")
+
+
 def test_an_unwritable_store_is_found(
     tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from actors.engine.system import ActorSystem
-from storage.retention.cleaning import used_ratio
+from storage.retention.cleaning import disk_use
 
 if TYPE_CHECKING:
     from actors.broker import Broker
@@ -109,12 +109,10 @@ def _registered(broker: "Broker") -> HealthCheck:
 
 
 def _disk(broker: "Broker") -> HealthCheck:
-    config, disk = broker.store.config, broker.system.disk
-    ratio = used_ratio(disk, config.commit_log_dir)
-    limit = config.disk_warning_ratio
-    if ratio <= limit:
-        return HealthCheck("disk", True)
-    return _check("disk", f"{ratio:.0%} of the disk are used: above {limit:.0%} sends are refused")
+    config = broker.store.config
+    use, limit = disk_use(config, broker.system.disk), config.disk_warning_ratio
+    why = f"{use.most:.0%} of the disk are used: above {limit:.0%} sends are refused"
+    return _check("disk", why if use.is_full else "")
 
 
 def _check(name: str, why: str) -> HealthCheck:

@@ -1,8 +1,12 @@
 """The state of the store and its damage, as administrators get them."""
 
+import pytest
+
 from actors.admin.broker_info import PLACES_MAX
+from protocol.bodies import KVTable
 from protocol.bodies_own import DamagedPlace, StoreState
 from protocol.codes import RequestCode
+from protocol.message import MessageRecord
 from tests.support.brokers import SimulatedBroker
 from tests.support.peers import request
 from troupemq.testing.fake_disk import FakeDisk
@@ -10,6 +14,27 @@ from troupemq.testing.fake_disk import FakeDisk
 
 def asked(made: SimulatedBroker) -> StoreState:
     return StoreState.decode(made.ask(request(RequestCode.GET_STORE_STATE)).body)
+
+
+def test_the_first_record_is_not_read_for_each_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 4 MiB that are cold, the loop would wait for the disk."""
+    made = SimulatedBroker(2)
+    made.make_topic(queues=1)
+    made.send()
+    stored_ms, reads = made.clock.now_ms(), list[int]()
+    log = made.broker.store.commit_log
+    read = log.read_record
+
+    def counted(offset: int) -> MessageRecord | None:
+        reads.append(offset)
+        return read(offset)
+
+    monkeypatch.setattr(log, "read_record", counted)
+    for _ in range(3):
+        answer = made.ask(request(RequestCode.GET_BROKER_RUNTIME_INFO))
+        assert KVTable.decode(answer.body).table["earliestMessageTimeStamp"] == str(stored_ms)
+        made.system.advance(60_000)
+    assert reads == [0]
 
 
 def test_store_contents_are_listed_with_every_damaged_range() -> None:

@@ -134,6 +134,23 @@ def test_a_data_version_query_keeps_a_broker_alive() -> None:
         assert route(system, "TopicTest").code == 0
 
 
+def test_a_displaced_broker_is_to_register_again_once_its_rival_is_gone() -> None:
+    with name_server() as system:
+        identity = {
+            "brokerName": "broker-a",
+            "brokerAddr": "10.0.0.1:10911",
+            "clusterName": "C1",
+            "brokerId": "0",
+        }
+        command = request(RequestCode.QUERY_DATA_VERSION, identity, DataVersion(1000, 1).encode())
+        rival, both = RecordingPeer(), (TOPIC, TopicConfig("broker-a"))
+        ask(system, "namesrv", registration(*both))
+        ask(system, "namesrv", registration(*both, address="10.0.0.2:10911"), rival)
+        assert ask(system, "namesrv", command).fields == {"changed": "false"}
+        system.address("namesrv").tell(PeerClosed(rival))
+        assert ask(system, "namesrv", command).fields == {"changed": "true"}, "it has no route"
+
+
 def test_a_broker_is_removed_at_once_with_its_connection() -> None:
     with name_server() as system:
         peer = RecordingPeer()

@@ -155,6 +155,19 @@ def test_without_force_a_broker_registers_only_with_outdated_name_servers() -> N
         assert bench.namesrvs[0].take() == [QUERY, REGISTER]
 
 
+def test_without_force_a_slave_finds_a_master_that_registers_later() -> None:
+    with registration(1, force_register=False, broker_role="SLAVE", broker_id=1) as bench:
+        bench.namesrvs[0].answer = lambda request: request.answer(fields={"changed": "false"})
+        bench.listen()
+        bench.master.take()
+        master = {"haServerAddr": "10.9.0.2:10912", "masterAddr": "10.0.0.2:10911"}
+        bench.namesrvs[0].answer = lambda request: request.answer(
+            fields=master if request.code == REGISTER else {"changed": "false"}
+        )
+        bench.system.advance(10_000)
+        assert MasterHaAddress("10.9.0.2:10912") in bench.master.take()
+
+
 def test_a_read_only_broker_registers_each_topic_as_read_only() -> None:
     with registration(1, broker_permission=4) as bench:
         bench.listen()

@@ -117,7 +117,7 @@ def test_unregistering_removes_other_names_at_the_address() -> None:
 
 
 def test_a_stopping_master_does_not_remove_the_one_promoted_in_its_place() -> None:
-    """It lost its topics in apache/rocketmq #5374."""
+    """The promoted one lost its topics in apache/rocketmq #5374."""
     routes = RouteTable()
     register(routes, MASTER, table("t"))
     register(routes, replace(SLAVE, broker_id=0), table("t"), peer_id=2)
@@ -208,6 +208,7 @@ def test_write_permission_stays_wiped_until_the_data_version_changes() -> None:
     register(routes, MASTER, table("t", "u", perm=7))
     assert routes.wipe_write_perm("broker-a") == 2
     assert routes.wipe_write_perm("broker-x") == 0
+    assert list(routes._wiped) == ["broker-a"], "any client may name a million brokers"
     assert _perm(routes, "t") == 5
     assert routes.wipe_write_perm("broker-a") == 2
     assert routes.add_write_perm("broker-a") == 2

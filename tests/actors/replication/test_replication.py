@@ -3,14 +3,18 @@
 import errno
 import re
 from dataclasses import replace
+from socket import socketpair
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from actors.engine.actor import Actor, handles
+from actors.naming.messages import MasterHaAddress
+from actors.network.messages import Dial, Dialed
 from actors.replication.put_replica import DISPATCH_MS, FEW_RECORDS
 from protocol.codes import ResponseCode
-from tests.support.brokers import STORE, SimulatedBroker
+from tests.support.brokers import BROKER, STORE, SimulatedBroker
 from tests.support.replication import CHUNK_BYTES, TOPIC, end_of, fill, following
 from troupemq.testing.fake_disk import FakeDisk
 
@@ -323,6 +327,36 @@ def test_a_half_open_link_is_detected_on_both_sides() -> None:
         pair.heal()
         pair.advance(7_000)
         pair.assert_equal()
+
+
+class Dials(Actor):
+    """Keeps the calls of a slave, for a test to answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Dial] = []
+
+    @handles(Dial)
+    def on_dial(self, message: Dial) -> None:
+        self.calls.append(message)
+
+
+def test_a_connection_to_a_master_replaced_meanwhile_is_dropped() -> None:
+    """The slave would follow the former master, away from the promoted one."""
+    dials, late = Dials(), socketpair()
+    slave = SimulatedBroker(
+        1,
+        config=replace(BROKER, broker_role="SLAVE", broker_id=1),
+        instead={"ha_dial": lambda _: dials},
+    )
+    for address in ("192.0.2.1:10912", "192.0.2.3:10912"):
+        slave.system.address("ha_slave").tell(MasterHaAddress(address))
+        slave.system.drain()
+    dials.calls[0].reply_to.tell(Dialed(late[0]))
+    slave.system.drain()
+    assert late[0].fileno() < 0, "closed"
+    assert [each.address for each in dials.calls] == ["192.0.2.1:10912", "192.0.2.3:10912"]
+    late[1].close()
 
 
 def test_an_idle_pair_stays_connected() -> None:

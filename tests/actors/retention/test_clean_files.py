@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from actors.dispatching.messages import WritesForbidden
 from actors.retention import clean_files
-from actors.retention.clean_files import DISK_CHECK_MS
+from actors.retention.clean_files import DISK_CHECK_MS, CleanFiles
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.message import decode_records
@@ -275,6 +275,20 @@ def test_queues_of_unknown_topics_are_removed_on_request() -> None:
     left = {queue.topic for queue in made.broker.store.consume_queues}
     assert left == {SCHEDULE_TOPIC}
     assert cleaned.disk.listdir(CONFIG.consume_queue_dir) == [SCHEDULE_TOPIC]
+
+
+def test_queues_of_a_topic_created_during_their_removal_stay() -> None:
+    cleaned = Cleaned(10)
+    made, answers = cleaned.made, list[RemotingCommand]()
+    topics = made.broker.tables.topics
+    before, topics.value = topics.value, {}
+    (cleaner,) = [each for each in made.system.live if isinstance(each, CleanFiles)]
+    made.client.start(RemotingCommand(RequestCode.CLEAN_UNUSED_TOPIC), answers.append)
+    made.system.run_until(lambda: bool(cleaner._asked), 1000)
+    topics.value = before
+    made.system.advance(1000)
+    assert [each.code for each in answers] == [ResponseCode.SUCCESS]
+    assert len(cleaned.bodies()) == 5
 
 
 def test_a_failed_removal_is_reported() -> None:

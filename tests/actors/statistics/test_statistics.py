@@ -120,6 +120,24 @@ def test_hours_and_days_are_sampled_less_often() -> None:
     assert view(made, "TOPIC_PUT_NUMS", "Topic").stats_hour.sum == 0
 
 
+def test_samples_of_a_quiet_topic_go_after_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleted topics kept them for good in apache/rocketmq #8432."""
+    monkeypatch.setattr(statistics, "_SPANS", ((TEN_SECONDS_MS, 7),) * 2 + ((TEN_SECONDS_MS, 25),))
+    made = broker()
+    (counting,) = [each for each in made.system.live if isinstance(each, Statistics)]
+    made.send()
+    made.system.advance(24 * TEN_SECONDS_MS)
+    assert view(made, "TOPIC_PUT_NUMS", "Topic").stats_day.sum == 1
+    made.system.advance(2 * TEN_SECONDS_MS)
+    assert not counting._history
+    assert figures(view(made, "TOPIC_PUT_NUMS", "Topic").stats_day) == (0, 0.0, 0.0)
+    made.send()
+    made.send()
+    made.system.advance(TEN_SECONDS_MS)
+    again = view(made, "TOPIC_PUT_NUMS", "Topic")
+    assert figures(again.stats_minute) == figures(again.stats_day) == item(2, 0.2, 1.0)
+
+
 def test_group_gets_are_counted_by_pull() -> None:
     made = broker()
     for _ in range(6):

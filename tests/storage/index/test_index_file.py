@@ -101,6 +101,7 @@ def test_a_following_files_times_start_from_the_previous_files_end() -> None:
     file.put([1, 1], [600, 700], [START_MS + 3999, START_MS + 5999])
     assert [each[2] for each in file.entries()] == [3, 2]
     assert (file.begin_timestamp, file.begin_physical_offset) == (START_MS + 3999, 600)
+    assert file.find(1, 9, START_MS, START_MS + 4000) == [600]
 
 
 def test_a_file_is_continued_after_a_restart() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,27 @@ def cluster(tmp_path: Path) -> Iterator[tuple[Admin, Producer]]:
             admin.create_topic("T")
             wait_until(lambda: is_known(admin, "T"), "the name server knows the topic")
             yield admin, producer
+
+
+def test_a_topic_deleted_in_one_cluster_stays_ordered_in_another(tmp_path: Path) -> None:
+    with serving_namesrv(tmp_path / "names") as names:
+        address = f"127.0.0.1:{names.port}"
+        other: dict[str, Any] = {"broker_name": "broker-b", "broker_cluster_name": "Other"}
+        with (
+            serving_broker(tmp_path / "a", namesrv_address=address) as first,
+            serving_broker(tmp_path / "b", namesrv_address=address, **other) as second,
+            Admin(address) as admin,
+        ):
+            for running in (first, second):
+                registered = running.broker.attachment.registered
+                wait_until(lambda: registered.value == 1, "the broker is registered")  # noqa: B023
+            own, cluster = first.broker.config.broker_name, first.broker.config.broker_cluster_name
+            list(admin.update_topic("T", 4, 4, order=True))
+            assert admin.order_of("T") == f"{own}:4;broker-b:4"
+            list(admin.delete_topic("T", cluster))
+            assert admin.order_of("T") == "broker-b:4"
+            list(admin.delete_topic("T", "Other"))
+            assert admin.order_of("T") is None
 
 
 def is_known(admin: Admin, topic: str) -> bool:

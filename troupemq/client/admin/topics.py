@@ -173,6 +173,10 @@ def order_entries(text: str | None) -> dict[str, str]:
     return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
 
 
+def _order_text(counts: Mapping[str, str]) -> str:
+    return ";".join(f"{name}:{count}" for name, count in counts.items())
+
+
 class TopicAdmin(AdminBase):
     @operation
     async def create_topic(
@@ -293,8 +297,19 @@ class TopicAdmin(AdminBase):
         header = DeleteTopicInNamesrvHeader(topic, cluster)
         code = RequestCode.DELETE_TOPIC_IN_NAMESRV
         done = await self._ask_all_namesrvs(failures, code, header)
-        await self._delete_kv(failures, ORDER_CONFIGURATION, topic)
+        with failures.attempt():
+            await self._forget_order(failures, topic, cluster)
         return [address for address, _ in done]
+
+    async def _forget_order(self, failures: Failures, topic: str, cluster: str) -> None:
+        """Delete the order of a topic, except at brokers of other clusters."""
+        others = {place.name for place in await self.brokers() if place.cluster != cluster}
+        counts = order_entries(await self.order_of(topic))
+        kept = {name: count for name, count in counts.items() if name in others}
+        if kept:
+            await self._put_kv(failures, ORDER_CONFIGURATION, topic, _order_text(kept))
+        else:
+            await self._delete_kv(failures, ORDER_CONFIGURATION, topic)
 
     @changes
     async def update_topic_permission(
@@ -394,5 +409,4 @@ class TopicAdmin(AdminBase):
         """Set an ordered topic's counts of queues; `whole`: remove the counts of other brokers."""
         kept = {} if whole else order_entries(await self.order_of(topic))
         table = kept | {name: str(count) for name, count in counts.items()}
-        value = ";".join(f"{name}:{count}" for name, count in table.items())
-        await self._put_kv(failures, ORDER_CONFIGURATION, topic, value)
+        await self._put_kv(failures, ORDER_CONFIGURATION, topic, _order_text(table))
