@@ -360,15 +360,17 @@ class Channel(virtual.Channel):
         return (UNLIMITED_COUNT if most is None else most) - len(self._ready)
 
     def _take(self, queue: str, messages: list[tuple[Payload, Delivery]]) -> None:
-        self._ready.extend((queue, payload, delivery) for payload, delivery in messages)
+        with self._shared.changed:  # the tasks' thread may be removing some
+            self._ready.extend((queue, payload, delivery) for payload, delivery in messages)
         self._shared.wake()
 
     def _take_read(self, reader: ReadQueue) -> None:
         now_ms = time_ns() // 1_000_000
-        while reader.ready:
-            payload, view = reader.ready.popleft()
-            if not is_expired(view, payload, reader.ttl_ms, now_ms):
-                self._ready.append((reader.name, payload, None))
+        with self._shared.changed:  # the tasks' thread and the I/O thread take messages
+            while reader.ready:
+                payload, view = reader.ready.popleft()
+                if not is_expired(view, payload, reader.ttl_ms, now_ms):
+                    self._ready.append((reader.name, payload, None))
         self._shared.wake()
 
     @property

@@ -214,10 +214,13 @@ class Fetcher:
     def _fill(self, wait_ms: float) -> None:
         count = min(self._room(), RECEIVE_COUNT_MAX)
         found = self.get(count, wait_ms) if count > 0 and self.is_active else []
-        if found and self.is_active:
-            self._ready(self.queue, found)
-        elif found:
-            self.give_back(found)
+        if not found:
+            return
+        with self._changed:  # which a cancellation holds while it removes messages
+            if self.is_active:
+                self._ready(self.queue, found)
+                return
+        self.give_back(found)
 
     def _wanted(self, deliveries: Sequence[Delivery]) -> list[tuple[Payload, Delivery]]:
         """Return the messages to deliver now; settle the others."""

@@ -112,8 +112,9 @@ class Shared:
 
     def wake(self) -> None:
         """Have ready messages delivered; for any thread."""
-        if self.waker is not None:
-            self.waker.wake()
+        waker = self.waker  # a thread that closes the connection sets it to None
+        if waker is not None:
+            waker.wake()
         self.room_changed()
 
     def room_changed(self) -> None:

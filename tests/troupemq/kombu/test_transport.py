@@ -28,6 +28,7 @@ from troupemq import Message
 from troupemq import Producer as PlainProducer
 from troupemq.client.errors import ConnectionFailed
 from troupemq.kombu import Transport, fetching
+from troupemq.kombu.readers import ReadQueue
 from troupemq.testing import LocalBroker, running_broker
 
 Connect = Callable[..., Any]
@@ -192,6 +193,25 @@ def test_task_that_is_given_back_during_a_stop_exists_once(
     broker.join("k-returned")
     stored = [len(broker.messages(topic)) for topic in ("k-returned", "%RETRY%k-returned")]
     assert stored == [2, 0], "the task and its copy"
+
+
+def test_threads_take_and_remove_messages_one_at_a_time(connect: Connect) -> None:
+    """A cancellation must not miss what comes meanwhile (celery #2564)."""
+    connection = connect()
+    channel, shared = connection.default_channel, connection.transport.shared
+    reader: Any = ReadQueue("passing")
+    reader.ready.append(({"properties": {}}, SimpleNamespace(store_timestamp_ms=0)))
+    takes = [lambda: channel._take("lasting", [({}, None)]), lambda: channel._take_read(reader)]
+    threads = [Thread(target=take) for take in takes]
+    with shared.changed:
+        for thread in threads:
+            thread.start()
+            thread.join(0.05)
+        assert (len(channel._ready), len(reader.ready)) == (0, 1)
+    for thread in threads:
+        thread.join()
+    assert (len(channel._ready), len(reader.ready)) == (2, 0)
+    channel._ready.clear()
 
 
 def test_later_task_is_held_by_the_worker_while_brokers_refuse_it() -> None:
