@@ -29,13 +29,15 @@ from actors.tables.persisted import TickedTable
 from protocol.bodies import ConsumerData
 from protocol.sql92 import SqlError, compile_filter, is_compiled
 from protocol.topic_names import GROUP_CHARS_MAX, is_legal_name
-from storage.tables.consumer_filters import ConsumerFilters, format_filters, parse_filters
+from storage.tables.consumer_filters import TAG, ConsumerFilters, format_filters, parse_filters
 
 log = get_logger(__name__)
 
 SAVE_MS = 10_000
 TURN_CHARS = 1024
 """Characters compiled in a round; its last expression is completed: up to 9,215, 32 ms."""
+REGISTERED_CHARS = 8
+"""Characters that take as long as the registration of a compiled expression."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +151,9 @@ class FilterTable(TickedTable):
         message.reply_to.tell(message.message)
 
     def _unregister(self, message: UnregisterFilters) -> Iterator[int]:
-        self._filters.unregister(message.group, self.system.clock.now_ms())
+        for _ in self._filters.unregister(message.group, self.system.clock.now_ms()):
+            yield 1
         self._publish()
-        yield 0
 
     def _register(self, data: ConsumerData) -> Iterator[int]:
         filters, now_ms = self._filters, self.system.clock.now_ms()
@@ -159,7 +161,7 @@ class FilterTable(TickedTable):
             if not is_legal_name(each.topic) or not is_legal_name(data.group_name, GROUP_CHARS_MAX):
                 self.log_dropped("filter not taken: no legal name", topic=each.topic)
                 continue
-            was_compiled = is_compiled(each.sub_string)
+            was_compiled, is_tags = is_compiled(each.sub_string), each.expression_type in ("", TAG)
             filters.register(
                 each.topic,
                 data.group_name,
@@ -168,10 +170,13 @@ class FilterTable(TickedTable):
                 each.sub_version,
                 now_ms,
             )
-            if not was_compiled and is_compiled(each.sub_string):
-                yield len(each.sub_string)
+            if filters.is_full and not is_tags and not filters.get(each.topic, data.group_name):
+                self.log_dropped("filter not taken: too many", group=data.group_name)
+            is_new = not was_compiled and is_compiled(each.sub_string)
+            yield len(each.sub_string) if is_new else 1 if is_tags else REGISTERED_CHARS
         topics = {each.topic for each in data.subscription_data_set}
-        filters.keep_only(data.group_name, topics, now_ms)
+        for _ in filters.keep_only(data.group_name, topics, now_ms):
+            yield 1
 
     def _publish(self) -> None:
         count = self._filters.change_count

@@ -10,7 +10,7 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.network.request import Request
 from actors.tables.config_writer import ConfigWriter
-from actors.tables.consumer_filters import SAVE_MS, FilterTable
+from actors.tables.consumer_filters import REGISTERED_CHARS, SAVE_MS, TURN_CHARS, FilterTable
 from actors.tables.messages import RegisterFilters, UnregisterFilters
 from protocol.bodies import ConsumerData, SubscriptionData
 from protocol.codes import RequestCode
@@ -133,6 +133,24 @@ def test_an_invalid_expression_removes_the_previous_filter() -> None:
         bench.register(sql("a > 5"))
         bench.register(sql("a >", 2))
         assert bench.filters.value.get("T", "G") is None
+
+
+def test_many_filters_of_a_heartbeat_are_taken_in_several_rounds() -> None:
+    with table() as bench:
+        bench.register(sql("a > 5", topic="First"))
+        in_a_turn = TURN_CHARS // REGISTERED_CHARS
+        peer, count = RecordingPeer(), 3 * in_a_turn
+        request = Request(RemotingCommand(RequestCode.HEART_BEAT), peer)
+        wanted = [sql("a > 5", topic=f"T{n}") for n in range(count)]
+        data = ConsumerData("G", None, None, None, wanted)
+        bench.system.address("consumer_filters").tell(RegisterFilters([data], request))
+        steps = 0
+        while not peer.received:
+            assert len(bench.filters.value) == 1, "published at once"
+            bench.system.loop.step()
+            steps += 1
+        assert steps >= 3 and len(bench.filters.value) == count + 1
+        assert bench.get("First").is_dead
 
 
 def test_the_filter_file_is_saved_every_ten_seconds_and_at_the_stop() -> None:
