@@ -270,7 +270,7 @@ class Receipts(Responder):
         receive.cold_reads = receive.looked = 0
         if self._is_over(receive):
             self._answer_empty(receive, ResponseCode.POLLING_TIMEOUT)
-        elif not self._waits.has_room(receive.peer.peer_id):
+        elif not self._waits.has_room(receive.peer.peer_id, receive.wanted):
             self.system.rarely.warn(
                 "held receive limit reached", peer=receive.peer.remote, held=self._waits.count
             )
