@@ -62,30 +62,28 @@ HEAVY_EVENT: Final = 64
 """Weight of a request that may take milliseconds, so that it ends a call that returns few."""
 _END: Final = int(RequestCode.END_TRANSACTION)
 _LIGHT: Final = frozenset(
-    map(
-        int,
-        (
-            RequestCode.PULL_MESSAGE,
-            RequestCode.LITE_PULL_MESSAGE,
-            RequestCode.POP_MESSAGE,
-            RequestCode.NOTIFICATION,
-            RequestCode.ACK_MESSAGE,
-            RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-            RequestCode.CONSUMER_SEND_MSG_BACK,
-            RequestCode.QUERY_CONSUMER_OFFSET,
-            RequestCode.UPDATE_CONSUMER_OFFSET,
-            RequestCode.GET_MAX_OFFSET,
-            RequestCode.GET_MIN_OFFSET,
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-            RequestCode.GET_EARLIEST_MSG_STORETIME,
-            RequestCode.SEND_REPLY_MESSAGE,
-            RequestCode.SEND_REPLY_MESSAGE_V2,
-            RequestCode.RECALL_MESSAGE,
-            RequestCode.QUERY_MESSAGE,
-            RequestCode.VIEW_MESSAGE_BY_ID,
-            RequestCode.GET_ROUTEINFO_BY_TOPIC,
-            RequestCode.QUERY_DATA_VERSION,
-        ),
+    code.value
+    for code in (
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.NOTIFICATION,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+        RequestCode.RECALL_MESSAGE,
+        RequestCode.QUERY_MESSAGE,
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.QUERY_DATA_VERSION,
     )
 )
 """Requests that take tenths of a millisecond of the loop at most."""
