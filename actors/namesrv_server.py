@@ -21,6 +21,7 @@ from actors.naming.namesrv import Namesrv
 from actors.naming.registration_reader import RegistrationReader
 from actors.network.connections import Acceptor, Connections, Listener, open_listener
 from actors.network.limits import ConnectionSlots
+from actors.network.long_answers import LongAnswers
 from actors.network.request import codes_of
 from actors.network.service import Service
 from actors.network.start_access import opened_acl, warn_if_open, warn_if_plain_needs_no_certificate
@@ -91,8 +92,15 @@ def children(
         ),
         ChildSpec("namesrv_config_writer", lambda _: ConfigWriter()),
         ChildSpec("registration_reader", lambda _: RegistrationReader()),
+        ChildSpec("namesrv_long_answers", lambda _: LongAnswers()),
         ChildSpec(
-            "namesrv", lambda _: Namesrv(config, writer, system.address("registration_reader"))
+            "namesrv",
+            lambda _: Namesrv(
+                config,
+                writer,
+                system.address("registration_reader"),
+                system.address("namesrv_long_answers"),
+            ),
         ),
         ChildSpec("namesrv_settings", lambda _: NamesrvSettings(config)),
         ChildSpec(

@@ -51,10 +51,28 @@ def decompress(body: bytes, sys_flag: int, max_bytes: int = DECOMPRESSED_BYTES_M
     """
     if not sys_flag & COMPRESSED:
         return body
+    _check_codec(sys_flag)
+    return inflate(body, max_bytes)
+
+
+def beginning(body: bytes, sys_flag: int, count: int) -> bytes:
+    """Return the first `count` bytes of the body as the producer gave it; no more is unfolded.
+
+    Raises CompressionError for an unsupported codec and a body that is damaged so far.
+    """
+    if not sys_flag & COMPRESSED:
+        return body[:count]
+    _check_codec(sys_flag)
+    try:
+        return decompressobj().decompress(body, count)
+    except ZlibError as error:
+        raise CompressionError(f"broken zlib data: {error}") from None
+
+
+def _check_codec(sys_flag: int) -> None:
     name = _NAMES.get(sys_flag & COMPRESSION_TYPE_MASK, "unknown")
     if name != "ZLIB":
         raise CompressionError(f"a body compressed with {name} cannot be read here")
-    return inflate(body, max_bytes)
 
 
 def inflate(data: bytes, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:

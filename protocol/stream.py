@@ -58,7 +58,35 @@ class UnreadableSend:
 
 ENDS_OF_EVENT: Final = 4
 """Ends of transactions that count as one event where a call returns few."""
+HEAVY_EVENT: Final = 64
+"""Weight of a request that may take milliseconds, so that it ends a call that returns few."""
 _END: Final = int(RequestCode.END_TRANSACTION)
+_LIGHT: Final = frozenset(
+    code.value
+    for code in (
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.NOTIFICATION,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+        RequestCode.RECALL_MESSAGE,
+        RequestCode.QUERY_MESSAGE,
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.QUERY_DATA_VERSION,
+    )
+)
+"""Requests that take tenths of a millisecond of the loop at most."""
 
 Event: TypeAlias = "SendGroup | DecodedEnd | RemotingCommand | UnreadableSend | FrameError"
 """An event. A command is another request, or a response.
@@ -167,10 +195,7 @@ class Stream:
                     sends_bytes += end - position
                 else:
                     last = events[-1]
-                    is_end = isinstance(last, tuple) or (
-                        isinstance(last, RemotingCommand) and last.code == _END
-                    )
-                    left -= 1 if is_end else ENDS_OF_EVENT
+                    left -= _weight(last)
                     if left <= 0 and end < size:
                         self._rest, self._rest_at, self.has_more = data, end, True
                         break
@@ -258,6 +283,15 @@ class CommandStream:
         Raises FrameError behind these at an invalid frame: close the connection then.
         """
         return _commands(self._stream.receive(data))
+
+
+def _weight(event: Event) -> int:
+    """Return the weight of an event where a call returns few; an end of a transaction has 1."""
+    if isinstance(event, tuple):
+        return 1
+    if not isinstance(event, RemotingCommand) or event.is_response or event.code in _LIGHT:
+        return ENDS_OF_EVENT
+    return 1 if event.code == _END else HEAVY_EVENT
 
 
 def _commands(events: list[Event]) -> Iterator[RemotingCommand]:

@@ -17,6 +17,9 @@ ALL_TAGS = "*"
 _SEPARATOR = "||"
 _BLANKS = "".join(map(chr, range(33)))  # what Java's trim() takes off
 _CACHED_TAGS = 4096
+_CACHED_EXPRESSIONS = 1024
+_CACHED_EXPRESSION_CHARS = 512
+"""Longest expression that is kept parsed; each takes up to 20 KiB."""
 _32_BITS = 0xFFFFFFFF
 TAG_EXPRESSION_CHARS_MAX = 64 << 10
 """Maximum expression, thousands of tags, since a pull hashes them on the loop."""
@@ -69,6 +72,12 @@ class TagFilter:
             return cls(frozenset(), None)
         if len(expression) > TAG_EXPRESSION_CHARS_MAX:
             raise tags_too_long(expression)
+        if len(expression) > _CACHED_EXPRESSION_CHARS:
+            return cls._parse(expression)
+        return _parsed(expression)
+
+    @classmethod
+    def _parse(cls, expression: str) -> "TagFilter":
         parts = expression.split(_SEPARATOR)
         if not any(parts):
             raise RemoteError(
@@ -80,6 +89,12 @@ class TagFilter:
     def matches(self, code: int) -> bool:
         """Return whether a unit with this tags code may match."""
         return self.codes is None or _signed_32(code & _32_BITS) in self.codes
+
+
+@lru_cache(maxsize=_CACHED_EXPRESSIONS)
+def _parsed(expression: str) -> TagFilter:
+    """Return the same object for equal expressions, which come with each pull of some clients."""
+    return TagFilter._parse(expression)
 
 
 def _signed_32(value: int) -> int:

@@ -15,6 +15,7 @@ from actors.consumers.heartbeat_rules import (
     PRODUCERS_MAX,
     check_groups_of,
     check_places,
+    places_of,
 )
 from actors.consumers.mismatches import alike, mismatches_of
 from actors.engine.rate_limited_log import RateLimitedLog, shown_names
@@ -44,7 +45,7 @@ class ConsumerGroup:
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     mismatches: Sequence[Mismatch] = ()
     places: int = 0
-    """Number of members plus their subscriptions."""
+    """Number of members plus their subscriptions; a long one counts more."""
 
     def view(self) -> ConsumerView:
         return ConsumerView(
@@ -191,12 +192,12 @@ class Consumers:
     def check(self, peer_id: int, said: Sequence[ConsumerData]) -> None:
         """Raise RemoteError if the connection exceeds its groups or all groups their places."""
         check_groups_of(self._groups_of.get(peer_id, {}), (each.group_name for each in said))
-        added = sum(1 + len(each.subscription_data_set) for each in said)
+        added = sum(places_of(each.subscription_data_set) for each in said)
         if self._places + added > PLACES_MAX:
             for name in {each.group_name for each in said}:
                 group = self.groups.get(name)
                 known = None if group is None else group.members.get(peer_id)
-                added -= 0 if known is None else 1 + len(known.wants)
+                added -= 0 if known is None else known.places
             check_places(self._places, added, PLACES_MAX)
 
     def register(self, data: ConsumerData, member: Member) -> HeartbeatResult:
@@ -217,9 +218,10 @@ class Consumers:
         wanted: Mapping[str, SubscriptionData] = {}
         if same is not None:
             wanted = same.wanted if same.wants == wants else same.wants
-        self._count(group, 1 + len(wants), known)
+        places = places_of(wants.values())
+        self._count(group, places, known)
         group.members[member.peer.peer_id] = replace(
-            member, joined_ms=joined_ms, wants=wants, wanted=wanted
+            member, joined_ms=joined_ms, wants=wants, wanted=wanted, places=places
         )
         self._groups_of.setdefault(member.peer.peer_id, {})[data.group_name] = None
         done = group.subscribe(data.subscription_data_set, same)
@@ -259,7 +261,7 @@ class Consumers:
         return Left(group_name, member, not group.members, mismatched)
 
     def _count(self, group: ConsumerGroup, places: int, before: Member | None) -> None:
-        added = places - (0 if before is None else 1 + len(before.wants))
+        added = places - (0 if before is None else before.places)
         group.places += added
         self._places += added
 
@@ -299,14 +301,21 @@ class Consumers:
         names = (*self._groups_of.get(peer_id, ()),)
         return [left for name in names if (left := self.unregister(name, peer_id)) is not None]
 
-    def expire(self, now_ms: float) -> list[Left]:
-        """Remove members without a heartbeat for two minutes."""
-        silent = [
+    def silent(self, now_ms: float) -> list[tuple[str, int]]:
+        """Return group and connection of members without a heartbeat for two minutes."""
+        return [
             (name, peer_id)
             for name, group in self.groups.items()
             for peer_id in _silent(group.members.values(), now_ms)
         ]
-        return [left for each in silent if (left := self.unregister(*each)) is not None]
+
+    def expire(self, name: str, peer_id: int, now_ms: float) -> Left | None:
+        """Remove such a member, unless its heartbeat has come meanwhile."""
+        group = self.groups.get(name)
+        member = None if group is None else group.members.get(peer_id)
+        if member is None or not _silent((member,), now_ms):
+            return None
+        return self.unregister(name, peer_id)
 
     def client_ids(self, group_name: str) -> list[str]:
         """Return the client ids of a group, each once; empty for an unknown group.

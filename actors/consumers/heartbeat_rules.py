@@ -10,7 +10,7 @@ from actors.pulling.compile_budget import CompileBudget
 from actors.pulling.property_filters import TAG_EXPRESSIONS
 from actors.tables.groups import GroupFinder
 from actors.tables.names import check_group_name, check_topic_name
-from protocol.bodies import HeartbeatData
+from protocol.bodies import HeartbeatData, SubscriptionData
 from protocol.codes import ResponseCode
 from protocol.errors import LimitReached
 from protocol.tags import TAG_EXPRESSION_CHARS_MAX, tags_too_long
@@ -19,7 +19,11 @@ from protocol.topic_names import RETRY_TOPIC_PREFIX
 GROUPS_MAX = 1000
 """Groups of one connection. Each costs 10 µs, and its changes notify others."""
 PLACES_MAX = 500_000
-"""Members of all groups plus their subscriptions; about 1 KiB each."""
+"""Members of all groups plus their subscriptions; about 1 KiB each, longer ones count more."""
+PLACE_BYTES = 1 << 10
+TEXT_CHARS_MAX = 1024
+"""Longest client id, and longest mode of a group; the history of groups keeps client ids, too."""
+_TAG_BYTES = 64
 PRODUCERS_MAX = 100_000
 """Members of all producer groups; a scan visits all of them every ten seconds."""
 
@@ -35,6 +39,13 @@ def check_heartbeat(
     if len(data.consumer_data_set) + len(data.producer_data_set) > GROUPS_MAX:
         remark = f"a client may be in at most {GROUPS_MAX} groups"
         raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "client group limit reached")
+    texts = [data.client_id]
+    for consumer in data.consumer_data_set:
+        modes = consumer.consume_type, consumer.message_model, consumer.consume_from_where
+        texts += filter(None, modes)
+    if max(map(len, texts)) > TEXT_CHARS_MAX:
+        remark = f"client ids and modes have at most {TEXT_CHARS_MAX} characters"
+        raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "client id too long")
     for producer in data.producer_data_set:
         check_group_name(producer.group_name)
     for group, subscribed in data.subscribed():
@@ -56,6 +67,16 @@ def check_groups_of(own: Mapping[str, None], names: Iterable[str]) -> None:
     if len({*own, *names}) > GROUPS_MAX:
         remark = f"a client may be in at most {GROUPS_MAX} groups"
         raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "client group limit reached")
+
+
+def places_of(wanted: Iterable[SubscriptionData]) -> int:
+    """Return the places of a member with these subscriptions: one, and one or more for each."""
+    places = 1
+    for each in wanted:
+        size = len(each.sub_string) + len(each.expression_type) + sum(map(len, each.tags_set))
+        size += _TAG_BYTES * (len(each.tags_set) + len(each.code_set))
+        places += 1 + size // PLACE_BYTES
+    return places
 
 
 def check_places(held: int, added: int, most: int) -> None:

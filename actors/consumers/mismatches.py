@@ -7,7 +7,7 @@ A client with several connections in a group counts once, with its newest subscr
 do not count, because clients add them. The order of tags does not count either.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from actors.tables.consumer_views import NOT_SUBSCRIBED, Mismatch, Wanting
 from protocol.bodies import SubscriptionData
@@ -18,6 +18,9 @@ CLIENTS_MAX = 8
 EXPRESSIONS_MAX = 5_000
 """Subscriptions compared per group, 3 µs each; only the first topics are shown beyond it."""
 
+SORTED_CHARS_MAX = 1024
+"""Longest tag expression whose tags are sorted; a longer one counts as it is written."""
+
 _TAG_EXPRESSIONS = (None, "", "TAG")
 
 
@@ -25,11 +28,7 @@ def mismatches_of(wants: Mapping[str, Mapping[str, SubscriptionData]]) -> tuple[
     """Return the topics with differing subscriptions, sorted; `wants` is client → topic → data."""
     if len(wants) < 2:
         return ()
-    first, *others = wants.values()
-    topics: set[str] = set()
-    for each in others:
-        if each is not first:
-            topics |= _differing(first, each)
+    topics = _differing(wants.values())
     shown = sorted(topic for topic in topics if not topic.startswith(RETRY_TOPIC_PREFIX))
     found = []
     for topic in shown[: EXPRESSIONS_MAX // len(wants) + 1]:
@@ -48,20 +47,22 @@ def _wanted(by_expression: Mapping[str, list[str]]) -> tuple[Wanting, ...]:
     )
 
 
-def _differing(
-    one: Mapping[str, SubscriptionData], other: Mapping[str, SubscriptionData]
-) -> set[str]:
+def _differing(wants: Collection[Mapping[str, SubscriptionData]]) -> set[str]:
     """Return the topics that may differ; cheaper than `_expression`."""
-    found = one.keys() ^ other.keys()
-    for topic, data in one.items():
-        own = other.get(topic)
-        if own is not None and (
-            data.sub_string != own.sub_string
-            or data.expression_type != own.expression_type
-            or data.class_filter_mode != own.class_filter_mode
-        ):
-            found.add(topic)
-    return found
+    counts: dict[str, int] = {}
+    first: dict[str, SubscriptionData] = {}
+    found: set[str] = set()
+    for each in wants:
+        for topic, own in each.items():
+            counts[topic] = counts.get(topic, 0) + 1
+            data = first.setdefault(topic, own)
+            if own is not data and (
+                data.sub_string != own.sub_string
+                or data.expression_type != own.expression_type
+                or data.class_filter_mode != own.class_filter_mode
+            ):
+                found.add(topic)
+    return found | {topic for topic, count in counts.items() if count < len(wants)}
 
 
 def alike(one: SubscriptionData, other: SubscriptionData) -> bool:
@@ -75,6 +76,8 @@ def _expression(data: SubscriptionData | None) -> str:
     if data.class_filter_mode:
         return f"class: {data.sub_string}"
     if data.expression_type in _TAG_EXPRESSIONS:
+        if len(data.sub_string) > SORTED_CHARS_MAX:
+            return data.sub_string
         tags = sorted({tag.strip() for tag in data.sub_string.split("||")} - {""})
         return " || ".join(tags) if tags and "*" not in tags else "*"
     return f"{data.expression_type}: {data.sub_string}"

@@ -154,8 +154,10 @@ class Recalls(Responder):
         found: list[tuple[int, int]] = []
         seen: set[int] = set()
 
-        def accepts(offset: int) -> bool:
-            if offset in seen or len(seen) >= CANDIDATES_MAX:
+        def accepts(offset: int) -> bool | None:
+            if len(seen) >= CANDIDATES_MAX:
+                return None
+            if offset in seen:
                 return False
             seen.add(offset)
             record = log_.read_record(offset, self._store.damage)

@@ -5,11 +5,12 @@ level's queue. The message itself stays in the commit log. 10 million timers tak
 
     bucket of the due time -> array of  due time in the bucket (20 bits) | queue offset (44 bits)
 
-A bucket is opened when it begins: its timers move to a heap, which gives them in order.
+A bucket is opened when it begins: its timers move to a heap, which gives them in order. Of a bucket
+with more than OPENED_AT_ONCE timers, a part moves with each call, the first stored ones first.
 """
 
 from array import array
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 _OFFSET_BITS = 44
 _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
@@ -17,6 +18,9 @@ _BUCKET_MS_MIN = 1_000
 _BUCKET_MS_MAX = (1 << 20) - 1
 _BUCKETS = 86_400
 """Maximum number of buckets for the longest delay of the level, whatever that is."""
+
+OPENED_AT_ONCE = 20_000
+"""Timers that move to the heap in one call, some 4 ms; a million may have one due time."""
 
 
 class TimerIndex:
@@ -48,26 +52,33 @@ class TimerIndex:
         """Remove and return the earliest due timers: due time, queue offset.
 
         Buckets are opened only while more is wanted, so that a clock set forward costs no pause.
+        With fewer than wanted, `next_due_ms` tells whether more are due.
         """
         self._opened = now_ms // self._bucket_ms
         found: list[tuple[int, int]] = []
         waiting = self._open
-        end = (now_ms + 1) << _OFFSET_BITS
+        end, left = (now_ms + 1) << _OFFSET_BITS, OPENED_AT_ONCE
         while len(found) < count_max:
             if waiting and waiting[0] < end:
                 timer = heappop(waiting)
                 found.append((timer >> _OFFSET_BITS, timer & _OFFSET_MASK))
-            elif self._begins and self._begins[0] <= self._opened:
-                self._open_next()
+            elif left > 0 and self._begins and self._begins[0] <= self._opened:
+                left -= self._open_next(left)
             else:
                 break
         return found
 
-    def _open_next(self) -> None:
-        number = heappop(self._begins)
-        begin_ms = number * self._bucket_ms << _OFFSET_BITS
-        self._open += [begin_ms + timer for timer in self._buckets.pop(number)]
-        heapify(self._open)
+    def _open_next(self, most: int) -> int:
+        """Move at most so many timers of the first bucket to the heap; return their number."""
+        number = self._begins[0]
+        bucket, begin_ms = self._buckets[number], number * self._bucket_ms << _OFFSET_BITS
+        part = bucket[:most]
+        del bucket[:most]
+        if not bucket:
+            del self._buckets[heappop(self._begins)]
+        for timer in part:
+            heappush(self._open, begin_ms + timer)
+        return len(part)
 
     @property
     def next_due_ms(self) -> int | None:

@@ -30,11 +30,12 @@ class KvConfig:
         """Create the table from the file's `table`, which may exceed the limits."""
         self._table: KvTable = table or {}
         self._entries = sum(map(len, self._table.values()))
-        self._chars = sum(map(self._chars_of, self._table))
-        self._ordered_chars = self._chars_of(ORDER_TOPIC_CONFIG)
+        self._chars = sum(map(self.chars_of, self._table))
+        self._ordered_chars = self.chars_of(ORDER_TOPIC_CONFIG)
         self._ordered: bytes | None = None
 
-    def _chars_of(self, namespace: str) -> int:
+    def chars_of(self, namespace: str) -> int:
+        """Return the characters of all entries of a namespace."""
         found = self._table.get(namespace, {})
         return sum(_chars(namespace, key, value) for key, value in found.items())
 

@@ -2,7 +2,7 @@
 
 Owns: the KvConfig.
 Receives: Request from connections, FileWritten from config_writer.
-Sends: WriteFile to config_writer.
+Sends: WriteFile to config_writer; LongAnswer to LongAnswers.
 
 Source: namesrv/processor/DefaultRequestProcessor.java.
 """
@@ -13,12 +13,15 @@ from structlog import get_logger
 
 from actors.engine.actor_address import ActorAddress
 from actors.naming.kv_config import ORDER_TOPIC_CONFIG, KvConfig
+from actors.naming.table_limits import KV_LISTED_CHARS_MAX
+from actors.network.long_answers import ENCODED_HERE_MAX
+from actors.network.messages import LongAnswer
 from actors.network.request import Request, serves
 from actors.tables.persisted import BatchedTable, Then
 from protocol.bodies import KVTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
-from protocol.errors import RemoteError
+from protocol.errors import LimitReached, RemoteError
 from protocol.headers.namesrv import (
     GetKvConfigResponseHeader,
     KvConfigHeader,
@@ -34,9 +37,11 @@ log = get_logger(__name__)
 class KvServer(BatchedTable):
     """Actor on the loop."""
 
-    def __init__(self, path: str, config_writer: ActorAddress) -> None:
+    def __init__(self, path: str, config_writer: ActorAddress, long_answers: ActorAddress) -> None:
         super().__init__(path, config_writer)
         self.kv = KvConfig()
+        self._long_answers = long_answers
+        self._is_encoding = False
 
     def load_kv(self) -> None:
         """Load the file, in `on_start`."""
@@ -77,14 +82,27 @@ class KvServer(BatchedTable):
         self._is_put(request)
 
     @serves(RequestCode.GET_KVLIST_BY_NAMESPACE)
-    def kv_namespace(self, request: Request) -> RemotingCommand:
+    def kv_namespace(self, request: Request) -> RemotingCommand | None:
+        """Return all entries of a namespace; LongAnswers sends a long answer, one at a time."""
         namespace = KvNamespaceHeader.decode(request.command.fields).namespace
         entries = self.kv.namespace(namespace)
         if entries is None:
             raise RemoteError(
                 ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
             )
-        return request.command.answer(body=KVTable(dict(entries)).encode())
+        body = KVTable(dict(entries))
+        if len(entries) <= ENCODED_HERE_MAX and self.kv.chars_of(namespace) <= KV_LISTED_CHARS_MAX:
+            return request.command.answer(body=body.encode())
+        if self._is_encoding:
+            remark = "another long list is written: ask again later"
+            raise LimitReached(ResponseCode.SYSTEM_BUSY, remark, "KV list limit reached")
+        self._is_encoding = True
+        self._long_answers.tell(LongAnswer(request, body, self._encoded))
+        return None
+
+    def _encoded(self) -> None:
+        """Note that the long list is answered. Any thread."""
+        self._is_encoding = False
 
     # --- the file
 

@@ -4,7 +4,8 @@ Owns: the RouteTable, and through its base KvServer the KvConfig.
 Receives: Request and PeerClosed from connections; Began, TopicSlice, Ended, UnreadableRegistration
 and PassedOn from RegistrationReader; FileWritten from config_writer; AskFigures from MetricsPort;
 its own tick.
-Sends: ReadRegistration and PassOn to RegistrationReader; WriteFile to config_writer.
+Sends: ReadRegistration and PassOn to RegistrationReader; WriteFile to config_writer; LongAnswer to
+LongAnswers.
 
 An unknown request code gets no answer, as in 4.9.7; the connection sees to that.
 
@@ -87,9 +88,13 @@ class Namesrv(KvServer):
     """Actor on the loop."""
 
     def __init__(
-        self, config: NamesrvConfig, config_writer: ActorAddress, reader: ActorAddress
+        self,
+        config: NamesrvConfig,
+        config_writer: ActorAddress,
+        reader: ActorAddress,
+        long_answers: ActorAddress,
     ) -> None:
-        super().__init__(config.kv_config_path, config_writer)
+        super().__init__(config.kv_config_path, config_writer, long_answers)
         self._reader = reader
         self._at_reader = ReaderBacklog()
         self._is_passed_on = False

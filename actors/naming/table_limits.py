@@ -34,6 +34,8 @@ KV_NAMESPACES_MAX = 1000
 KV_ENTRIES_MAX = 100_000
 KV_CHARS_MAX = 64 << 20
 """Characters of all entries: each change writes the whole file."""
+KV_LISTED_CHARS_MAX = 256 << 10
+"""Characters of a namespace that are listed on the loop: 1 ms; control characters take 10 ms."""
 KV_ORDERED_CHARS_MAX = 1 << 20
 """Characters of ORDER_TOPIC_CONFIG, some 10,000 topics.
 

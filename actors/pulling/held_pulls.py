@@ -4,11 +4,12 @@ These are plain classes on the event loop. There can be 200,000 held pulls, so e
 450 bytes with the table. Its command and request are rebuilt when it is woken.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Set
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from sys import intern
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from actors.network.request import Request
 from actors.pulling.messages import Hold, Origin
@@ -28,11 +29,19 @@ HELD_MAX = 200_000
 HELD_OF_PEER_MAX = 10_000
 """Maximum held pulls of one connection; a consumer has one for each of its queues."""
 
+INDEXED_FROM = 64
+"""Held pulls of one queue from which on those for a message are found by its tag and filters."""
+
+FEW_TAGS = 8
+TAGS_MAX = 200_000
+"""Tags of all filters with more than FEW_TAGS, 100 MiB; a filter that pulls share counts once."""
+
 TOO_MANY_HELD = "held pull limit reached"
 """Log event for a pull that is answered because of these limits."""
 
 
 Key = TypeVar("Key")
+Matches: TypeAlias = Callable[[Mapping[str, str]], bool | None]
 
 
 @lru_cache(1024)
@@ -84,6 +93,69 @@ def hold_of(
     )
 
 
+class TagSets:
+    """Tags that the filters of waiting requests keep in memory. One owner."""
+
+    def __init__(self) -> None:
+        self._users: dict[int, int] = {}
+        """Number of requests by the identity of the set, which they keep."""
+        self._count = 0
+
+    def has_room(self, wanted: MessageFilter | None) -> bool:
+        codes = _many_codes(wanted)
+        is_known = not codes or id(codes) in self._users
+        return is_known or self._count + len(codes) <= TAGS_MAX
+
+    def add(self, wanted: MessageFilter | None) -> None:
+        if codes := _many_codes(wanted):
+            users = self._users.get(id(codes), 0)
+            self._users[id(codes)] = users + 1
+            self._count += 0 if users else len(codes)
+
+    def drop(self, wanted: MessageFilter | None) -> None:
+        if codes := _many_codes(wanted):
+            self._users[id(codes)] -= 1
+            if not self._users[id(codes)]:
+                del self._users[id(codes)]
+                self._count -= len(codes)
+
+
+def _many_codes(wanted: MessageFilter | None) -> Set[int]:
+    codes = None if wanted is None else wanted.tag_codes
+    return codes if codes is not None and len(codes) > FEW_TAGS else frozenset()
+
+
+@dataclass(slots=True)
+class _Index:
+    """Held pulls of a queue with many, by what wakes them."""
+
+    by_tag: dict[int, dict[Hold, None]] = field(default_factory=dict)
+    by_filter: dict[Matches, dict[Hold, None]] = field(default_factory=dict)
+    """Pulls with a property filter and no tags."""
+    for_all: int = 0
+    """Number of those that any message wakes."""
+
+    def add(self, hold: Hold) -> None:
+        wanted = hold.wanted
+        if wanted is not None and wanted.tag_codes is not None:
+            for code in wanted.tag_codes:
+                self.by_tag.setdefault(code, {})[hold] = None
+        elif wanted is not None and wanted.matches is not None:
+            self.by_filter.setdefault(wanted.matches, {})[hold] = None
+        else:
+            self.for_all += 1
+
+    def drop(self, hold: Hold) -> None:
+        wanted = hold.wanted
+        if wanted is not None and wanted.tag_codes is not None:
+            for code in wanted.tag_codes:
+                _drop(self.by_tag, code, hold)
+        elif wanted is not None and wanted.matches is not None:
+            _drop(self.by_filter, wanted.matches, hold)
+        else:
+            self.for_all -= 1
+
+
 class HoldTable:
     """Table of held pulls; testable without an actor."""
 
@@ -101,6 +173,9 @@ class HoldTable:
         slow.
         """
         self._by_tick: dict[int, dict[Hold, None]] = {}
+        self._indexes: dict[tuple[bytes, int], _Index] = {}
+        """Indexes of queues with many held pulls."""
+        self._tag_sets = TagSets()
         self.count = 0
 
     def is_held(self, topic: str, queue_id: int, group: str) -> bool:
@@ -109,13 +184,24 @@ class HoldTable:
         return any(hold.header.consumer_group == group for hold in holds)
 
     def add(self, hold: Hold) -> None:
-        self._held.setdefault(hold.queue, {})[hold] = None
+        held = self._held.setdefault(hold.queue, {})
+        held[hold] = None
+        index = self._indexes.get(hold.queue)
+        if index is not None:
+            index.add(hold)
+        elif len(held) >= INDEXED_FROM:
+            index = self._indexes[hold.queue] = _Index()
+            for each in held:
+                index.add(each)
+        self._tag_sets.add(hold.wanted)
         self._by_peer.setdefault(hold.peer.peer_id, {})[hold] = None
         self._by_tick.setdefault(_tick_of(hold), {})[hold] = None
         self.count += 1
 
-    def has_room(self, peer_id: int) -> bool:
-        return self.count < HELD_MAX and len(self._by_peer.get(peer_id, ())) < HELD_OF_PEER_MAX
+    def has_room(self, peer_id: int, wanted: MessageFilter | None = None) -> bool:
+        of_peer = len(self._by_peer.get(peer_id, ()))
+        has_place = self.count < HELD_MAX and of_peer < HELD_OF_PEER_MAX
+        return has_place and self._tag_sets.has_room(wanted)
 
     def arrived(
         self,
@@ -132,6 +218,11 @@ class HoldTable:
             return []
         low = code & 0xFFFFFFFF
         signed = low - (1 << 32) if low >> 31 else low
+        index = self._indexes.get((topic, queue_id))
+        if index is not None and not index.for_all:  # those would all be taken, once
+            holds = index.by_tag.get(signed, {}).copy()
+            for matches in self._matching(index.by_filter, physical_offset, size):
+                holds |= index.by_filter[matches]
         wanting = [
             hold
             for hold in holds
@@ -142,28 +233,31 @@ class HoldTable:
                 or signed in wanted.tag_codes
             )
         ]
-        if self._view is not None and any(
-            hold.wanted is not None and hold.wanted.matches is not None for hold in wanting
-        ):
-            wanting = self._matching(wanting, physical_offset, size)
+        filters = {
+            hold.wanted.matches
+            for hold in wanting
+            if hold.wanted is not None and hold.wanted.matches is not None
+        }
+        if filters:
+            found = {None, *self._matching(filters, physical_offset, size)}
+            wanting = [
+                hold for hold in wanting if hold.wanted is None or hold.wanted.matches in found
+            ]
         return self._take(wanting)
 
-    def _matching(self, holds: list[Hold], physical_offset: int, size: int) -> list[Hold]:
-        """Return the pulls with a matching property filter; all if the record is unreadable."""
-        assert self._view is not None
+    def _matching(
+        self, filters: Collection[Matches], physical_offset: int, size: int
+    ) -> Collection[Matches]:
+        """Return the property filters that match a record; all if it is unreadable."""
+        if self._view is None or not filters:
+            return filters
         try:
             properties = parse(
                 head_of(self._view(physical_offset, size), physical_offset).properties
             )
         except (OffsetError, RecordError):
-            return holds
-        return [
-            hold
-            for hold in holds
-            if hold.wanted is None
-            or hold.wanted.matches is None
-            or is_true(hold.wanted.matches, properties)
-        ]
+            return filters
+        return [matches for matches in filters if is_true(matches, properties)]
 
     def due(self, now_ms: float, most: int = HELD_MAX) -> list[Hold]:
         """Remove and return at most `most` pulls past their deadline, earliest ticks first."""
@@ -208,6 +302,11 @@ class HoldTable:
         self.count -= len(taken)
         for hold in taken:
             _drop(self._held, hold.queue, hold)
+            if (index := self._indexes.get(hold.queue)) is not None:
+                index.drop(hold)
+                if hold.queue not in self._held:
+                    del self._indexes[hold.queue]
+            self._tag_sets.drop(hold.wanted)
             _drop(self._by_peer, hold.peer.peer_id, hold)
             _drop(self._by_tick, _tick_of(hold), hold)
         return taken

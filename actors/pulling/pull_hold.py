@@ -93,7 +93,7 @@ class PullHold(Actor):
         arrived = self._max_offset(*message.queue) > message.offset
         if self._draining:
             self._wake([message], is_over=True)
-        elif not self._table.has_room(message.peer.peer_id):
+        elif not self._table.has_room(message.peer.peer_id, message.wanted):
             peer, held = message.peer.remote, self._table.count
             self.system.rarely.warn(TOO_MANY_HELD, peer=peer, held=held)
             self._wake([message], is_over=True)

@@ -305,7 +305,7 @@ class PullMessage(Responder):
             code, suggested = int(ResponseCode.PULL_RETRY_IMMEDIATELY), group.broker_id
         may_hold = pull.woken is None and header.sys_flag & PULL_SUSPEND
         if code == ResponseCode.PULL_NOT_FOUND and may_hold:
-            if self._held.has_room(request.peer.peer_id):  # else PullHold would return it
+            if self._held.has_room(request.peer.peer_id, pull.wanted):  # else it would come back
                 self._hold(pull)
                 return
             self.system.rarely.warn(TOO_MANY_HELD, peer=request.peer.remote, held=self._held.count)

@@ -159,9 +159,14 @@ class _Wanted:
         self.is_cut = False
         """Whether a limit has been reached, so that there may be more."""
 
-    def accepts(self, offset: int) -> bool:
-        """Return whether the record at this offset matches, and keep it; each counts once."""
-        if offset in self._seen or self.is_cut:
+    def accepts(self, offset: int) -> bool | None:
+        """Return whether the record at this offset matches, and keep it; each counts once.
+
+        None ends the search: millions of records may have the key.
+        """
+        if self.is_cut:
+            return None
+        if offset in self._seen:
             return False
         self._seen.add(offset)
         self.is_cut = len(self._seen) >= CANDIDATES_MAX

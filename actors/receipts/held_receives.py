@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from actors.access.grant import Grant
 from actors.network.request import Peer, Request
-from actors.pulling.held_pulls import HELD_MAX, HELD_OF_PEER_MAX, TICK_MS
+from actors.pulling.held_pulls import HELD_MAX, HELD_OF_PEER_MAX, TICK_MS, TagSets
 from actors.pulling.messages import Origin
 from protocol.command import RemotingCommand
 from protocol.headers.pop import ALL_QUEUES, NotificationHeader, PopMessageHeader
@@ -95,6 +95,7 @@ class WaitTable:
         """Places by the topics that concern them: their own, and the retry topic of the group."""
         self._by_peer: dict[int, dict[HeldReceive, None]] = {}
         self._by_tick: dict[int, dict[HeldReceive, None]] = {}
+        self._tag_sets = TagSets()
         self.count = 0
 
     @property
@@ -102,8 +103,10 @@ class WaitTable:
         """Topics whose messages wake a receive."""
         return self._places
 
-    def has_room(self, peer_id: int) -> bool:
-        return self.count < HELD_MAX and len(self._by_peer.get(peer_id, ())) < HELD_OF_PEER_MAX
+    def has_room(self, peer_id: int, wanted: MessageFilter | None = None) -> bool:
+        of_peer = len(self._by_peer.get(peer_id, ()))
+        has_place = self.count < HELD_MAX and of_peer < HELD_OF_PEER_MAX
+        return has_place and self._tag_sets.has_room(wanted)
 
     def add(self, receive: HeldReceive) -> None:
         by_queue = self._waiting.get(receive.place)
@@ -114,6 +117,7 @@ class WaitTable:
         by_queue.setdefault(receive.queue_id, {})[receive] = None
         self._by_peer.setdefault(receive.peer.peer_id, {})[receive] = None
         self._by_tick.setdefault(_tick_of(receive), {})[receive] = None
+        self._tag_sets.add(receive.wanted)
         self.count += 1
 
     def arrived(self, topic: bytes, queue_id: int) -> Iterator[HeldReceive]:
@@ -196,6 +200,7 @@ class WaitTable:
     def _take(self, taken: list[HeldReceive]) -> list[HeldReceive]:
         for receive in taken:
             self.count -= 1
+            self._tag_sets.drop(receive.wanted)
             by_queue = self._waiting[receive.place]
             _drop(by_queue, receive.queue_id, receive)
             if not by_queue:

@@ -335,13 +335,7 @@ class Ledger:
         self._kept.pop(topic, None)
 
     def has_kept(self, topic: str) -> bool:
-        return any(True for _ in self._peek(topic))
-
-    def _peek(self, topic: str) -> Iterator[Entry]:
-        for offset in self._kept.get(topic, ()):
-            entry = self.entries.get(offset)
-            if entry is not None and entry.state is EntryState.KEPT:
-                yield entry
+        return next(self.kept(topic), None) is not None
 
     def pass_settled(self, end: int) -> bool:
         """Move `next` behind offsets that need not be looked at; return whether there were any.

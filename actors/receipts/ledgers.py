@@ -26,6 +26,9 @@ receives get nothing. So no group takes the messages in flight of all others.
 """
 
 
+SWEPT_AT_ONCE = 4_000
+"""Ledgers looked at in one step of a search for unused ones: 5 ms."""
+
 _NONE: Mapping[int, int] = {}
 
 
@@ -47,10 +50,14 @@ class Ledgers:
         self._starts_in_memory = starts_in_memory
         self._ledgers: dict[tuple[str, str, int], Ledger] = {}
         self._changed: dict[Ledger, None] = {}
+        self._busy: dict[Ledger, None] = {}
+        """Ledgers that may have messages in flight; most have none."""
         self._unused: set[Ledger] = set()
+        self._search: Iterator[None] = iter(())
 
     def __iter__(self) -> Iterator[Ledger]:
-        return iter([*self._ledgers.values()])
+        """Yield all ledgers with messages in flight, and some others."""
+        return iter([*self._busy])
 
     def has(self, ledger: Ledger) -> bool:
         return self._ledgers.get(ledger.place) is ledger
@@ -59,9 +66,11 @@ class Ledgers:
     def in_flight(self) -> Counter[str]:
         """Messages in flight by group."""
         found: Counter[str] = Counter()
-        for each in self._ledgers.values():
+        for each in self:
             if count := each.count:
                 found[each.group] += count
+            else:
+                del self._busy[each]
         return found
 
     def stored(self, group: str, topic: str, queue_id: int) -> int | None:
@@ -106,7 +115,7 @@ class Ledgers:
         ahead = self._ahead.value.get((ledger.key, ledger.queue_id))
         settled = () if ahead is None else [each for each in ahead.offsets() if each >= start]
         ledger.begin(stored, start, settled)
-        self._changed[ledger] = None
+        self.note_changed(ledger)
 
     def _start(self, topic: str, queue_id: int, ledger: Ledger, init_mode: int = FROM_MIN) -> int:
         """Return where a group without a consumer offset begins."""
@@ -118,8 +127,8 @@ class Ledgers:
         return 0 if self._starts_in_memory(topic, queue_id) else queue.max_offset
 
     def note_changed(self, ledger: Ledger) -> None:
-        """Note that the consumer offset of a queue may advance."""
-        self._changed[ledger] = None
+        """Note that the messages in flight have changed: the consumer offset may advance."""
+        self._changed[ledger] = self._busy[ledger] = None
 
     def commits(self) -> list[AdvanceOffset]:
         """Return the consumer offsets to store."""
@@ -143,16 +152,30 @@ class Ledgers:
             if ledger is not None:
                 ledger.committed(each.offset)
 
-    def forget_unused(self) -> None:
-        """Forget ledgers that have been empty and unchanged since the last call.
+    def look_for_unused(self) -> None:
+        """Begin a search for unused ledgers, which `forget_some` continues."""
+        self._search = self.forget_unused()
+
+    def forget_some(self) -> None:
+        next(self._search, None)
+
+    def forget_unused(self) -> Iterator[None]:
+        """Forget ledgers that have been empty and unchanged since the last search, in steps.
 
         Forget those of deleted topics and groups as well, whatever is in them.
         """
-        for ledger in self._unused:
-            if self._is_empty(ledger) and self.has(ledger):
-                ledger.begin(None, 0)
-                del self._ledgers[ledger.place]
-        self._unused = {each for each in self._ledgers.values() if self._is_empty(each)}
+        for number, ledger in enumerate([*self._ledgers.values()], 1):
+            was_unused = ledger in self._unused
+            self._unused.discard(ledger)
+            if self.has(ledger) and self._is_empty(ledger):
+                if was_unused:
+                    ledger.begin(None, 0)
+                    del self._ledgers[ledger.place]
+                    self._busy.pop(ledger, None)
+                else:
+                    self._unused.add(ledger)
+            if number % SWEPT_AT_ONCE == 0:
+                yield
 
     def note_used(self, ledger: Ledger) -> None:
         """Note that a receive has asked a queue."""

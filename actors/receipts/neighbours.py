@@ -39,6 +39,8 @@ class Neighbours:
         """Time of the last receive, by group and connection."""
         self._pulled: dict[tuple[str, str, int], tuple[int, float]] = {}
         """Last offset after a pull, and the time when it was first seen."""
+        self._others: dict[str, tuple[ConsumerView, int | None]] = {}
+        """Members by group, and one of them that has not received lately, or None."""
         self._now_ms = 0.0
 
     def note_receive(self, group: str, peer_id: int, now_ms: float) -> None:
@@ -55,6 +57,7 @@ class Neighbours:
 
     def forget(self, now_ms: float) -> None:
         """Forget clients that have not received lately; call it every few seconds."""
+        self._others.clear()
         for group in [*self._received]:
             seen = self._received[group]
             kept = {peer: at_ms for peer, at_ms in seen.items() if now_ms - at_ms < RECEIVED_MS}
@@ -72,7 +75,11 @@ class Neighbours:
         if view is None:
             return False
         seen = self._received.get(group, {})
-        return any(peer_id not in seen for peer_id in view.members)
+        known = self._others.get(group)
+        if known is None or known[0] is not view or known[1] in seen:
+            other = next((each for each in view.members if each not in seen), None)
+            known = self._others[group] = view, other
+        return known[1] is not None
 
     def is_pulled(self, group: str, topic: str, queue_id: int) -> bool:
         """Return whether members that pull have this queue."""

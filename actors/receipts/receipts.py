@@ -134,8 +134,7 @@ class Receipts(Responder):
         self._nonce = self._ticks = 0
         self._survey: Survey | None = None
         """Count of what is in flight, while it is under way."""
-        self._is_used = False
-        self._draining = False
+        self._is_used = self._draining = False
         self._received = self._settled = self._returned = self._moved = 0
 
     def on_start(self) -> None:
@@ -270,7 +269,7 @@ class Receipts(Responder):
         receive.cold_reads = receive.looked = 0
         if self._is_over(receive):
             self._answer_empty(receive, ResponseCode.POLLING_TIMEOUT)
-        elif not self._waits.has_room(receive.peer.peer_id):
+        elif not self._waits.has_room(receive.peer.peer_id, receive.wanted):
             self.system.rarely.warn(
                 "held receive limit reached", peer=receive.peer.remote, held=self._waits.count
             )
@@ -504,6 +503,7 @@ class Receipts(Responder):
             if self._may_go_on(receive):
                 self._process(receive)
         self._ticks += 1
+        self._ledgers.forget_some()
         if self._ticks % CHECK_TICKS == 0:
             self._check(now_ms)
         if self._survey is not None and self._survey.go_on():
@@ -529,7 +529,7 @@ class Receipts(Responder):
         self._hand_out.forget()
         self._neighbours.forget(now_ms)
         if self._ticks % (CHECK_TICKS * 12) == 0:
-            self._ledgers.forget_unused()
+            self._ledgers.look_for_unused()
         self._settlement.count_again()
         self._doubts.clear()
         for place, queue_id in self._hand_out.missed(self._waits):

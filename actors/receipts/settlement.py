@@ -257,6 +257,7 @@ class Settlement:
         entry = Entry(ledger, offset, physical_offset, EntryState.KEPT, 0)
         ledger.take(entry)
         self._count(ledger, 1)
+        self._ledgers.note_changed(ledger)
         return entry
 
     # --- deadlines

@@ -31,6 +31,7 @@ from protocol.sql92 import SqlError, compile_filter, is_compiled
 from protocol.topic_names import GROUP_CHARS_MAX, is_legal_name
 from storage.tables.consumer_filters import (
     SQL92,
+    TAG,
     ConsumerFilters,
     format_filters,
     parse_filters,
@@ -41,6 +42,8 @@ log = get_logger(__name__)
 SAVE_MS = 10_000
 TURN_CHARS = 1024
 """Characters compiled in a round; its last expression is completed: up to 9,215, 32 ms."""
+REGISTERED_CHARS = 8
+"""Characters that take as long as the registration of a compiled expression."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,7 @@ class FilterTable(TickedTable):
                 self._tasks.popleft()
             else:
                 self._left_chars -= chars
+        self._publish()  # in the round that registers
         if self._left_chars < TURN_CHARS and not self._has_asked:
             self._has_asked = True
             self.system.loop.tell_in_next_round(self.address, _NextTurn())
@@ -150,8 +154,7 @@ class FilterTable(TickedTable):
                 if each.expression_type == SQL92:
                     yield from _compiled(each.sub_string)
         for consumer in message.consumers:
-            self._register(consumer)
-        self._publish()
+            yield from self._register(consumer)
         message.request.answer()
 
     def _compile(self, message: CompileFirst) -> Iterator[int]:
@@ -159,12 +162,11 @@ class FilterTable(TickedTable):
         message.reply_to.tell(message.message)
 
     def _unregister(self, message: UnregisterFilters) -> Iterator[int]:
-        self._filters.unregister(message.group, self.system.clock.now_ms())
-        self._publish()
-        yield 0
+        for _ in self._filters.unregister(message.group, self.system.clock.now_ms()):
+            yield 1
 
-    def _register(self, data: ConsumerData) -> None:
-        filters, now_ms = self._filters, self.system.clock.now_ms()
+    def _register(self, data: ConsumerData) -> Iterator[int]:
+        filters, clock = self._filters, self.system.clock
         for each in data.subscription_data_set:
             if not is_legal_name(each.topic) or not is_legal_name(data.group_name, GROUP_CHARS_MAX):
                 self.log_dropped("filter not taken: no legal name", topic=each.topic)
@@ -175,10 +177,15 @@ class FilterTable(TickedTable):
                 each.sub_string,
                 each.expression_type,
                 each.sub_version,
-                now_ms,
+                clock.now_ms(),
             )
+            is_tags = each.expression_type in ("", TAG)
+            if filters.is_full and not is_tags and not filters.get(each.topic, data.group_name):
+                self.log_dropped("filter not taken: too many", group=data.group_name)
+            yield 1 if is_tags else REGISTERED_CHARS
         topics = {each.topic for each in data.subscription_data_set}
-        filters.keep_only(data.group_name, topics, now_ms)
+        for _ in filters.keep_only(data.group_name, topics, clock.now_ms()):
+            yield 1
 
     def _publish(self) -> None:
         count = self._filters.change_count

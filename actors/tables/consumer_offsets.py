@@ -238,7 +238,7 @@ class ConsumerOffsets(TickedTable):
             before = self._offsets.get(key)
             if before != queues:
                 self._offsets[key] = dict(queues)
-                self._journal.replace(key, queues)
+                self._journal.replace(key, queues, before or ())
                 self._note_changed(key)
                 for queue_id, offset in queues.items():
                     if before is None or before.get(queue_id) != offset:
@@ -290,7 +290,7 @@ class ConsumerOffsets(TickedTable):
         for _, group in keys:
             queues = self._offsets.pop(offset_key(topic, group))
             self._moves.value.by_key.pop(offset_key(topic, group), None)
-            self._journal.replace(offset_key(topic, group), {})
+            self._journal.replace(offset_key(topic, group), {}, queues)
             places = in_queues | queues if group in views else queues
             self._old_places.note(topic, group, places, now_ms, views.get(group))
             self._note_changed(offset_key(topic, group))
@@ -304,9 +304,8 @@ class ConsumerOffsets(TickedTable):
         """Delete the offsets of a group in all topics."""
         gone = [key for key in self._offsets if group_of(key) == message.group]
         for key in gone:
-            del self._offsets[key]
             self._moves.value.by_key.pop(key, None)
-            self._journal.replace(key, {})
+            self._journal.replace(key, {}, self._offsets.pop(key))
             self._note_changed(key)
         if gone:
             log.info("offsets deleted", group=message.group, topics=len(gone))
@@ -402,10 +401,11 @@ class ConsumerOffsets(TickedTable):
             offsets = self._offsets.get(offset_key(topic, header.src_group))
             if offsets is not None:
                 key = offset_key(topic, header.dest_group)
+                before = self._offsets.get(key, {})
                 if self._ceiling is not None:
-                    self._ceiling.note_kept(len(offsets) - len(self._offsets.get(key, ())))
+                    self._ceiling.note_kept(len(offsets) - len(before))
                 self._offsets[key] = dict(offsets)
-                self._journal.replace(key, offsets)
+                self._journal.replace(key, offsets, before)
                 self._note_changed(key)
                 for queue_id in offsets:
                     self._old_places.forget(topic, header.dest_group, queue_id)

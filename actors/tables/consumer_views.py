@@ -65,6 +65,8 @@ class Member:
     """Last subscriptions of this client by topic; empty for a producer."""
     wanted: Mapping[str, SubscriptionData] = field(default_factory=dict)
     """Subscriptions before the last change."""
+    places: int = 1
+    """Number of places among the members and subscriptions of all groups."""
     grant: Grant | None = None
     """Permissions of its last heartbeat; None without access control."""
 

@@ -103,11 +103,10 @@ class OffsetJournal:
             self._present.move(key, queue_id, offset)
             self.write()
 
-    def replace(self, key: str, queues: Mapping[int, int]) -> None:
-        """Note that a key has these offsets now, or none at all."""
-        ahead = self._state.ahead
-        for each in [each for each in ahead if each[0] == key]:
-            del ahead[each]
+    def replace(self, key: str, queues: Mapping[int, int], before: Iterable[int]) -> None:
+        """Note that a key has these offsets now, or none at all; `before` are its former queues."""
+        for queue_id in before:
+            self._state.ahead.pop((key, queue_id), None)
         if self._has(key):
             self.restate(key, queues)
             self.write()

@@ -60,7 +60,7 @@ class ColdReadOfHalf(Message):
     offset: int
     asker: End | Resume
     reads: int
-    """Last of the awaited parts: 1 head, 2 rest of a long record, 3 dispatch, 4 queue unit."""
+    """Last awaited part: 1 head, 2 record of unknown topic, 3 dispatch, 4 queue unit, 5 record."""
 
     def on_undelivered(self, remark: str) -> None:
         """Refuse the asker: the disk cannot be read, or the waiting actor has stopped."""

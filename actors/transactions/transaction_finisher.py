@@ -47,8 +47,12 @@ _PGROUP = b"\x02PGROUP\x01"
 ASKED_MAX = 20_000
 """Two rounds. A forgotten check-back is repeated in the next round."""
 
+WAITING_MAX = 100
+"""Ends of one half message behind the append of another; producers and checks make a few."""
+
 NOT_SET = "not set any response code"
 NOT_FOUND = "Find prepared transaction message failed"
+TOO_MANY_WAIT = "too many ends of this transaction wait"
 _ILLEGAL = (
     "The message is illegal, maybe msg body or properties length not matched."
     " msg body length limit %dB, msg properties length limit 32KB."
@@ -96,7 +100,10 @@ class TransactionFinisher:
         standing = self._standings.of(record)
         waiting = self._standings.busy.get(standing.physical_offset)
         if waiting is not None:
-            waiting.append(end)
+            if len(waiting) < WAITING_MAX:
+                waiting.append(end)
+            else:  # of one-way ones any number may come before a slave has the first
+                end.answer(ResponseCode.SYSTEM_BUSY, TOO_MANY_WAIT)
             return None
         state = standing.state
         if state in (COMMITTED, ROLLED_BACK):

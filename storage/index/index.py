@@ -324,12 +324,13 @@ class Index:
         max_count: int,
         begin_ms: int,
         end_ms: int,
-        accepts: Callable[[int], bool] = lambda _: True,
+        accepts: Callable[[int], bool | None] = lambda _: True,
     ) -> QueryResult:
         """Return records of a topic with a key, stored between two times (both included).
 
-        The index knows a hash and a second; `accepts` verifies the record. Any thread. Keys in
-        memory only are not found, so write them out first. Raise OSError.
+        The index knows a hash and a second; `accepts` verifies the record, and ends the
+        search by None. Any thread. Keys in memory only are not found, so write them out first.
+        Raise OSError.
         """
         files = self.files
         result = QueryResult([], 0, 0)

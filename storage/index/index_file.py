@@ -275,13 +275,14 @@ class IndexFile:
         max_count: int,
         begin_ms: int,
         end_ms: int,
-        accepts: Callable[[int], bool] = lambda _: True,
+        accepts: Callable[[int], bool | None] = lambda _: True,
     ) -> list[int]:
         """Return offsets of up to `max_count` records with this hash and time, newest first.
 
         Times are stored in seconds, so records up to a second before `begin_ms` are found, too.
-        Other keys may have the same hash: `accepts` filters them. Any thread: it reads through a
-        descriptor of its own. A file that is deleted meanwhile yields nothing.
+        Other keys may have the same hash: `accepts` filters them, and ends the search by None. Any
+        thread: it reads through a descriptor of its own. A file that is deleted meanwhile yields
+        nothing.
         """
         next_entry = self.next_entry
         if next_entry <= 1 or max_count <= 0:
@@ -301,10 +302,11 @@ class IndexFile:
                 if stored_ms < begin_ms - CLOCK_STEP_MS:
                     break
                 is_meant = entry_hash == key_hash and begin_ms - 1000 < stored_ms <= end_ms
-                if is_meant and accepts(physical_offset):
+                verdict = is_meant and accepts(physical_offset)
+                if verdict:
                     found.append(physical_offset)
-                    if len(found) == max_count:
-                        break
+                if verdict is None or len(found) == max_count:
+                    break
             return found
         finally:
             file.close()

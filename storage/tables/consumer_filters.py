@@ -13,7 +13,7 @@ CommitLogDispatcherCalcBitMap.java.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from protocol import properties
 from protocol.bloom import BloomFilter
@@ -29,10 +29,14 @@ from storage.queues.message_filter import BloomBits
 from storage.tables.json_config import parsed_table
 from storage.tables.skipped_entry import LeftOuts, taken_entries
 
+Part = TypeVar("Part")
+
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 CLEAN_TIME_SPAN_MS: Final = 24 * 3_600_000
 """Lifetime of a dead filter: RocketMQ's filterDataCleanTimeSpan."""
+FILTERS_MAX: Final = 50_000
+"""Filters of all groups, 50 MiB; beyond it the longest dead are dropped, then none is added."""
 _DEAD_BEFORE_LOAD_MS = 30_000
 _TABLE, _GROUPS = "filterDataByTopic", "groupFilterData"
 
@@ -85,6 +89,14 @@ class ConsumerFilters:
         self.change_count = 0
         """Incremented by every change."""
         self._by_topic: dict[str, dict[str, ConsumerFilter]] = {}
+        self._topics_of: dict[str, dict[str, None]] = {}
+        """Topics by group."""
+        self._own_topics: set[str] = set()
+        self._own_groups: set[str] = set()
+        """Topics and groups whose parts no copy of the table shares."""
+        self._dead: dict[tuple[str, str], None] = {}
+        """Topic and group of dead filters, in the order of their deaths."""
+        self._count = 0
         for each in filters:
             self._put(each)
 
@@ -98,16 +110,28 @@ class ConsumerFilters:
 
     def has_group(self, group: str) -> bool:
         """Return whether the group has filters, dead or alive."""
-        return any(group in filters for filters in self._by_topic.values())
+        return group in self._topics_of
 
     def copy(self) -> "ConsumerFilters":
-        return ConsumerFilters(self.bloom, self)
+        """Return a copy; the filters of a topic are copied when they change."""
+        made = ConsumerFilters(self.bloom)
+        made._by_topic, made._topics_of = self._by_topic.copy(), self._topics_of.copy()
+        made._dead, made._count = self._dead.copy(), self._count
+        made.change_count = self.change_count
+        self._own_topics.clear()
+        self._own_groups.clear()
+        return made
 
     def __iter__(self) -> Iterator[ConsumerFilter]:
         return (each for filters in self._by_topic.values() for each in filters.values())
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_topic.values()))
+        return self._count
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no new filter is added, because there are too many and none is dead."""
+        return self._count >= FILTERS_MAX and not self._dead
 
     def register(
         self,
@@ -156,18 +180,24 @@ class ConsumerFilters:
             if old is not None:
                 self._remove(old)
             return False
+        if old is None and self._count >= FILTERS_MAX:
+            if not self._dead:
+                return False
+            topic, group = next(iter(self._dead))
+            self._remove(self._by_topic[topic][group])
         self._put(new)
         return True
 
-    def keep_only(self, group: str, topics: Collection[str], now_ms: int) -> None:
-        """Mark a group's filters of all other topics as dead."""
-        for filters in self._by_topic.values():
-            each = filters.get(group)
-            if each is not None and each.topic not in topics and not each.is_dead:
+    def keep_only(self, group: str, topics: Collection[str], now_ms: int) -> Iterator[None]:
+        """Mark a group's filters of all other topics as dead, one in a step."""
+        for topic in tuple(self._topics_of.get(group, ())):
+            each = self.get(topic, group)
+            if each is not None and topic not in topics and not each.is_dead:
                 self._put(replace(each, dead_ms=now_ms))
+                yield
 
-    def unregister(self, group: str, now_ms: int) -> None:
-        self.keep_only(group, (), now_ms)
+    def unregister(self, group: str, now_ms: int) -> Iterator[None]:
+        return self.keep_only(group, (), now_ms)
 
     def forget_long_dead(self, now_ms: int, span_ms: int = CLEAN_TIME_SPAN_MS) -> int:
         """Drop filters that have been dead for `span_ms`; return their number."""
@@ -208,15 +238,40 @@ class ConsumerFilters:
         return self.bloom.bit_map(positions)
 
     def _put(self, each: ConsumerFilter) -> None:
-        self._by_topic.setdefault(each.topic, {})[each.group] = each
+        of_topic, place = self._filters_of(each.topic), (each.topic, each.group)
+        if each.group not in of_topic:
+            self._count += 1
+            _owned(self._topics_of, each.group, self._own_groups)[each.topic] = None
+        of_topic[each.group] = each
+        self._dead.pop(place, None)
+        if each.is_dead:
+            self._dead[place] = None
         self.change_count += 1
 
     def _remove(self, each: ConsumerFilter) -> None:
-        of_topic = self._by_topic[each.topic]
-        del of_topic[each.group]
+        of_topic = self._filters_of(each.topic)
+        topics = _owned(self._topics_of, each.group, self._own_groups)
+        del of_topic[each.group], topics[each.topic]
         if not of_topic:
             del self._by_topic[each.topic]
+            self._own_topics.discard(each.topic)
+        if not topics:
+            del self._topics_of[each.group]
+            self._own_groups.discard(each.group)
+        self._dead.pop((each.topic, each.group), None)
+        self._count -= 1
         self.change_count += 1
+
+    def _filters_of(self, topic: str) -> dict[str, ConsumerFilter]:
+        return _owned(self._by_topic, topic, self._own_topics)
+
+
+def _owned(table: dict[str, dict[str, Part]], key: str, own: set[str]) -> dict[str, Part]:
+    """Return a part of the table, to be changed: a copy if a copy of the table has it, too."""
+    if key not in own:
+        own.add(key)
+        table[key] = table.get(key, {}).copy()
+    return table[key]
 
 
 class FilterBitMaps:

@@ -293,6 +293,21 @@ def test_codes_without_fast_decoding_stay_commands() -> None:
     assert isinstance(group, SendGroup)
 
 
+def test_request_that_may_take_long_ends_a_call_that_returns_few_events() -> None:
+    """16 lists of a queue's units, asked for in one read, held the loop up for 0.2 s."""
+    light, heavy = RequestCode.PULL_MESSAGE, RequestCode.QUERY_CONSUME_QUEUE
+    codes = [light, heavy, heavy, light, light]
+    commands = [RemotingCommand(code, {}, opaque=number) for number, code in enumerate(codes)]
+    commands.insert(3, RemotingCommand(heavy, opaque=9, flag=RESPONSE_FLAG))
+    data = b"".join(map(encode, commands))
+    stream = Stream(events_max=16)
+    found = [stream.receive(data)]
+    while stream.has_more:
+        found.append(stream.more(4))
+    assert [len(each) for each in found] == [2, 1, 3]
+    assert len(Stream().receive(data)) == len(commands)
+
+
 # --- what cannot be trusted
 
 

@@ -9,6 +9,7 @@ from actors.config import NamesrvConfig
 from actors.engine.supervisor import ChildSpec
 from actors.naming.namesrv import Namesrv
 from actors.naming.registration_reader import RegistrationReader
+from actors.network.long_answers import LongAnswers
 from actors.tables.config_writer import ConfigWriter
 from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.checksum import body_crc
@@ -32,7 +33,13 @@ def name_server(disk: Disk | None = None, **settings: Any) -> Iterator[Simulated
         system.start(
             ChildSpec("config_writer", lambda _: ConfigWriter()),
             ChildSpec("reader", lambda _: RegistrationReader()),
-            ChildSpec("namesrv", lambda _: Namesrv(config, writer, system.address("reader"))),
+            ChildSpec("long_answers", lambda _: LongAnswers()),
+            ChildSpec(
+                "namesrv",
+                lambda _: Namesrv(
+                    config, writer, system.address("reader"), system.address("long_answers")
+                ),
+            ),
             ChildSpec("settings", lambda _: NamesrvSettings(config)),
         )
         yield system

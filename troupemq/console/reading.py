@@ -62,11 +62,13 @@ def newest_of(
     session: DeadlineSession, topic: str, count: int, failures: list[str]
 ) -> list[MessageView]:
     """Return the newest messages of a topic, the newest first. Raises ClientError."""
-    found: list[MessageView] = []
-    for each in queues_of(session, topic, failures):
-        last = each.ends.max_offset
-        found += each.reader.messages(max(last - count, each.ends.min_offset), last)
-    return nlargest(count, found, key=lambda view: view.store_timestamp_ms)
+
+    def newest() -> Iterator[MessageView]:
+        for each in queues_of(session, topic, failures):
+            last = each.ends.max_offset
+            yield from each.reader.messages(max(last - count, each.ends.min_offset), last)
+
+    return nlargest(count, newest(), key=lambda view: view.store_timestamp_ms)
 
 
 def _ends(_: BrokerPlace, body: bytes | memoryview | None) -> dict[TableQueue, TopicOffset]:

@@ -12,7 +12,7 @@ from math import inf
 from time import monotonic
 from typing import Generic, TypeVar
 
-from protocol.compression import CompressionError
+from protocol.compression import CompressionError, beginning
 from protocol.properties import TROUPE_FAILURE
 from troupemq.client.admin.reading import PULLED_MAX
 from troupemq.client.errors import ClientError
@@ -30,6 +30,9 @@ RUN_S = 3.0
 READ_MAX = 1_000_000
 """Messages that one search reads in all its steps."""
 
+BODY_BYTES_MAX = 4 << 20
+"""Bytes of a body in which a text is searched for: a small message may unfold to many more."""
+
 CHUNK_MIN = 8
 SKIPPED_AT_ONCE = 25 * PULLED_MAX
 """Queue offsets of one pull by tag; brokers compare tags without reading the messages."""
@@ -38,6 +41,7 @@ SKIPPED_COST = 25
 """Queue offsets without the tag that count as one message."""
 
 Made = TypeVar("Made")
+Looked = TypeVar("Looked")
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,8 @@ class Filters:
         if any(self.text in each for each in view.properties.values()):
             return True
         try:
-            return self.text.encode() in view.body
+            body = beginning(view.stored_body, view.sys_flag, BODY_BYTES_MAX)
+            return self.text.encode() in body
         except CompressionError:
             return False
 
@@ -133,18 +138,34 @@ class QueueCursor:
     def close(self) -> None:
         self.low = self.high
 
-    def chunk(self, count: int, *, is_forward: bool) -> list[MessageView]:
-        """Read the next `count` offsets; return their messages in the order of reading."""
+    def chunk(
+        self, count: int, look: Callable[[MessageView], Looked], *, is_forward: bool
+    ) -> list[Looked]:
+        """Read the next `count` offsets; return what `look` makes of each message, in their order.
+
+        No message is kept: 800 may have gigabytes.
+        """
         if is_forward:
             first, last = self.low, min(self.high, self.low + count)
         else:
             first, last = max(self.low, self.high - count), self.high
-        views = list(self.at.reader.messages(first, last))
+        found = [look(view) for view in self.at.reader.messages(first, last)]
         if is_forward:
             self.low = last
-            return views
+            return found
         self.high = first
-        return views[::-1]
+        return found[::-1]
+
+
+@dataclass(slots=True)
+class _Seen(Generic[Made]):
+    """Values of a message that a search keeps."""
+
+    stored_ms: int
+    queue_offset: int
+    is_past: bool
+    made: list[Made]
+    """Row of the page, if the message fits; else nothing."""
 
 
 class MessageSearch(Generic[Made]):
@@ -244,23 +265,29 @@ class MessageSearch(Generic[Made]):
         if not is_by_tag and not self.filters.is_selective:
             size = min(size, max(CHUNK_MIN, self._count // len(self._cursors or ()) + 1))
         try:
-            views = cursor.chunk(size, is_forward=self.filters.is_forward)
-            edge_ms = views[-1].store_timestamp_ms if views else self._edge_ms(cursor)
+            seen = cursor.chunk(size, self._look, is_forward=self.filters.is_forward)
+            edge_ms = seen[-1].stored_ms if seen else self._edge_ms(cursor)
         except ClientError as error:
             self._give_up(cursor, str(error))
             return
         passed = before - cursor.unread
         self.read += passed
-        self._cost += max(len(views), passed // SKIPPED_COST, 1)
+        self._cost += max(len(seen), passed // SKIPPED_COST, 1)
         if edge_ms is not None:
             cursor.edge = min(cursor.edge, self._sign * edge_ms)
             edge = max(each.edge for each in self._cursors or ())
             self.reached_ms = None if edge == inf else int(edge) * self._sign
-        for view in views:
-            if self.filters.fits(view):
-                self._take(view)
-            elif self.filters.is_forward and self.filters.is_past(view):
+        for each in seen:
+            if each.made:
+                self._take(each)
+            elif each.is_past:
                 cursor.close()
+
+    def _look(self, view: MessageView) -> _Seen[Made]:
+        filters = self.filters
+        made = [self._make(view)] if filters.fits(view) else []
+        is_past = filters.is_forward and filters.is_past(view)
+        return _Seen(view.store_timestamp_ms, view.queue_offset, is_past, made)
 
     def _edge_ms(self, cursor: QueueCursor) -> int | None:
         """Return the store time at the cursor, if no message before it has the tag."""
@@ -270,16 +297,16 @@ class MessageSearch(Generic[Made]):
         view = plain.at(place)
         return None if view is None else view.store_timestamp_ms
 
-    def _take(self, view: MessageView) -> None:
-        order = self._sign * view.store_timestamp_ms
+    def _take(self, seen: _Seen[Made]) -> None:
+        order = self._sign * seen.stored_ms
         if len(self._best) < self._count:
             heappush(self._best, order)
         elif order > self._best[0]:
             heappushpop(self._best, order)
         else:
             return
-        position = -self._sign * view.queue_offset
-        self._found.append((order, position, self._make(view)))
+        position = -self._sign * seen.queue_offset
+        self._found.append((order, position, seen.made[0]))
 
     def _trim(self) -> None:
         """Keep the `count` best matches, and publish them."""

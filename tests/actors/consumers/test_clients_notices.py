@@ -109,6 +109,26 @@ def test_subscriptions_of_one_group_are_compared_up_to_a_limit(
         assert len(others) == 2, "of all topics the first ones"
 
 
+def test_members_without_a_heartbeat_leave_in_several_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """100 connections in 1,000 groups each that fell silent stopped the loop for a second."""
+    monkeypatch.setattr(clients_file, "EXPIRED_PER_ROUND", 10)
+    with clients() as bench:
+        (staying, *_) = members(bench, 2, 20)
+        later: list[object] = []
+        loop, address = bench.system.loop, bench.system.address("clients")
+        monkeypatch.setattr(loop, "tell_in_next_round", lambda _, each: later.append(each))
+        bench.system.advance(130_000)
+        assert len(bench.consumers.value) == 15
+        back = HeartbeatData("c0", [], [consumer("g19", [])])
+        assert heartbeat(bench, staying, back).code == 0
+        while later:
+            address.tell(later.pop())
+            bench.system.drain()
+        assert [*bench.consumers.value] == ["g19"], "its heartbeat came in time"
+
+
 def test_a_connection_can_join_a_limited_number_of_groups() -> None:
     with clients() as bench:
         peer = RecordingPeer()
@@ -140,6 +160,44 @@ def test_total_members_and_subscriptions_are_limited(
         assert heartbeat(bench, peer, HeartbeatData("c0", [], said)).code == 0, "it is there"
         bench.close(peer)
         assert heartbeat(bench, RecordingPeer(), HeartbeatData("other", [], said)).code == 0
+
+
+@pytest.mark.parametrize(
+    "long",
+    [
+        SubscriptionData("T", "x" * 60_000),
+        SubscriptionData("T", "x", tags_set=["x" * 60_000]),
+        SubscriptionData("T", "x", code_set=list(range(1_000))),
+    ],
+)
+def test_long_subscriptions_count_for_more(
+    long: SubscriptionData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection kept a mebibyte in each of its thousand groups."""
+    monkeypatch.setattr(consumer_groups, "PLACES_MAX", 100)
+    with clients() as bench:
+        peer = RecordingPeer()
+        assert heartbeat(bench, peer, HeartbeatData("c", [], [consumer("g0", [long])])).code == 0
+        for _ in range(2):
+            said = HeartbeatData("c", [], [consumer("g1", [long])])
+            assert heartbeat(bench, peer, said).code == 1
+            again = HeartbeatData("c", [], [consumer("g0", [long])])
+            assert heartbeat(bench, peer, again).code == 0
+        short = HeartbeatData("c", [], [consumer("g0", [subscription("T", "x")])])
+        assert heartbeat(bench, peer, short).code == 0
+        assert heartbeat(bench, peer, said).code == 0
+
+
+def test_long_client_ids_are_refused() -> None:
+    """The history of a group kept 64 of them, a mebibyte each, after their client had left."""
+    with clients() as bench:
+        for said in (
+            HeartbeatData("c" * 1_025, [ProducerData("p")], []),
+            HeartbeatData("c", [], [ConsumerData("g", "m" * 1_025, None, None, [])]),
+        ):
+            answer = heartbeat(bench, RecordingPeer(), said)
+            assert (answer.code, "1024" in (answer.remark or "")) == (1, True)
+        assert heartbeat(bench, RecordingPeer(), HeartbeatData("c" * 1_024, [], [])).code == 0
 
 
 def test_long_client_lists_are_encoded_on_a_thread() -> None:

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from actors.delays import timer_index
 from actors.delays.timer_index import TimerIndex
 
 NOW_MS = 1_700_000_000_000
@@ -49,3 +50,17 @@ def test_clock_that_goes_back_keeps_the_order_and_loses_nothing() -> None:
     index.add(NOW_MS + 5_000, 3)
     assert index.take(NOW_MS + 4_999, 10) == []
     assert taken(index, NOW_MS + 60_000) == [(NOW_MS + 5_000, 3), (NOW_MS + 50_000, 2)]
+
+
+def test_timers_of_one_second_are_opened_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million of them, as at midnight, held the loop up for 0.1 s."""
+    monkeypatch.setattr(timer_index, "OPENED_AT_ONCE", 100)
+    index = TimerIndex(60_000)
+    for offset in range(1_000):
+        index.add(NOW_MS + 500 + offset % 2, offset)
+    assert index.take(NOW_MS + 499, 10) == []
+    assert len(index._open) == 100
+    assert index.next_due_ms == NOW_MS, "it has to be called again"
+    found = taken(index, NOW_MS + 501)
+    assert sorted(offset for _, offset in found) == [*range(1_000)]
+    assert index.next_due_ms is None

@@ -12,6 +12,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import UnregisterClientHeader
 from protocol.headers.pop import NotificationHeader
+from storage.reading.get_message import GetResult, get_message
 from tests.support.brokers import SimulatedBroker
 from tests.support.pulls import broker, fill
 from tests.support.receiving import Received, ack_command, receive_command, received
@@ -57,6 +58,37 @@ def test_receive_looks_at_some_queues_of_many_in_each_round(
     assert found == [9, 2]
     assert (made.ask(notice).fields or {})["hasMsg"] == "false"
     assert max(asked) <= 4 + 2 * 1, "own queues, and the retry queue twice"
+
+
+def test_receive_looks_at_a_limited_number_of_unwanted_messages_in_each_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In 512 queues, 3,200 of each were looked at: a tenth of a second, with properties 16."""
+    monkeypatch.setattr(hand_out, "EFFORT_MAX", 5)
+    asked: list[int] = []
+    process, get = Receipts._process, get_message
+
+    def counted_process(self: Receipts, receive: HeldReceive) -> None:
+        asked.append(0)
+        process(self, receive)
+
+    def counted_get(*arguments: Any, **options: Any) -> GetResult:
+        result = get(*arguments, **options)
+        asked[-1] += result.next_offset - arguments[2]
+        return result
+
+    monkeypatch.setattr(Receipts, "_process", counted_process)
+    monkeypatch.setattr(hand_out, "get_message", counted_get)
+    made = broker()
+    made.make_topic("Wide", queues=6)
+    for queue_id in range(6):
+        fill(made, 3, topic="Wide", queue_id=queue_id)
+    made.start_send(b"wanted", topic="Wide", queue_id=5, properties="TAGS\x01TagA\x02")
+    made.system.drain()
+    command = receive_command(topic="Wide", expression="TagA", expression_type="TAG", wait_ms=1_000)
+    answer = made.client.request(command, timeout_s=120)
+    assert [each.record.body for each in received(answer, "Wide")] == [b"wanted"]
+    assert max(asked) <= 5 + 3 and len(asked) > 2
 
 
 def test_check_finds_a_message_that_no_event_has_announced(

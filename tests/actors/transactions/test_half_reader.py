@@ -3,6 +3,7 @@
 import pytest
 
 from actors.dispatching import reput as reput_module
+from actors.transactions import half_reader
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.pull import ViewMessageHeader
@@ -51,6 +52,18 @@ def test_a_half_message_in_a_body_is_not_found_without_access_control(outcome: i
     assert made.ask(view).code == 0, "it is shown, as 4.9.7 does"
     assert end(made, prepared, COMMIT).code == 0
     assert b"body of real" in [message.body for message in made.messages()]
+
+
+def test_no_record_is_read_that_its_queue_does_not_confirm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body may name any size: a gigabyte was copied and checked on the loop for each request."""
+    made = broker()
+    prepared = half(made, "real")
+    at = forge(made, prepared.queue_offset)
+    read: list[object] = []
+    monkeypatch.setattr(half_reader, "message_of", lambda *about: read.append(about))
+    header = EndTransactionHeader(GROUP, prepared.queue_offset, at, COMMIT)
+    answer = made.ask(RemotingCommand(RequestCode.END_TRANSACTION, header.encode()))
+    assert (answer.code, answer.remark, read) == (1, NOT_FOUND, [])
 
 
 def test_a_half_message_in_a_body_is_not_resumed_without_access_control() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from actors.dispatching.messages import WritesForbidden
 from actors.sending.messages import InternalAppend
+from actors.transactions import transaction_finisher
 from actors.transactions.half_messages import HalfMessage
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -172,6 +173,22 @@ def test_the_first_of_concurrent_commit_and_rollback_counts() -> None:
     made.system.advance(100)
     assert [answer.code for answer in answers] == [0, ResponseCode.SYSTEM_ERROR]
     assert made.messages() == []
+
+
+def test_a_few_ends_of_one_transaction_wait_for_its_append(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A master without its slave let one-way ends wait by the 100,000, then ran them at once."""
+    monkeypatch.setattr(transaction_finisher, "WAITING_MAX", 2)
+    made = broker()
+    prepared = half(made)
+    answers: list[RemotingCommand] = []
+    for _ in range(10):
+        made.client.start(end_command(prepared, COMMIT), answers.append)
+    made.system.advance(100)
+    codes = [answer.code for answer in answers]
+    assert codes.count(0) == 3 and codes.count(ResponseCode.SYSTEM_BUSY) == 7
+    assert len(made.messages()) == 1 and end(made, prepared, COMMIT).code == 0
 
 
 def test_a_delayed_message_is_delayed_after_its_commit() -> None:

@@ -204,3 +204,16 @@ def test_a_search_during_writes_finds_all_earlier_entries(
     put(file, range(31, 41))
     assert found == [[n * 100 for n in (28, 23, 18, 13, 8, 3)]] * 2
     assert file.find(3, 64, 0, FOREVER)[:2] == [3800, 3300]
+
+
+def test_search_ends_where_the_reader_has_enough() -> None:
+    """Millions of records may have one key; each query walked through all of them."""
+    file, asked = created(FakeDisk()), list[int]()
+    put(file, range(1, 50), spread=1)
+
+    def accepts(offset: int) -> bool | None:
+        asked.append(offset)
+        return None if len(asked) == 3 else False
+
+    assert file.find(0, 10, 0, FOREVER, accepts) == []
+    assert asked == [4900, 4800, 4700]

@@ -7,6 +7,7 @@ import pytest
 
 from protocol.bloom import BloomFilter
 from storage.dispatching.dispatch import entry_of
+from storage.tables import consumer_filters
 from storage.tables.consumer_filters import (
     ConsumerFilters,
     FilterBitMaps,
@@ -124,7 +125,7 @@ def test_a_newer_version_replaces_and_an_older_changes_nothing() -> None:
 
 def test_a_group_that_comes_back_is_alive_again() -> None:
     made = filters("G", "H")
-    made.unregister("G", NOW_MS + 10)
+    list(made.unregister("G", NOW_MS + 10))
     dead, alive = made.get("T", "G"), made.get("T", "H")
     assert dead is not None and alive is not None
     assert dead.is_dead and not alive.is_dead
@@ -137,7 +138,7 @@ def test_an_older_version_is_accepted_after_the_group_was_offline() -> None:
     """The group's only client was restarted with another expression and an earlier clock."""
     made = filters("G")
     made.register("T", "G", "a > 5", "SQL92", 9, NOW_MS + 1)
-    made.unregister("G", NOW_MS + 10)
+    list(made.unregister("G", NOW_MS + 10))
     assert made.register("T", "G", "a > 6", "SQL92", 8, NOW_MS + 20)
     again = made.get("T", "G")
     assert again is not None and not again.is_dead
@@ -147,19 +148,47 @@ def test_an_older_version_is_accepted_after_the_group_was_offline() -> None:
 def test_a_topic_that_is_no_longer_subscribed_is_dead_for_the_group() -> None:
     made = filters("G")
     made.register("U", "G", "a > 5", "SQL92", 1, NOW_MS)
-    made.keep_only("G", ["U"], NOW_MS + 1)
+    list(made.keep_only("G", ["U"], NOW_MS + 1))
     assert [each.topic for each in made if each.is_dead] == ["T"]
 
 
 def test_a_filter_dead_for_a_day_is_dropped() -> None:
     made = filters("G", "H")
-    made.unregister("G", NOW_MS)
+    list(made.unregister("G", NOW_MS))
     assert made.forget_long_dead(NOW_MS + 86_399_999) == 0
     assert made.forget_long_dead(NOW_MS + 86_400_000) == 1
     assert [each.group for each in made] == ["H"]
-    made.unregister("H", NOW_MS)
+    list(made.unregister("H", NOW_MS))
     made.forget_long_dead(NOW_MS + 86_400_000)
     assert format_filters(made) == '{\n\t"filterDataByTopic":{}\n}'
+
+
+def test_a_new_filter_takes_the_place_of_the_longest_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_filters, "FILTERS_MAX", 3)
+    made = filters("G", "H", "I")
+    list(made.unregister("H", NOW_MS + 1))
+    list(made.unregister("G", NOW_MS + 2))
+    assert made.register("U", "J", "a > 5", "SQL92", 1, NOW_MS + 3) and not made.is_full
+    assert [each.group for each in made] == ["G", "I", "J"] and not made.has_group("H")
+    assert made.register("T", "G", "a > 6", "SQL92", 2, NOW_MS + 4), "it has its place"
+    assert made.is_full and not made.register("T", "K", "a > 5", "SQL92", 1, NOW_MS + 5)
+    assert len(made) == 3 and made.get("T", "K") is None and not made.has_group("K")
+
+
+def test_a_copy_is_not_changed_with_its_table() -> None:
+    made = filters("G", "H")
+    copies = made.copy(), made.copy().copy()
+    made.register("T", "G", "a > 6", "SQL92", 2, NOW_MS)
+    made.register("U", "G", "a > 6", "SQL92", 2, NOW_MS)
+    list(made.unregister("H", NOW_MS))
+    assert made.forget_long_dead(NOW_MS, 0) == 1
+    for copy in copies:
+        assert [(each.topic, each.expression) for each in copy] == [("T", "a > 5")] * 2
+        assert len(copy) == 2 and copy.has_group("H") and not copy.of_topic("U")
+        list(copy.unregister("G", NOW_MS + 9))
+        assert copy.forget_long_dead(NOW_MS + 9, 0) == 1 and not copy.has_group("G")
+    assert len(made) == 2 and not made.has_group("H")
+    assert {each.topic: each.is_dead for each in made} == {"T": False, "U": False}
 
 
 def test_after_a_start_filters_are_dead_until_registered_again() -> None:

@@ -10,6 +10,13 @@ from protocol.host import pack_host
 from protocol.message import MessageRecord
 from protocol.properties import format, parse
 from protocol.sysflag import COMPRESSED, COMPRESSION_LZ4
+from troupemq.client.admin.reading import (
+    EVENTS_MAX,
+    FIELD,
+    RECORD,
+    TRACE_BYTES_MAX,
+    events_in,
+)
 from troupemq.client.errors import MessageIllegal
 from troupemq.client.message import Message, MessageQueue, view_of
 
@@ -152,3 +159,13 @@ def test_a_retry_shows_its_original_topic() -> None:
     properties = format({"RETRY_TOPIC": "Orders"})
     assert view_of(record(topic="%RETRY%g", properties=properties), QUEUE).topic == "Orders"
     assert view_of(record(topic="T", properties=properties), QUEUE).topic == "T"
+
+
+def test_a_limited_part_of_a_trace_message_is_read() -> None:
+    """64 messages with the key of another one may unfold to 4 GiB of records."""
+    event = FIELD.join(("Pub", "1", "", "g", "T", "ID")) + RECORD
+    for count, found in ((3, 3), (EVENTS_MAX + 1, EVENTS_MAX), (TRACE_BYTES_MAX // 10, 0)):
+        body, flag = compress(event.encode() * count)
+        views = [view_of(record(body=body, sys_flag=flag), QUEUE)] * 2
+        assert len(list(events_in(views))) == 2 * found
+        assert views[0]._body is None

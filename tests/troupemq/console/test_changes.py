@@ -18,6 +18,7 @@ from troupemq.client.admin import Admin
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.console.asking import PageRequest
 from troupemq.console.changes import CHANGES
+from troupemq.console.pages import waiting
 from troupemq.servers import Servers
 
 MADE = {
@@ -141,7 +142,9 @@ def _lag(visit: Visit) -> int:
     return sum(each.lag for each in found) if found else -1
 
 
-def test_dead_letters_are_shown_and_sent_back_once(live: Visit, namesrv: str) -> None:
+def test_dead_letters_are_shown_and_sent_back_once(
+    live: Visit, namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = DLQ_TOPIC_PREFIX + "failing"
     live.change("topic", **{**MADE, "topic": "Back"})
     with Admin(namesrv) as admin:
@@ -162,6 +165,10 @@ def test_dead_letters_are_shown_and_sent_back_once(live: Visit, namesrv: str) ->
     assert {line["body"] for line in lines} == {"0", "1", "2"}
     assert {line["from_topic"] for line in lines} == {"Back"}
     assert {line["failure"] for line in lines} == {"OSError: no route"}
+    with monkeypatch.context() as fewer:
+        fewer.setattr(waiting, "EXPORTED_BYTES_MAX", 100)
+        refused = live.get("/dead-letters/export", name="failing")
+    assert refused.status_code == 400 and "choose a time range" in refused.text
     one = {"group": "failing", "id": results[0].offset_message_id}
     assert "1 dead letters of failing were sent" in live.change("redrive-one", **one).text
     assert "0 dead letters" in live.change("redrive-one", **one).text

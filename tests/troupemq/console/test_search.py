@@ -1,22 +1,25 @@
 """Searches in bounded steps, live pages that end, and how long both are kept."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 import pytest
 
 from protocol.bodies_admin import TopicOffset
+from protocol.compression import compress
 from tests.troupemq.console.conftest import MakeVisit, Visit
 from troupemq.client.errors import RequestTimeout
 from troupemq.client.message import MessageQueue, MessageView
 from troupemq.console import search as search_module
 from troupemq.console import tail as tail_module
 from troupemq.console.cluster import DeadlineSession
+from troupemq.console.pages.message import body_of
+from troupemq.console.pages.messages import _preview
 from troupemq.console.reading import ReadableQueue
 from troupemq.console.scans import KEPT_S, SCANS_MAX, SCANS_OF_VIEWER_MAX, Scans, owner_of
-from troupemq.console.search import STEP_READ_MAX, Filters, MessageSearch
+from troupemq.console.search import BODY_BYTES_MAX, STEP_READ_MAX, Filters, MessageSearch
 from troupemq.console.tail import TAIL_MAX_S, TAIL_SHOWN, LiveTail
 from troupemq.servers import Servers
 
@@ -120,6 +123,16 @@ def test_a_search_finds_the_same_as_reading_everything(
         times = sorted((each.store_timestamp_ms for each in wanted), key=lambda ms: sign * ms)
         assert [each.store_timestamp_ms for each in search.found] == times[:20], (seed, given)
         assert len({each.message_id for each in search.found}) == len(search.found)
+
+
+def test_a_body_is_unfolded_as_far_as_its_text_is_searched_and_is_not_kept() -> None:
+    """A message of some KiB may unfold to 64 MiB; a page or a chunk has hundreds."""
+    body, flag = compress(b"first" + bytes(BODY_BYTES_MAX) + b"last")
+    found = replace(view(MessageQueue("T", "b", 0), 0, 1), stored_body=body, sys_flag=flag)
+    assert Filters(text="first").fits(found) and not Filters(text="last").fits(found)
+    assert _preview(found).startswith("first")
+    assert body_of(found, 1000) == body and body_of(found).endswith(b"last")
+    assert found._body is None
 
 
 def test_a_step_reads_a_limited_number_and_the_next_one_goes_on(

@@ -18,10 +18,11 @@ Source: client/trace/TraceDataEncoder.java.
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
-from protocol.compression import CompressionError
+from protocol.compression import CompressionError, decompress
 from protocol.headers.offset import OffsetResponseHeader, QueueHeader, SearchOffsetHeader
 from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
 from protocol.message import MessageRecord, RecordError, decode_records
@@ -34,6 +35,10 @@ from troupemq.client.message import MessageQueue, MessageView, view_of
 from troupemq.numbers import whole
 
 PULLED_MAX = 32
+TRACE_BYTES_MAX = 4 << 20
+"""Unfolded body of a trace message; clients write some 100 KiB."""
+EVENTS_MAX = 10_000
+"""Records of a trace message that are read."""
 TOOLS_GROUP = "TOOLS_CONSUMER"
 """A group that every broker has, for tools."""
 PASSED_OVER = (
@@ -174,7 +179,8 @@ def events_in(views: Iterable[MessageView]) -> Iterator[TraceEvent]:
     """Yield the valid records of trace messages; anyone may have sent unreadable ones."""
     for view in views:
         with suppress(CompressionError):
-            yield from events_of(view.body)
+            body = decompress(view.stored_body, view.sys_flag, TRACE_BYTES_MAX)
+            yield from islice(events_of(body), EVENTS_MAX)
 
 
 def events_of(body: bytes) -> Iterator[TraceEvent]:

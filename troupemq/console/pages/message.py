@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 
-from protocol.compression import CompressionError
+from protocol.compression import DECOMPRESSED_BYTES_MAX, CompressionError, decompress
 from protocol.java_numbers import plain_number
 from protocol.properties import REAL_TOPIC, TROUPE_FAILURE
 from protocol.timers import TIMER_OUT_MS, RecallHandle
@@ -341,9 +341,9 @@ def _time_of(value: object) -> int:
     return int(value) if isinstance(value, Time) else 0
 
 
-def body_of(view: MessageView) -> bytes:
-    """Return the body, decompressed if possible, else as it is stored."""
+def body_of(view: MessageView, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+    """Return the body, decompressed if possible and not too long, else as it is stored."""
     try:
-        return view.body
+        return decompress(view.stored_body, view.sys_flag, max_bytes)
     except CompressionError:
         return view.stored_body

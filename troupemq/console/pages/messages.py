@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, tzinfo
 
-from protocol.compression import CompressionError
+from protocol.compression import CompressionError, beginning
 from troupemq.client.admin import Time
 from troupemq.client.errors import ClientError
 from troupemq.client.message import MessageView
@@ -329,7 +329,7 @@ def place_of(view: MessageView) -> dict[str, object]:
 
 def _preview(view: MessageView) -> str:
     try:
-        body = view.body[: PREVIEW_CHARS * 4]
+        body = beginning(view.stored_body, view.sys_flag, PREVIEW_CHARS * 4)
     except CompressionError as error:
         return str(error)
     text = " ".join(body.decode(errors="replace").split())

@@ -9,7 +9,7 @@ from protocol.topic_names import DLQ_TOPIC_PREFIX, SCHEDULE_TOPIC
 from troupemq.client.admin import Time
 from troupemq.client.errors import ClientError
 from troupemq.client.message import MessageView
-from troupemq.console.asking import PageRequest, failures_of, page
+from troupemq.console.asking import NotUsable, PageRequest, failures_of, page
 from troupemq.console.changes import change_link, change_links
 from troupemq.console.given import legal_name
 from troupemq.console.pages.message import body_of
@@ -36,6 +36,9 @@ from troupemq.redrive import to_discard
 _OFFSET = "scheduleMessageOffset_"
 LETTERS = 50
 EXPORTED_MAX = 1000
+EXPORTED_BYTES_MAX = 256 << 20
+UNFOLDED_BYTES_MAX = 16 << 20
+"""Maximum of one body; a longer one is exported as it is stored."""
 ONLY_JSON = frozenset(("tags", "queue", "queue_offset", "bytes", "age_ms", "send_back"))
 EXPORT = "/dead-letters/export"
 WHY = "TroupeMQ consumers report the failure to the broker; other clients only log it."
@@ -163,16 +166,23 @@ def _origin(view: MessageView) -> str | None:
 def export(asked: PageRequest) -> bytes:
     """Return at most EXPORTED_MAX dead letters of a group as JSON lines with bodies.
 
-    Raises NotThere, ClientError.
+    Raises NotThere, NotUsable, ClientError.
     """
     found = _letters(asked, asked.needed("name", legal_name), EXPORTED_MAX).run(
         asked.cluster.session
     )
-    return b"".join(json.dumps(_exported(view)).encode() + b"\n" for view in found)
+    lines, size = list[bytes](), 0
+    for view in found:
+        lines.append(json.dumps(_exported(view)).encode() + b"\n")
+        size += len(lines[-1])
+        if size > EXPORTED_BYTES_MAX:
+            most = EXPORTED_BYTES_MAX >> 20
+            raise NotUsable(f"These dead letters have more than {most} MiB: choose a time range.")
+    return b"".join(lines)
 
 
 def _exported(view: MessageView) -> dict[str, object]:
-    body = body_of(view)
+    body = body_of(view, UNFOLDED_BYTES_MAX)
     try:
         said = {"body": body.decode()}
     except UnicodeDecodeError:
