@@ -120,7 +120,7 @@ class LoopTasks:
         self._remoting.loop.call_soon(task)
 
     def later(self, delay_ms: float, task: Callable[[], object]) -> None:
-        self._remoting.later(delay_ms, task)
+        self._remoting.unless_closed(delay_ms, task)
 
     def every(self, interval_ms: float, task: Callable[[], object], *, first_ms: float = 0) -> None:
         def run() -> None:
@@ -150,7 +150,7 @@ class LoopFlows(FlowTasks):
 
     def later(self, delay_ms: float, work: Callable[[], Flow[None]]) -> None:
         if not self._stopped:
-            self._client.remoting.later(delay_ms, lambda: self.post(work))
+            self._client.remoting.unless_closed(delay_ms, lambda: self.post(work))
 
     async def stop(self, timeout_s: float) -> None:
         """Drop waiting flows and wait for the running one; cancel it on timeout."""
@@ -285,7 +285,7 @@ class AioClient(ClientCore):
         """Refresh the route of `topic` after REFRESH_DELAY_MS, once for all calls until then."""
         if topic not in self._to_refresh:
             self._to_refresh.add(topic)
-            self.remoting.later(REFRESH_DELAY_MS, lambda: self._refresh(topic))
+            self.remoting.unless_closed(REFRESH_DELAY_MS, lambda: self._refresh(topic))
 
     def _refresh(self, topic: str) -> None:
         self._to_refresh.discard(topic)

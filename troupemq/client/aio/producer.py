@@ -193,11 +193,16 @@ class Producer(SendMaker, AioMember):
         return self._slots.count + sum(len(lane.tasks) for lane in self._lanes.values())
 
     async def _finish(self, deadline_s: float) -> None:
+        try:
+            await self._finish_sends(deadline_s)
+        finally:
+            self._replies.close()
+
+    async def _finish_sends(self, deadline_s: float) -> None:
         await self._wait_for_sends(deadline_s)
         if self._tracing is not None:
             self._tracing.send_rest()
             await self._wait_for_sends(deadline_s)
-        self._replies.close()
 
     async def _wait_for_sends(self, deadline_s: float) -> None:
         """Wait until no send is open, also none that has no route yet."""
