@@ -8,7 +8,7 @@ from typing import Any, TypeVar, assert_never
 from protocol.command import RemotingCommand
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
-from troupemq.client.aio.remoting import AioRemoting, driven
+from troupemq.client.aio.remoting import AioRemoting, driven, finished
 from troupemq.client.arguments import check_instance
 from troupemq.client.connection.calls import (
     Blocking,
@@ -89,13 +89,7 @@ class AioRoutes(RouteCache):
             )
             self._running[key] = running
             running.add_done_callback(lambda _: self._running.pop(key, None))
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            own = asyncio.current_task()
-            if running.cancelled() and own is not None and not own.cancelling():
-                raise ClientClosed("the client is stopped") from None
-            raise
+        return await finished(running)
 
     async def refresh(self, topics: Iterable[str], *, and_known: bool = True) -> None:
         """Look up these topics and all known ones; keep the old route where that fails."""

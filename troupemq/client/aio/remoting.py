@@ -29,7 +29,10 @@ FLUSH_LOOK_S = 0.001
 
 
 class Pending(asyncio.Future[Value]):
-    """Future of an answer; an answer after its cancellation is dropped."""
+    """Future of an answer; an answer after its cancellation is dropped.
+
+    asyncio logs no error of it that nothing waits for any more, such as that of a stop.
+    """
 
     def set_result(self, result: Value, /) -> None:
         if not self.done():
@@ -38,6 +41,18 @@ class Pending(asyncio.Future[Value]):
     def set_exception(self, exception: type | BaseException, /) -> None:
         if not self.done():
             super().set_exception(exception)
+            self.exception()  # counts as retrieved
+
+
+async def finished(task: asyncio.Task[Value]) -> Value:
+    """Return the result of a task of a client, which goes on if this call is cancelled.
+
+    Raises what the task raises, and ClientClosed if its client has ended it.
+    """
+    await asyncio.wait((task,))
+    if task.cancelled():
+        raise ClientClosed("the client is stopped")
+    return task.result()
 
 
 async def driven(

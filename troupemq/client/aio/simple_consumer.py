@@ -17,6 +17,7 @@ from protocol.tags import ALL_TAGS
 from remoting.tls_options import Tls
 from troupemq.client.aio.lifecycle import AioMember
 from troupemq.client.aio.waiter import AioWaiter
+from troupemq.client.aio.remoting import finished
 from troupemq.client.arguments import (
     MS_MAX,
     check_instance,
@@ -452,7 +453,7 @@ class SimpleConsumer(AioMember):
 
     async def _shielded(self, work: Coroutine[Any, Any, None]) -> None:
         """Await work that goes on if the caller is cancelled."""
-        await asyncio.shield(self._client.remoting.spawn(work))
+        await finished(self._client.remoting.spawn(work))
 
     async def _prepare(self) -> None:
         self._spans = spans_of(self.client_id)

@@ -1,17 +1,21 @@
 """Ends of clients on an event loop: nothing waits for ever, and nothing is said that is not so."""
 
 import asyncio
+import gc
+import logging
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.troupemq.client.aio.conftest import RunOnLoop
+from tests.troupemq.client.aio.handled import send
 from troupemq import (
     ClientClosed,
+    ConsumeFrom,
     Message,
 )
-from troupemq.aio import Producer
+from troupemq.aio import Producer, SimpleConsumer
 from troupemq.testing import LocalBroker, running_broker
 
 LONG_MS = 60_000
@@ -65,6 +69,47 @@ def test_cancelled_stop_ends_requests(run: RunOnLoop, broker: LocalBroker) -> No
             for each in (request, sending):
                 with pytest.raises(ClientClosed):
                     await each
+
+    run(main())
+
+
+def test_stop_with_a_receive_that_waits_logs_no_error(
+    run: RunOnLoop, broker: LocalBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log said "Future exception was never retrieved"."""
+
+    async def main() -> None:
+        async with SimpleConsumer("workers", broker.namesrv) as made:
+            await made.subscribe("Orders")
+            receiving = asyncio.create_task(made.receive(wait_ms=LONG_MS))
+            await asyncio.sleep(0.05)
+            await made.stop()
+            assert await receiving == []
+
+    run(main())
+    gc.collect()
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+
+def test_settlement_that_a_stop_cuts_off_is_not_cancelled(
+    run: RunOnLoop, broker: LocalBroker
+) -> None:
+    """A worker that only saw a CancelledError would end without a word."""
+    send(broker, "a")
+    fault = broker.lose("ack")
+
+    async def main() -> None:
+        begin = ConsumeFrom.FIRST_OFFSET
+        async with SimpleConsumer("workers", broker.namesrv, begin=begin) as made:
+            await made.subscribe("Orders")
+            (delivery,) = await made.receive()
+            ack = asyncio.create_task(delivery.ack())
+            await until(lambda: fault.hits)
+            await made.stop(0)
+            await asyncio.wait([ack])
+            assert not ack.cancelled()
+            with pytest.raises(ClientClosed):
+                await ack
 
     run(main())
 
