@@ -133,14 +133,24 @@ class LoopFlows(FlowTasks):
         self._client = client
         self._waiting: deque[Callable[[], Flow[None]]] = deque()
         self._task: asyncio.Task[None] | None = None
-        self._stopped = False
+        self._runs = self._stopped = False
 
     def post(self, work: Callable[[], Flow[None]]) -> None:
         if self._stopped:
             return
         self._waiting.append(work)
-        if self._task is None:
+        self._start()
+
+    def _start(self) -> None:
+        if self._waiting and not (self._runs or self._client.remoting.is_closed):
+            self._runs = True  # before the spawn: an eager task may end within it
             self._task = self._client.remoting.spawn(self._run())
+            self._task.add_done_callback(self._ended)
+
+    def _ended(self, _: asyncio.Task[None]) -> None:
+        """Go on with flows that were posted meanwhile, also after a task that was cancelled."""
+        self._runs = False
+        self._start()
 
     def later(self, delay_ms: float, work: Callable[[], Flow[None]]) -> None:
         if not self._stopped:
@@ -150,22 +160,19 @@ class LoopFlows(FlowTasks):
         """Drop waiting flows and wait for the running one; cancel it on timeout."""
         self._stopped = True
         self._waiting.clear()
-        if self._task is not None:
-            await asyncio.wait((self._task,), timeout=timeout_s)
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait((self._task,))
+        if (task := self._task) is not None:
+            await asyncio.wait((task,), timeout=timeout_s)
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
 
     async def _run(self) -> None:
-        try:
-            while self._waiting:
-                work = self._waiting.popleft()
-                try:
-                    await self._client.run(work())
-                except Exception:  # a failed flow must not silently end those behind it
-                    log.error("task failed", exc_info=True)
-        finally:
-            self._task = None
+        while self._waiting:
+            work = self._waiting.popleft()
+            try:
+                await self._client.run(work())
+            except Exception:  # a failed flow must not silently end those behind it
+                log.error("task failed", exc_info=True)
 
 
 class AioClient(ClientCore):

@@ -406,7 +406,8 @@ class Producer(SendMaker, AioMember):
             lane = self._lanes.setdefault(topic, _Lane())
             task = self._client.remoting.spawn(self._start_later(sending, result, size, lane))
             lane.tasks.add(task)
-            result.on_end = task.cancel
+            if not task.done():  # An eager task may have started the send already.
+                result.on_end = task.cancel
             # Not in the task itself: one that is cancelled early does not run at all.
             task.add_done_callback(lambda task: self._leave_lane(topic, lane, task, result))
         return result

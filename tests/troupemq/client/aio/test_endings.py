@@ -4,18 +4,22 @@ import asyncio
 import gc
 import logging
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.troupemq.client.aio.conftest import RunOnLoop
-from tests.troupemq.client.aio.handled import send
+from tests.troupemq.client.aio.handled import QUICK, Handled, consumer, send
 from troupemq import (
     ClientClosed,
     ConsumeFrom,
     Message,
+    ProducerSettings,
 )
 from troupemq.aio import Producer, SimpleConsumer
+from troupemq.client.aio.client import LoopFlows
+from troupemq.client.connection.calls import Flow
 from troupemq.testing import LocalBroker, running_broker
 
 LONG_MS = 60_000
@@ -115,3 +119,62 @@ def test_settlement_that_a_stop_cuts_off_is_not_cancelled(
 
 
 # --- event loops that begin tasks at once (asyncio.eager_task_factory), from Python 3.12 on
+
+
+def test_flows_run_after_one_that_ended_at_once() -> None:
+    """A consumer committed no more offsets, and took no more queues."""
+    done: list[int] = []
+
+    class Eager(SimpleNamespace):
+        """Client whose tasks run within `spawn`, and end there."""
+
+        is_closed = False
+
+        def spawn(self, work: Any) -> asyncio.Future[None]:
+            with pytest.raises(StopIteration):
+                work.send(None)
+            task = asyncio.get_running_loop().create_future()
+            task.set_result(None)
+            return task
+
+        async def run(self, flow: Flow[None]) -> None:
+            for _ in flow:
+                raise AssertionError("it asks nothing")
+
+    async def main() -> None:
+        client: Any = Eager()
+        client.remoting = client
+        flows = LoopFlows(client)
+
+        def flow(number: int) -> Flow[None]:
+            done.append(number)
+            yield from ()
+
+        for number in range(3):
+            flows.post(lambda number=number: flow(number))  # type: ignore[misc]
+            await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    assert done == [0, 1, 2]
+
+
+@pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="from Python 3.12 on")
+def test_clients_work_on_a_loop_with_eager_tasks(broker: LocalBroker) -> None:
+    async def main() -> None:
+        factory = getattr(asyncio, "eager_task_factory")  # noqa: B009 (3.11 has none)
+        asyncio.get_running_loop().set_task_factory(factory)
+        handled = Handled()
+        async with consumer(broker, handled, settings=QUICK) as made:
+            await made.subscribe("Orders")
+            settings = ProducerSettings(in_flight_max=2)
+            async with Producer("shop", broker.namesrv, settings=settings) as producer:
+                for _ in range(20):
+                    bodies = [b"%d" % number for number in range(10)]
+                    sends = [producer.send(Message("Orders", body)) for body in bodies]
+                    async with asyncio.timeout(LONG_S):
+                        await asyncio.gather(*sends)
+                assert producer._slots.count == 0
+            await until(lambda: len(handled.bodies) >= 200)
+            await asyncio.to_thread(broker.join, "billing")
+
+    asyncio.run(main())
