@@ -220,15 +220,9 @@ class AioClient(ClientCore):
         self._every(HEARTBEAT_INTERVAL_MS, self.heartbeat)
 
     def _every(self, interval_ms: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        async def run() -> None:
-            while True:
-                await asyncio.sleep(interval_ms / 1000)
-                try:
-                    await work()
-                except Exception:  # the next round may succeed
-                    log.error("task failed", exc_info=True)
-
-        self.remoting.spawn(run())
+        """Begin `work` periodically, also if a round fails or something cancels its task."""
+        every = self.housekeeping.every
+        every(interval_ms, lambda: self.remoting.spawn(work()), first_ms=interval_ms)
 
     async def stop(self, timeout_s: float) -> None:
         """Unregister from all connected brokers and close the connections."""

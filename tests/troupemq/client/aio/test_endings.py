@@ -18,7 +18,7 @@ from troupemq import (
     ProducerSettings,
 )
 from troupemq.aio import Producer, SimpleConsumer
-from troupemq.client.aio.client import LoopFlows
+from troupemq.client.aio.client import AioClient, LoopFlows
 from troupemq.client.connection.calls import Flow
 from troupemq.testing import LocalBroker, running_broker
 
@@ -114,6 +114,29 @@ def test_settlement_that_a_stop_cuts_off_is_not_cancelled(
             assert not ack.cancelled()
             with pytest.raises(ClientClosed):
                 await ack
+
+    run(main())
+
+
+def test_heartbeats_go_on_after_something_else_cancelled_all_tasks(
+    run: RunOnLoop, broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer without heartbeats is forgotten by its broker."""
+    beats = 0
+
+    async def beat(_: AioClient) -> None:
+        nonlocal beats
+        beats += 1
+
+    monkeypatch.setattr("troupemq.client.aio.client.HEARTBEAT_INTERVAL_MS", 1)
+    monkeypatch.setattr(AioClient, "heartbeat", beat)
+
+    async def main() -> None:
+        async with Producer("shop", broker.namesrv):
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+            await asyncio.sleep(0)
+            await until(lambda: beats >= 3)
 
     run(main())
 
