@@ -334,11 +334,22 @@ class Producer(SendMaker, AioMember):
         request = request_of(message, self.client_id, timeout_ms)
         reply: Pending[MessageView] = Pending()
         self._replies.expect(request, timeout_ms, reply)
+    async def _meet_brokers(self, topic: str, timeout_ms: float) -> bool:
+        """Send a heartbeat to each broker that may push a reply; return False on timeout."""
         try:
-            addresses = await self._to_meet(message.topic)
-            await self._client.run(self._client.heartbeating(addresses))
-            sent = self._send_message(request, timeout_ms, queue, choose)
-            sent.add_done_callback(lambda done: self._replies.sent(request, done))
+            async with asyncio.timeout(timeout_ms / 1000):
+                addresses = await self._to_meet(topic)
+                await self._client.run(self._client.heartbeating(addresses))
+        except ClientError:  # first: a RequestTimeout is a TimeoutError, too
+            raise
+        except TimeoutError:
+            return False
+        return True
+
+        try:
+            if await self._meet_brokers(message.topic, timeout_ms):
+                sent = self._send_message(request, timeout_ms, queue, choose)
+                sent.add_done_callback(lambda done: self._replies.sent(request, done))
             return await reply
         finally:
             self._replies.forget(request)

@@ -16,6 +16,7 @@ from troupemq import (
     ConsumeFrom,
     Message,
     ProducerSettings,
+    RequestTimeout,
 )
 from troupemq.aio import Producer, SimpleConsumer
 from troupemq.client.aio.client import AioClient, LoopFlows
@@ -73,6 +74,21 @@ def test_cancelled_stop_ends_requests(run: RunOnLoop, broker: LocalBroker) -> No
             for each in (request, sending):
                 with pytest.raises(ClientClosed):
                     await each
+
+    run(main())
+
+
+def test_timeout_of_a_request_covers_the_look_ups_before_it(
+    run: RunOnLoop, broker: LocalBroker
+) -> None:
+    broker.lose("heartbeat")
+
+    async def main() -> None:
+        async with Producer("shop", broker.namesrv) as producer:
+            begun_s = asyncio.get_running_loop().time()
+            with pytest.raises(RequestTimeout, match="no reply in 100 ms"):
+                await producer.request(Message("Orders", b"?"), 100)
+            assert asyncio.get_running_loop().time() - begun_s < 2
 
     run(main())
 
