@@ -26,10 +26,10 @@ from troupemq.client.message import (
 from troupemq.client.producing.batches import batch_parcel, check_messages, split_batch
 from troupemq.client.producing.making import LONG_BODY_BYTES, SendMaker
 from troupemq.client.producing.producer_settings import ProducerSettings
-from troupemq.client.producing.queue_choice import QueueChoice, RoundRobin, always, check_choice
+from troupemq.client.producing.queue_choice import QueueChoice, RoundRobin, check_choice
 from troupemq.client.producing.recalling import recall_request, recalled
 from troupemq.client.producing.request_reply import ReplyTable, request_of
-from troupemq.client.producing.sending import EncodedMessage, Sender, Sending, chosen
+from troupemq.client.producing.sending import EncodedMessage, OnewaySending, Sender, Sending
 from troupemq.client.producing.trace import Tracing
 from troupemq.client.spans import spans_of
 
@@ -235,6 +235,7 @@ class Producer(SendMaker, AioMember):
         timeout_ms: float | None,
         queue: MessageQueue | None,
         choose: QueueChoice | None,
+        kind: type[Sending] = Sending,
     ) -> SendFuture:
         self.check_running()
 
@@ -243,7 +244,9 @@ class Producer(SendMaker, AioMember):
             compresses = len(parcel.body) >= self.settings.compress_over_bytes
             if compresses and len(parcel.body) < LONG_BODY_BYTES:
                 parcel, compresses = parcel.compressed(), False
-            return self._send(parcel, carrying, timeout_ms, queue, choose, compresses=compresses)
+            return self._send(
+                parcel, carrying, timeout_ms, queue, choose, compresses=compresses, kind=kind
+            )
 
         if self._spans is None:
             return send(message)
@@ -302,18 +305,7 @@ class Producer(SendMaker, AioMember):
         choose: QueueChoice | None = None,
     ) -> str:
         """Send a message without an answer and return its id; a loss is not reported."""
-        self.check_running()
-        check_instance(message, Message, "what is sent is a Message")
-        check_sendable(message.topic)
-        route = await self._client.routes.publish_route(message.topic)
-
-        def send(carrying: Message) -> str:
-            parcel = self._compressed_parcel(carrying)
-            chooses = always(queue) if queue is not None else choose or self._choose
-            self._carrier.post_oneway(chosen(chooses, route.publish_queues, carrying), parcel)
-            return parcel.message_id
-
-        return send(message) if self._spans is None else self._spans.around_oneway(message, send)
+        return (await self._send_message(message, None, queue, choose, OnewaySending)).message_id
 
     async def request(
         self,
@@ -334,6 +326,14 @@ class Producer(SendMaker, AioMember):
         request = request_of(message, self.client_id, timeout_ms)
         reply: Pending[MessageView] = Pending()
         self._replies.expect(request, timeout_ms, reply)
+        try:
+            if await self._meet_brokers(message.topic, timeout_ms):
+                sent = self._send_message(request, timeout_ms, queue, choose)
+                sent.add_done_callback(lambda done: self._replies.sent(request, done))
+            return await reply
+        finally:
+            self._replies.forget(request)
+
     async def _meet_brokers(self, topic: str, timeout_ms: float) -> bool:
         """Send a heartbeat to each broker that may push a reply; return False on timeout."""
         try:
@@ -345,14 +345,6 @@ class Producer(SendMaker, AioMember):
         except TimeoutError:
             return False
         return True
-
-        try:
-            if await self._meet_brokers(message.topic, timeout_ms):
-                sent = self._send_message(request, timeout_ms, queue, choose)
-                sent.add_done_callback(lambda done: self._replies.sent(request, done))
-            return await reply
-        finally:
-            self._replies.forget(request)
 
     async def _to_meet(self, topic: str) -> list[str]:
         """Return the brokers that may push a reply and do not know this client."""
@@ -398,10 +390,19 @@ class Producer(SendMaker, AioMember):
         choose: QueueChoice | None,
         *,
         compresses: bool,
+        kind: type[Sending] = Sending,
     ) -> SendFuture:
         result = SendFuture(loop=asyncio.get_running_loop())  # `check_running` has seen it
         sending = self._sending(
-            self._carrier, parcel, message, timeout_ms, queue, choose, result, compresses=compresses
+            self._carrier,
+            parcel,
+            message,
+            timeout_ms,
+            queue,
+            choose,
+            result,
+            compresses=compresses,
+            kind=kind,
         )
         if self._tracing is not None:
             self._tracing.watch(sending)

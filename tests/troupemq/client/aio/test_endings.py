@@ -134,6 +134,50 @@ def test_settlement_that_a_stop_cuts_off_is_not_cancelled(
     run(main())
 
 
+def test_one_way_sends_are_written_before_the_end_and_in_their_order(
+    run: RunOnLoop, broker: LocalBroker
+) -> None:
+    async def main() -> None:
+        producer = Producer("shop", broker.namesrv)
+        await producer.start()
+        queue, *_ = await producer.queues("Orders")
+        producer._client.routes._routes.clear()  # all sends wait for the route
+        sends = [
+            asyncio.create_task(producer.send_oneway(Message("Orders", body), queue=queue))
+            for body in bodies
+        ]
+        await asyncio.sleep(0)
+        assert producer._open_sends() == len(bodies)
+        await producer.stop()
+        assert len({*await asyncio.gather(*sends)}) == len(bodies)
+
+    bodies = [b"%d" % number for number in range(20)]
+    run(main())
+    broker.expect_in_order("Orders", bodies)
+
+
+def test_one_way_sends_compress_long_bodies_off_the_loop(
+    run: RunOnLoop, broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[Any] = []
+    plain = asyncio.to_thread
+
+    async def noted(function: Any, *given: Any) -> Any:
+        threads.append(function)
+        return await plain(function, *given)
+
+    async def main() -> None:
+        async with Producer("shop", broker.namesrv) as producer:
+            await producer.queues("Orders")
+            monkeypatch.setattr(asyncio, "to_thread", noted)
+            await producer.send_oneway(Message("Orders", b"x" * 100_000))
+
+    run(main())
+    assert len(threads) == 1
+    (view,) = broker.expect("Orders")
+    assert len(view.stored_body) < len(view.body) == 100_000
+
+
 def test_heartbeats_go_on_after_something_else_cancelled_all_tasks(
     run: RunOnLoop, broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
