@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +15,7 @@ from troupemq import (
     ClientClosed,
     ConsumeFrom,
     Message,
+    MessageView,
     ProducerSettings,
     RequestTimeout,
 )
@@ -91,6 +92,59 @@ def test_timeout_of_a_request_covers_the_look_ups_before_it(
             assert asyncio.get_running_loop().time() - begun_s < 2
 
     run(main())
+
+
+def test_second_stop_waits_for_the_first(run: RunOnLoop, broker: LocalBroker) -> None:
+    send(broker, "a")
+
+    async def main() -> None:
+        goes_on = asyncio.Event()
+
+        async def act(_: MessageView) -> None:
+            await goes_on.wait()
+
+        handled = Handled(act)
+        async with consumer(broker, handled) as made:
+            await made.subscribe("Orders")
+            await until(lambda: handled.running)
+            first = asyncio.create_task(made.stop())
+            await asyncio.sleep(0)
+            second = asyncio.create_task(made.stop())
+            await made.stop(0.0)  # which waits a second, and no longer
+            assert not (first.done() or second.done())
+            goes_on.set()
+            await second
+            assert first.done()
+
+    run(main())
+    assert broker.lag("billing") == 0
+
+
+def test_handler_may_stop_its_consumer_while_another_task_stops_it(
+    run: RunOnLoop, broker: LocalBroker
+) -> None:
+    send(broker, "a")
+
+    async def main() -> None:
+        handles, stops = asyncio.Event(), asyncio.Event()
+
+        async def handle(messages: Sequence[MessageView]) -> None:
+            handles.set()
+            await stops.wait()
+            await made.stop()
+
+        made = consumer(broker, handle)
+        await made.subscribe("Orders")
+        async with made:
+            await handles.wait()
+            stopping = asyncio.create_task(made.stop())
+            await asyncio.sleep(0)
+            stops.set()
+            async with asyncio.timeout(10):
+                await stopping
+
+    run(main())
+    assert broker.lag("billing") == 0
 
 
 def test_stop_with_a_receive_that_waits_logs_no_error(
