@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -115,6 +116,34 @@ def test_second_stop_waits_for_the_first(run: RunOnLoop, broker: LocalBroker) ->
             goes_on.set()
             await second
             assert first.done()
+
+    run(main())
+    assert broker.lag("billing") == 0
+
+
+def test_rebalance_during_a_stop_leaves_the_queues_to_the_stop(
+    run: RunOnLoop, broker: LocalBroker
+) -> None:
+    """Offsets from before the ends of handlers were committed, and messages came again."""
+    send(broker, "a")
+
+    async def main() -> None:
+        goes_on = asyncio.Event()
+
+        async def act(_: MessageView) -> None:
+            await goes_on.wait()
+
+        handled = Handled(act)
+        settings = replace(QUICK, drop_wait_ms=1)
+        async with consumer(broker, handled, settings=settings) as made:
+            await made.subscribe("Orders")
+            await until(lambda: handled.running)
+            slow = broker.slow(30, "GET_CONSUMER_LIST_BY_GROUP")
+            await until(lambda: slow.hits)
+            stopping = asyncio.create_task(made.stop())
+            await asyncio.sleep(0.1)
+            goes_on.set()
+            await stopping
 
     run(main())
     assert broker.lag("billing") == 0
