@@ -169,6 +169,8 @@ class PullConsumer(GroupMember, PullWork):
                 while self._ready() < count_max and self._waits(deadline_s):
                     pass
                 views = self._take_batch(count_max)
+                if not views:  # wait_ms may be 0
+                    self._waits(monotonic() + POLL_TIMEOUT_MS / 1000)
             self._record(views, begun_ns)
             if views:
                 yield views
