@@ -244,9 +244,13 @@ class PullConsumer(GroupMember, PullWork):
                 self._acknowledge()
         self.stop()
 
-    def _begin(self) -> None:
-        super()._begin()
-        self._client.run(self._taking_assigned())
+    def _prepare(self) -> None:
+        super()._prepare()
+        try:
+            self._client.run(self._taking_assigned())
+        except BaseException:
+            self._forget_member()  # the start may be repeated
+            raise
 
     def _finish(self, deadline_s: float) -> int:
         with self._changed:
