@@ -1,6 +1,8 @@
 """Valid messages, their wire properties, and the views of receivers."""
 
+from copy import copy, deepcopy
 from datetime import UTC, datetime, timedelta
+from pickle import dumps, loads
 from typing import Any
 
 import pytest
@@ -152,3 +154,14 @@ def test_a_retry_shows_its_original_topic() -> None:
     properties = format({"RETRY_TOPIC": "Orders"})
     assert view_of(record(topic="%RETRY%g", properties=properties), QUEUE).topic == "Orders"
     assert view_of(record(topic="T", properties=properties), QUEUE).topic == "T"
+
+
+def test_a_received_message_can_be_passed_to_another_process() -> None:
+    body, flag = compress(b"x" * 5000)
+    view = view_of(record(body=body, sys_flag=flag), QUEUE)
+    for copied in (loads(dumps(view)), copy(view), deepcopy(view)):
+        assert copied == view
+        assert copied.body == b"x" * 5000
+        properties: Any = copied.properties
+        with pytest.raises(TypeError):
+            properties["TAGS"] = "b"
