@@ -11,6 +11,7 @@ from protocol.signature import Credentials
 from troupemq.client.aio.connection import AioConnection, failed
 from troupemq.client.connection.calls import Asked
 from troupemq.client.connection.connection import split_address
+from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S
 from troupemq.client.connection.remoting import (
     CONNECT_TIMEOUT_MS,
     Greeting,
@@ -200,8 +201,8 @@ class AioRemoting(RequestSender[AioConnection]):
         tasks = [each for each in self._tasks if each is not own]
         for each in tasks:
             each.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        if tasks:  # A check of a transaction may ignore its cancellation.
+            await asyncio.wait(tasks, timeout=LAST_TIMEOUT_S)
 
     # --- connections
 
