@@ -59,10 +59,13 @@ class AioLifecycle(ABC):
 
         The log line "client stopped" says what it waited for (docs/sending.md). Does nothing if it
         is stopped. A call while another one stops waits for that one, within its own timeout. A
-        cancelled stop closes the connections at once.
+        cancelled stop closes the connections at once. Raises ClientClosed on another event loop,
+        and in a forked process.
         """
         if timeout_s is not None:
             check_range(timeout_s, 0, MS_MAX, "timeout_s")
+        if self.is_running:
+            self.check_running()
         timeout_s = self.stop_timeout_s if timeout_s is None else timeout_s
         before, self._state = self._state, LifecycleState.STOPPED
         if before is LifecycleState.STOPPED:
