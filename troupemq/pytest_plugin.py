@@ -51,6 +51,17 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse marks that would have no effect, because all tests share one broker."""
+    if config.getini(SCOPE) == "session":
+        for item in items:
+            if item.get_closest_marker(MARKER) is not None:
+                raise pytest.UsageError(
+                    f"{item.nodeid} has the mark {MARKER}, which needs a broker of its own:"
+                    f" {SCOPE} is session"
+                )
+
+
 def _scope(fixture_name: str, config: pytest.Config) -> Literal["function", "session"]:
     return "session" if config.getini(SCOPE) == "session" else "function"
 
@@ -65,9 +76,8 @@ def troupemq_broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
     finally:
         if was_enabled:
             gc.enable()
-    marker = request.node.get_closest_marker(MARKER)
-    given = {} if marker is None else marker.kwargs
-    with running_broker(given.get("topics"), given.get("settings")) as broker:
+    marker = request.node.get_closest_marker(MARKER) or pytest.mark.troupemq
+    with running_broker(*marker.args, **marker.kwargs) as broker:
         yield broker
 
 

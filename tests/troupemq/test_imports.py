@@ -24,9 +24,10 @@ NO_BROKER = (
 
 PUBLIC = [troupemq, aio]
 CLIENT = "from troupemq import Producer, PushConsumer"
-OWN_MODULES_MAX = 95
+OWN_MODULES_MAX = 92
 HEAVY = {
-    *("asyncio", "email", "http", "multiprocessing", "pathlib", "subprocess", "tempfile"),
+    *("asyncio", "email", "http", "ipaddress", "multiprocessing", "pathlib", "subprocess"),
+    *("tempfile", "protocol.bodies_client", "troupemq.client.consuming.running_info"),
     *("_hashlib", "_ssl", "ssl"),  # OpenSSL, for programs with an account or TLS
     *("click", "crcmod", "lark", "opentelemetry", "pykka", "structlog", "yaml"),
     *("protocol.bodies_admin", "protocol.bodies_own", "protocol.send_wire"),

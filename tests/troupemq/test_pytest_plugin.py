@@ -95,6 +95,40 @@ def test_unknown_scope_is_refused_with_a_sentence(pytester: pytest.Pytester) -> 
     result.stderr.fnmatch_lines(["*troupemq_scope is 'module': use function or session*"])
 
 
+def test_mark_with_unknown_arguments_is_refused(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.troupemq({"Orders": 1}, {"brokerName": "b"})
+        def test_good(troupemq_broker):
+            (queue,) = troupemq_broker.queues("Orders")
+            assert queue.broker_name == "b"
+
+        @pytest.mark.troupemq(setting={"brokerName": "b"})
+        def test_bad(troupemq_broker): ...
+        """
+    )
+    result = pytester.runpytest_inprocess(*HERE)
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*unexpected keyword argument 'setting'*"])
+
+
+def test_mark_is_refused_where_one_broker_serves_the_session(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\ntroupemq_scope = session")
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.troupemq(settings={"flushDiskType": "SYNC_FLUSH"})
+        def test_it(troupemq_broker): ...
+        """
+    )
+    result = pytester.runpytest_inprocess(*HERE)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*test_it has the mark troupemq*troupemq_scope is session*"])
+
+
 @pytest.mark.slow
 def test_unused_fixtures_import_nothing() -> None:
     program = "import sys, troupemq.pytest_plugin; print(*sys.modules)"

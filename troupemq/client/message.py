@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import Enum
 from types import MappingProxyType
+from typing import Any
 
 from protocol import properties as names
 from protocol.compression import decompress
@@ -340,6 +341,11 @@ class MessageView:
     sys_flag: int
     _body: bytes | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Make copies and pickles, for other processes; these cannot hold a MappingProxyType."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return _view_with, ({**values, "properties": dict(self.properties)},)
+
     @property
     def body(self) -> bytes:
         """The body as sent. Raises CompressionError for a codec that is not installed."""
@@ -359,6 +365,10 @@ class MessageView:
     def failure(self) -> str | None:
         """Reason of the last failed consumption; only TroupeMQ clients and brokers record it."""
         return self.properties.get(names.TROUPE_FAILURE)
+
+
+def _view_with(values: dict[str, Any]) -> MessageView:
+    return MessageView(**{**values, "properties": MappingProxyType(values["properties"])})
 
 
 def view_of(record: MessageRecord, queue: MessageQueue) -> MessageView:

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from troupemq.client.admin import Admin
 
 HOST = "127.0.0.1"
+MEMORY = "/dev/shm"
+MEMORY_BYTES_MIN = 256 << 20
 STOP_S = 20.0
 LOOK_S = 0.005
 """Longest pause between two looks at a topic or a lag; the first ones are shorter."""
@@ -154,6 +156,11 @@ def _copy_unless_gone(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
+def _has_room_in_memory() -> bool:
+    """Return whether a store may be in memory: that of a container may hold but a few of them."""
+    return access(MEMORY, W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN
+
+
 class LocalBroker(BrokerUnderTest):
     """A name server and a broker on free ports of this machine, with a store that is removed.
 
@@ -175,8 +182,7 @@ class LocalBroker(BrokerUnderTest):
         * `topics`: queues of each topic. Other topics are made by the first send.
         * `settings`: of the broker, by the names of broker.conf.
         """
-        memory = "/dev/shm"
-        parent = memory if access(memory, W_OK) else None
+        parent = MEMORY if _has_room_in_memory() else None
         self.folder = Path(mkdtemp(prefix="troupemq-", dir=parent))
         self.topics = dict(topics or {})
         self._settings = dict(settings or {})
@@ -360,8 +366,8 @@ class LocalBroker(BrokerUnderTest):
         name = group or f"group-{next(_numbers)}"
         consumer = CollectingConsumer(name, handler, self.namesrv, orderly)
         consumer.subscribe(topic, expression)
+        self._consumers.append(consumer)  # a failed start opens connections, too
         consumer.start()
-        self._consumers.append(consumer)
         return consumer
 
     def join(self, group: str, *, within_s: float = 10.0, fail_fast: bool = True) -> None:

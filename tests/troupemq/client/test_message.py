@@ -1,6 +1,8 @@
 """Valid messages, their wire properties, and the views of receivers."""
 
+from copy import copy, deepcopy
 from datetime import UTC, datetime, timedelta
+from pickle import dumps, loads
 from typing import Any
 
 import pytest
@@ -169,3 +171,14 @@ def test_a_limited_part_of_a_trace_message_is_read() -> None:
         views = [view_of(record(body=body, sys_flag=flag), QUEUE)] * 2
         assert len(list(events_in(views))) == 2 * found
         assert views[0]._body is None
+
+
+def test_a_received_message_can_be_passed_to_another_process() -> None:
+    body, flag = compress(b"x" * 5000)
+    view = view_of(record(body=body, sys_flag=flag), QUEUE)
+    for copied in (loads(dumps(view)), copy(view), deepcopy(view)):
+        assert copied == view
+        assert copied.body == b"x" * 5000
+        properties: Any = copied.properties
+        with pytest.raises(TypeError):
+            properties["TAGS"] = "b"

@@ -322,6 +322,22 @@ def test_a_hanging_broker_delays_a_stop_once_and_not_per_queue() -> None:
         assert monotonic() - begun_s < LONG_S / 3
 
 
+def test_a_hanging_broker_delays_a_stop_once_and_not_per_queue_that_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("troupemq.client.consuming.consumer_offsets.OFFSET_TIMEOUT_MS", 200)
+    with FakeServer() as namesrv, FakeServer() as server:
+        broker = FakeBroker(namesrv, server, queue_count=8)
+        server.on(RequestCode.QUERY_CONSUMER_OFFSET, lambda command: None)
+        member = consumer(broker, Seen(), ConsumerSettings(settle_ms=0))
+        member.start()
+        server.next(RequestCode.QUERY_CONSUMER_OFFSET)
+        member.stop()
+        received = [server.received.get() for _ in range(server.received.qsize())]
+        codes = [command.code for command in received]
+        assert codes.count(RequestCode.QUERY_CONSUMER_OFFSET) <= 1
+
+
 def test_a_stopped_consumer_refuses_subscriptions() -> None:
     """Formerly the subscription was accepted without effect."""
     for stopped in (PushConsumer("g", listen), PullConsumer("g")):

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
 from threading import enumerate as live_threads
+from types import SimpleNamespace
 
 import pytest
 
@@ -283,3 +285,21 @@ def test_stopped_broker_leaves_no_thread_and_no_file() -> None:
         broker.consume("Orders")
     assert not folder.exists()
     assert {each.name for each in {*live_threads()} - before} == set()
+
+
+@pytest.mark.parametrize(("free_mib", "is_in_memory"), [(64, False), (1024, True)])
+def test_store_is_in_memory_where_there_is_room(
+    free_mib: int, is_in_memory: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A container has 64 MiB of /dev/shm, which the brokers of a few workers fill."""
+    memory = tmp_path / "shm"
+    memory.mkdir()
+    free = SimpleNamespace(free=free_mib << 20)
+    monkeypatch.setattr("troupemq.testing.local_broker.MEMORY", str(memory))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: free)
+    broker = LocalBroker()
+    try:
+        assert (broker.folder.parent == memory) is is_in_memory
+    finally:
+        broker.stop()
+    assert not broker.folder.exists()

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, assert_never
 from protocol.command import RemotingCommand
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
-from troupemq.client.aio.remoting import AioRemoting, driven
+from troupemq.client.aio.remoting import AioRemoting, driven, finished
 from troupemq.client.arguments import check_instance
 from troupemq.client.connection.calls import (
     Blocking,
@@ -89,13 +89,7 @@ class AioRoutes(RouteCache):
             )
             self._running[key] = running
             running.add_done_callback(lambda _: self._running.pop(key, None))
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            own = asyncio.current_task()
-            if running.cancelled() and own is not None and not own.cancelling():
-                raise ClientClosed("the client is stopped") from None
-            raise
+        return await finished(running)
 
     async def refresh(self, topics: Iterable[str], *, and_known: bool = True) -> None:
         """Look up these topics and all known ones; keep the old route where that fails."""
@@ -120,7 +114,7 @@ class LoopTasks:
         self._remoting.loop.call_soon(task)
 
     def later(self, delay_ms: float, task: Callable[[], object]) -> None:
-        self._remoting.later(delay_ms, task)
+        self._remoting.unless_closed(delay_ms, task)
 
     def every(self, interval_ms: float, task: Callable[[], object], *, first_ms: float = 0) -> None:
         def run() -> None:
@@ -139,39 +133,46 @@ class LoopFlows(FlowTasks):
         self._client = client
         self._waiting: deque[Callable[[], Flow[None]]] = deque()
         self._task: asyncio.Task[None] | None = None
-        self._stopped = False
+        self._runs = self._stopped = False
 
     def post(self, work: Callable[[], Flow[None]]) -> None:
         if self._stopped:
             return
         self._waiting.append(work)
-        if self._task is None:
+        self._start()
+
+    def _start(self) -> None:
+        if self._waiting and not (self._runs or self._client.remoting.is_closed):
+            self._runs = True  # before the spawn: an eager task may end within it
             self._task = self._client.remoting.spawn(self._run())
+            self._task.add_done_callback(self._ended)
+
+    def _ended(self, _: asyncio.Task[None]) -> None:
+        """Go on with flows that were posted meanwhile, also after a task that was cancelled."""
+        self._runs = False
+        self._start()
 
     def later(self, delay_ms: float, work: Callable[[], Flow[None]]) -> None:
         if not self._stopped:
-            self._client.remoting.later(delay_ms, lambda: self.post(work))
+            self._client.remoting.unless_closed(delay_ms, lambda: self.post(work))
 
     async def stop(self, timeout_s: float) -> None:
         """Drop waiting flows and wait for the running one; cancel it on timeout."""
         self._stopped = True
         self._waiting.clear()
-        if self._task is not None:
-            await asyncio.wait((self._task,), timeout=timeout_s)
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait((self._task,))
+        if (task := self._task) is not None:
+            await asyncio.wait((task,), timeout=timeout_s)
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
 
     async def _run(self) -> None:
-        try:
-            while self._waiting:
-                work = self._waiting.popleft()
-                try:
-                    await self._client.run(work())
-                except Exception:  # a failed flow must not silently end those behind it
-                    log.error("task failed", exc_info=True)
-        finally:
-            self._task = None
+        while self._waiting:
+            work = self._waiting.popleft()
+            try:
+                await self._client.run(work())
+            except Exception:  # a failed flow must not silently end those behind it
+                log.error("task failed", exc_info=True)
 
 
 class AioClient(ClientCore):
@@ -219,15 +220,9 @@ class AioClient(ClientCore):
         self._every(HEARTBEAT_INTERVAL_MS, self.heartbeat)
 
     def _every(self, interval_ms: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        async def run() -> None:
-            while True:
-                await asyncio.sleep(interval_ms / 1000)
-                try:
-                    await work()
-                except Exception:  # the next round may succeed
-                    log.error("task failed", exc_info=True)
-
-        self.remoting.spawn(run())
+        """Begin `work` periodically, also if a round fails or something cancels its task."""
+        every = self.housekeeping.every
+        every(interval_ms, lambda: self.remoting.spawn(work()), first_ms=interval_ms)
 
     async def stop(self, timeout_s: float) -> None:
         """Unregister from all connected brokers and close the connections."""
@@ -285,7 +280,7 @@ class AioClient(ClientCore):
         """Refresh the route of `topic` after REFRESH_DELAY_MS, once for all calls until then."""
         if topic not in self._to_refresh:
             self._to_refresh.add(topic)
-            self.remoting.later(REFRESH_DELAY_MS, lambda: self._refresh(topic))
+            self.remoting.unless_closed(REFRESH_DELAY_MS, lambda: self._refresh(topic))
 
     def _refresh(self, topic: str) -> None:
         self._to_refresh.discard(topic)

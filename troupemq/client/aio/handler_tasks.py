@@ -207,6 +207,10 @@ class HandlerTasks:
         while self._waiting:
             self._waiting.popleft().close()
 
+    def is_own_task(self) -> bool:
+        """Return whether the caller is one of the tasks, such as a handler that stops."""
+        return asyncio.current_task() in self._tasks
+
     def _others(self) -> list[asyncio.Task[None]]:
         """Return the tasks but the one that calls, which may be a handler that stops."""
         own = asyncio.current_task()

@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
-from troupemq.client.aio.client import AioClient
+from troupemq.client.aio.client import AioClient, happens
 from troupemq.client.arguments import MS_MAX, check_range
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, LifecycleState, StopReport, Work
 from troupemq.client.errors import ClientClosed
@@ -32,6 +32,8 @@ class AioLifecycle(ABC):
         self._client = client
         self._state = LifecycleState.NEW
         self._starting = asyncio.Lock()
+        self._stopped = asyncio.Event()
+        """Set at the end of the stop."""
 
     async def start(self) -> None:
         """Start; do nothing if it runs. Raises ClientError: ClientClosed after a stop.
@@ -56,15 +58,22 @@ class AioLifecycle(ABC):
         """Finish in-flight work within `timeout_s`, then unregister from the brokers.
 
         The log line "client stopped" says what it waited for (docs/sending.md). Does nothing if it
-        is stopped. A cancelled stop closes the connections at once.
+        is stopped. A call while another one stops waits for that one, within its own timeout. A
+        cancelled stop closes the connections at once. Raises ClientClosed on another event loop,
+        and in a forked process.
         """
         if timeout_s is not None:
             check_range(timeout_s, 0, MS_MAX, "timeout_s")
+        if self.is_running:
+            self.check_running()
+        timeout_s = self.stop_timeout_s if timeout_s is None else timeout_s
         before, self._state = self._state, LifecycleState.STOPPED
         if before is LifecycleState.STOPPED:
+            if not self._is_own_task():  # for which the other call may wait
+                await happens(self._stopped.wait(), timeout_s + LAST_TIMEOUT_S)
             return
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + (self.stop_timeout_s if timeout_s is None else timeout_s)
+        deadline_s = loop.time() + timeout_s
         try:
             if before is LifecycleState.RUNNING:
                 report = StopReport(self.kind, self.group, self._work())
@@ -74,7 +83,10 @@ class AioLifecycle(ABC):
             try:
                 await self._client.remoting.close()
             finally:
-                await self._abandon()
+                try:
+                    await self._abandon()
+                finally:
+                    self._stopped.set()
 
     async def __aenter__(self) -> Self:
         try:
@@ -124,6 +136,10 @@ class AioLifecycle(ABC):
 
     async def _abandon(self) -> None:  # noqa: B027 (optional)
         """End own tasks that still run, after the connections are closed."""
+
+    def _is_own_task(self) -> bool:
+        """Return whether the caller is a task that a stop waits for, such as a handler."""
+        return False
 
     @abstractmethod
     def _work(self) -> Work:

@@ -26,10 +26,10 @@ from troupemq.client.message import (
 from troupemq.client.producing.batches import batch_parcel, check_messages, split_batch
 from troupemq.client.producing.making import LONG_BODY_BYTES, SendMaker
 from troupemq.client.producing.producer_settings import ProducerSettings
-from troupemq.client.producing.queue_choice import QueueChoice, RoundRobin, always, check_choice
+from troupemq.client.producing.queue_choice import QueueChoice, RoundRobin, check_choice
 from troupemq.client.producing.recalling import recall_request, recalled
 from troupemq.client.producing.request_reply import ReplyTable, request_of
-from troupemq.client.producing.sending import EncodedMessage, Sender, Sending, chosen
+from troupemq.client.producing.sending import EncodedMessage, OnewaySending, Sender, Sending
 from troupemq.client.producing.trace import Tracing
 from troupemq.client.spans import spans_of
 
@@ -193,11 +193,16 @@ class Producer(SendMaker, AioMember):
         return self._slots.count + sum(len(lane.tasks) for lane in self._lanes.values())
 
     async def _finish(self, deadline_s: float) -> None:
+        try:
+            await self._finish_sends(deadline_s)
+        finally:
+            self._replies.close()
+
+    async def _finish_sends(self, deadline_s: float) -> None:
         await self._wait_for_sends(deadline_s)
         if self._tracing is not None:
             self._tracing.send_rest()
             await self._wait_for_sends(deadline_s)
-        self._replies.close()
 
     async def _wait_for_sends(self, deadline_s: float) -> None:
         """Wait until no send is open, also none that has no route yet."""
@@ -230,6 +235,7 @@ class Producer(SendMaker, AioMember):
         timeout_ms: float | None,
         queue: MessageQueue | None,
         choose: QueueChoice | None,
+        kind: type[Sending] = Sending,
     ) -> SendFuture:
         self.check_running()
 
@@ -238,7 +244,9 @@ class Producer(SendMaker, AioMember):
             compresses = len(parcel.body) >= self.settings.compress_over_bytes
             if compresses and len(parcel.body) < LONG_BODY_BYTES:
                 parcel, compresses = parcel.compressed(), False
-            return self._send(parcel, carrying, timeout_ms, queue, choose, compresses=compresses)
+            return self._send(
+                parcel, carrying, timeout_ms, queue, choose, compresses=compresses, kind=kind
+            )
 
         if self._spans is None:
             return send(message)
@@ -297,18 +305,7 @@ class Producer(SendMaker, AioMember):
         choose: QueueChoice | None = None,
     ) -> str:
         """Send a message without an answer and return its id; a loss is not reported."""
-        self.check_running()
-        check_instance(message, Message, "what is sent is a Message")
-        check_sendable(message.topic)
-        route = await self._client.routes.publish_route(message.topic)
-
-        def send(carrying: Message) -> str:
-            parcel = self._compressed_parcel(carrying)
-            chooses = always(queue) if queue is not None else choose or self._choose
-            self._carrier.post_oneway(chosen(chooses, route.publish_queues, carrying), parcel)
-            return parcel.message_id
-
-        return send(message) if self._spans is None else self._spans.around_oneway(message, send)
+        return (await self._send_message(message, None, queue, choose, OnewaySending)).message_id
 
     async def request(
         self,
@@ -330,13 +327,24 @@ class Producer(SendMaker, AioMember):
         reply: Pending[MessageView] = Pending()
         self._replies.expect(request, timeout_ms, reply)
         try:
-            addresses = await self._to_meet(message.topic)
-            await self._client.run(self._client.heartbeating(addresses))
-            sent = self._send_message(request, timeout_ms, queue, choose)
-            sent.add_done_callback(lambda done: self._replies.sent(request, done))
+            if await self._meet_brokers(message.topic, timeout_ms):
+                sent = self._send_message(request, timeout_ms, queue, choose)
+                sent.add_done_callback(lambda done: self._replies.sent(request, done))
             return await reply
         finally:
             self._replies.forget(request)
+
+    async def _meet_brokers(self, topic: str, timeout_ms: float) -> bool:
+        """Send a heartbeat to each broker that may push a reply; return False on timeout."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                addresses = await self._to_meet(topic)
+                await self._client.run(self._client.heartbeating(addresses))
+        except ClientError:  # first: a RequestTimeout is a TimeoutError, too
+            raise
+        except TimeoutError:
+            return False
+        return True
 
     async def _to_meet(self, topic: str) -> list[str]:
         """Return the brokers that may push a reply and do not know this client."""
@@ -382,10 +390,19 @@ class Producer(SendMaker, AioMember):
         choose: QueueChoice | None,
         *,
         compresses: bool,
+        kind: type[Sending] = Sending,
     ) -> SendFuture:
         result = SendFuture(loop=asyncio.get_running_loop())  # `check_running` has seen it
         sending = self._sending(
-            self._carrier, parcel, message, timeout_ms, queue, choose, result, compresses=compresses
+            self._carrier,
+            parcel,
+            message,
+            timeout_ms,
+            queue,
+            choose,
+            result,
+            compresses=compresses,
+            kind=kind,
         )
         if self._tracing is not None:
             self._tracing.watch(sending)
@@ -401,7 +418,8 @@ class Producer(SendMaker, AioMember):
             lane = self._lanes.setdefault(topic, _Lane())
             task = self._client.remoting.spawn(self._start_later(sending, result, size, lane))
             lane.tasks.add(task)
-            result.on_end = task.cancel
+            if not task.done():  # An eager task may have started the send already.
+                result.on_end = task.cancel
             # Not in the task itself: one that is cancelled early does not run at all.
             task.add_done_callback(lambda task: self._leave_lane(topic, lane, task, result))
         return result

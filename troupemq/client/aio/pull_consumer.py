@@ -181,6 +181,9 @@ class PullConsumer(AioGroupMember, PullWork):
             self._check_poll(wait_ms, count_max)
             if views := await self._next(wait_ms, is_ready, take, count_max):
                 return views
+            if self.is_running:  # wait_ms may be 0
+                self._changed.clear()
+                await happens(self._changed.wait(), POLL_TIMEOUT_MS / 1000)
         raise StopAsyncIteration
 
     async def _next(

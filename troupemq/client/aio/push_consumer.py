@@ -1,6 +1,5 @@
 """PushConsumer for an event loop: passes the messages of its subscriptions to a coroutine."""
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -88,7 +87,6 @@ class PushConsumer(AioGroupMember, PushWork):
         self._calls = HandlerTasks(self._client, group, self._handlers, concurrency)
         self._order_flows = LoopFlows(self._client)
         self._build(assign, self._calls, self._client.housekeeping, self._order_flows)
-        self._ended = asyncio.Event()
 
     @property
     def concurrency(self) -> int:
@@ -119,18 +117,7 @@ class PushConsumer(AioGroupMember, PushWork):
         A cancelled call stops the consumer as `stop` does. Raises as `start`.
         """
         async with self:
-            await self._ended.wait()
-
-    async def stop(self, timeout_s: float | None = None) -> None:
-        """Stop pulling, wait for running handlers within `timeout_s`, commit and unregister.
-
-        Does nothing if it is stopped. A cancelled stop closes the connections at once, and cancels
-        the handlers.
-        """
-        try:
-            await super().stop(timeout_s)
-        finally:
-            self._ended.set()
+            await self._stopped.wait()
 
     # --- within
 
@@ -146,6 +133,9 @@ class PushConsumer(AioGroupMember, PushWork):
 
     async def _abandon(self) -> None:
         await self._calls.abandon()
+
+    def _is_own_task(self) -> bool:
+        return self._calls.is_own_task()
 
 
 def _check_handler(value: object, what: str) -> None:

@@ -11,6 +11,7 @@ from protocol.signature import Credentials
 from troupemq.client.aio.connection import AioConnection, failed
 from troupemq.client.connection.calls import Asked
 from troupemq.client.connection.connection import split_address
+from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S
 from troupemq.client.connection.remoting import (
     CONNECT_TIMEOUT_MS,
     Greeting,
@@ -29,7 +30,10 @@ FLUSH_LOOK_S = 0.001
 
 
 class Pending(asyncio.Future[Value]):
-    """Future of an answer; an answer after its cancellation is dropped."""
+    """Future of an answer; an answer after its cancellation is dropped.
+
+    asyncio logs no error of it that nothing waits for any more, such as that of a stop.
+    """
 
     def set_result(self, result: Value, /) -> None:
         if not self.done():
@@ -38,6 +42,18 @@ class Pending(asyncio.Future[Value]):
     def set_exception(self, exception: type | BaseException, /) -> None:
         if not self.done():
             super().set_exception(exception)
+            self.exception()  # counts as retrieved
+
+
+async def finished(task: asyncio.Task[Value]) -> Value:
+    """Return the result of a task of a client, which goes on if this call is cancelled.
+
+    Raises what the task raises, and ClientClosed if its client has ended it.
+    """
+    await asyncio.wait((task,))
+    if task.cancelled():
+        raise ClientClosed("the client is stopped")
+    return task.result()
 
 
 async def driven(
@@ -74,7 +90,9 @@ class AioRemoting(RequestSender[AioConnection]):
         super().__init__(on_request, credentials)
         self._greeting, self._tls = greeting, tls
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._timers: set[asyncio.TimerHandle] = set()
+        self._timers: dict[asyncio.TimerHandle, Callable[[], object] | None] = {}
+        """Timers with what has to run at the close, in their place."""
+
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process_id = 0
@@ -119,16 +137,26 @@ class AioRemoting(RequestSender[AioConnection]):
     # --- tasks of this client
 
     def later(self, delay_ms: float, task: Callable[[], object]) -> None:
-        """Run `task` after `delay_ms`, unless the client is closed before."""
+        """Run `task` after `delay_ms`; at the close, so that waiting callers learn of the end."""
         if self._closed:
-            return
+            self.loop.call_soon(task)
+        else:
+            self._start_timer(delay_ms, task, at_close=task)
 
+    def unless_closed(self, delay_ms: float, task: Callable[[], object]) -> None:
+        """Run `task` after `delay_ms`, unless the client is closed before."""
+        if not self._closed:
+            self._start_timer(delay_ms, task, at_close=None)
+
+    def _start_timer(
+        self, delay_ms: float, task: Callable[[], object], at_close: Callable[[], object] | None
+    ) -> None:
         def run() -> None:
-            self._timers.discard(timer)
+            self._timers.pop(timer, None)
             task()
 
         timer = self.loop.call_later(delay_ms / 1000, run)
-        self._timers.add(timer)
+        self._timers[timer] = at_close
 
     def spawn(self, work: Coroutine[Any, Any, Value]) -> asyncio.Task[Value]:
         """Run a coroutine until the client closes; a failure is logged."""
@@ -162,17 +190,19 @@ class AioRemoting(RequestSender[AioConnection]):
             self._closed = True
             return
         self._closed = True
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
+        timers, self._timers = self._timers, {}
         for connection in [*self._connections.values()]:
             connection.end(ClientClosed("the client is stopped"))
+        for timer, task in timers.items():
+            timer.cancel()
+            if task is not None:
+                task()
         own = asyncio.current_task()
-        tasks = [task for task in self._tasks if task is not own]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        tasks = [each for each in self._tasks if each is not own]
+        for each in tasks:
+            each.cancel()
+        if tasks:  # A check of a transaction may ignore its cancellation.
+            await asyncio.wait(tasks, timeout=LAST_TIMEOUT_S)
 
     # --- connections
 

@@ -4,6 +4,7 @@ The flows of the threaded consumer (receiving/flows.py) have the logic.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Sequence
 from datetime import timedelta
 from time import monotonic, time_ns
@@ -16,6 +17,7 @@ from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
 from remoting.tls_options import Tls
 from troupemq.client.aio.lifecycle import AioMember
+from troupemq.client.aio.remoting import finished
 from troupemq.client.aio.waiter import AioWaiter
 from troupemq.client.arguments import (
     MS_MAX,
@@ -26,7 +28,7 @@ from troupemq.client.arguments import (
     names_checked,
 )
 from troupemq.client.connection.client import now_ms
-from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, Work
+from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, LifecycleState, Work
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_requests import answer_running_info
 from troupemq.client.consuming.consumer_settings import UNLIMITED
@@ -233,10 +235,20 @@ class SimpleConsumer(AioMember):
         check_range(wait_ms, 0, MS_MAX, "wait_ms")
         if not self._subscriptions:
             raise ClientError(f"the {self.kind} has no topics: subscribe first")
-        if not self._spare:
+        if not (found := self._taken(count_max)):
             await self._receive(count_max, wait_ms)
-        found, self._spare = self._spare[:count_max], self._spare[count_max:]
+            found = self._taken(count_max)
         return found
+
+    def _taken(self, count_max: int) -> list[Delivery]:
+        """Return spare messages, without those that are settled: a stop gives all of them back."""
+        spare = [each for each in self._spare if not each.is_settled]
+        found, self._spare = spare[:count_max], spare[count_max:]
+        return found
+
+    def _put_back(self, deliveries: Iterable[Delivery]) -> None:
+        """Have messages that an iteration has not yielded received by the next call."""
+        self._spare[:0] = deliveries
 
     async def _receive(self, count_max: int, wait_ms: float) -> None:
         """Have messages added to the spare ones; a cancelled call goes on for the next one."""
@@ -269,11 +281,19 @@ class SimpleConsumer(AioMember):
         self._spare += deliveries
         return deliveries
 
-    async def __aiter__(self) -> AsyncIterator[Delivery]:
-        """Yield messages until the consumer stops."""
-        while self.is_running:
-            for delivery in await self.receive():
-                yield delivery
+    def __aiter__(self) -> AsyncIterator[Delivery]:
+        """Yield messages until the consumer stops. Raises as `receive`.
+
+        What an iteration has received and not yielded is received by the next one.
+        """
+        return _Deliveries(self)
+
+    async def _following(self) -> list[Delivery]:
+        """Return the next messages of an iteration; none after a stop. Raises as `receive`."""
+        found: list[Delivery] = []
+        while not found and self._state is not LifecycleState.STOPPED:
+            found = await self.receive()
+        return found
 
     def info(self, *, stacks: bool = False) -> ConsumerRunningInfo:
         """Return the state that administrators see; `stacks`: with stack traces of all threads."""
@@ -452,7 +472,7 @@ class SimpleConsumer(AioMember):
 
     async def _shielded(self, work: Coroutine[Any, Any, None]) -> None:
         """Await work that goes on if the caller is cancelled."""
-        await asyncio.shield(self._client.remoting.spawn(work))
+        await finished(self._client.remoting.spawn(work))
 
     async def _prepare(self) -> None:
         self._spans = spans_of(self.client_id)
@@ -508,6 +528,27 @@ class SimpleConsumer(AioMember):
         subscriptions = [each.data() for each in self._subscriptions.values()]
         begin = self._begin_where.value
         return [ConsumerData(self.group, CONSUME_TYPE, MESSAGE_MODEL, begin, subscriptions)]
+
+
+class _Deliveries(AsyncIterator[Delivery]):
+    """An iterator that a cancelled step does not end, as it would end a generator."""
+
+    def __init__(self, consumer: SimpleConsumer) -> None:
+        self._consumer = consumer
+        self._rest: deque[Delivery] = deque()
+
+    async def __anext__(self) -> Delivery:
+        while True:
+            while self._rest:
+                if not (delivery := self._rest.popleft()).is_settled:
+                    return delivery
+            self._rest += await self._consumer._following()
+            if not self._rest:
+                raise StopAsyncIteration
+
+    def __del__(self) -> None:
+        """Leave the rest to others, after a `break` or an exception in the loop."""
+        self._consumer._put_back(self._rest)
 
 
 class _Acks:

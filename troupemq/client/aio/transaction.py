@@ -91,11 +91,14 @@ class TransactionProducer(Producer):
     def _work(self) -> Work:
         return {**super()._work(), "checks": lambda: len(self._checks)}
 
-    async def _finish(self, deadline_s: float) -> None:
+    def _is_own_task(self) -> bool:
+        return asyncio.current_task() in self._checks
+
+    async def _finish_sends(self, deadline_s: float) -> None:
         if self._checks:
             left_s = deadline_s - asyncio.get_running_loop().time()
             await asyncio.wait(self._checks, timeout=max(0.0, left_s))
-        await super()._finish(deadline_s)
+        await super()._finish_sends(deadline_s)
 
     async def send_in_transaction(
         self,

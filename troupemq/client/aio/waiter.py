@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Coroutine
+from math import inf
+from time import monotonic
 from typing import Any, assert_never
 
 from protocol.command import RemotingCommand
@@ -17,7 +19,7 @@ from troupemq.client.errors import (
     RouteNotFound,
 )
 from troupemq.client.receiving.flows import Ask, Flow, Pause, Several, Wanted
-from troupemq.client.receiving.waiter import KEPT_MS, SLACK_MS
+from troupemq.client.receiving.waiter import KEPT_S, SLACK_MS
 
 
 class AioWaiter:
@@ -26,8 +28,11 @@ class AioWaiter:
     def __init__(self, client: AioClient) -> None:
         self._client = client
         self._stopping = asyncio.Event()
-        self._late: dict[tuple[str, str], list[Pending[RemotingCommand]]] = {}
-        """Requests for messages that were not answered in time, by topic and broker."""
+        self._late: dict[tuple[str, str], list[tuple[Pending[RemotingCommand], float]]] = {}
+        """Requests for messages that were not answered in time, by topic and broker.
+
+        Each is with the end of the wait for it.
+        """
 
     def stop(self) -> None:
         """End all pauses with ClientClosed; open requests end when the client stops."""
@@ -76,21 +81,22 @@ class AioWaiter:
 
     async def _pop(self, ask: Ask) -> RemotingCommand:
         key = ask.topic, ask.broker_name
-        answer = self._take_late(key) or self._call(ask, KEPT_MS)
+        late = self._take_late(key) or (self._call(ask, inf), monotonic() + KEPT_S)
+        answer, _ = late
         try:
             await asyncio.wait((answer,), timeout=(ask.timeout_ms + SLACK_MS) / 1000)
         finally:
             if not answer.done():
-                self._late.setdefault(key, []).append(answer)
+                self._late.setdefault(key, []).append(late)
         if not answer.done():
             raise RequestTimeout(f"{ask.broker_name} did not answer in time")
         return answer.result()
 
-    def _take_late(self, key: tuple[str, str]) -> Pending[RemotingCommand] | None:
+    def _take_late(self, key: tuple[str, str]) -> tuple[Pending[RemotingCommand], float] | None:
         while late := self._late.get(key):
-            answer = late.pop()
-            if not answer.done() or answer.exception() is None:
-                return answer
+            answer, until_s = late.pop()
+            if answer.exception() is None if answer.done() else monotonic() < until_s:
+                return answer, until_s
         return None
 
     async def _several(self, several: Several) -> list[RemotingCommand | ClientError | None]:

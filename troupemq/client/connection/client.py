@@ -2,10 +2,9 @@
 
 import os
 from collections.abc import Callable, Sequence
-from ipaddress import ip_address
 from itertools import count
 from random import getrandbits
-from socket import AF_INET, AF_INET6, SOCK_DGRAM, socket
+from socket import AF_INET, AF_INET6, SOCK_DGRAM, getaddrinfo, inet_pton, socket
 from threading import Event, Lock, RLock
 from time import time_ns
 from typing import TYPE_CHECKING, Protocol, assert_never
@@ -69,14 +68,19 @@ def now_ms() -> int:
 
 def local_ip(toward: str) -> str:
     """Return this machine's address on the route to `toward`, without sending a packet."""
-    host, port = split_address(toward)
     try:
-        with socket(AF_INET6 if ":" in host else AF_INET, SOCK_DGRAM) as probe:
-            probe.connect((host, port))
-            ip: str = probe.getsockname()[0]
-            return ip.partition("%")[0]
-    except OSError:  # a host with IPv6 addresses only, or a network that is down
-        return "127.0.0.1"
+        found = getaddrinfo(*split_address(toward), type=SOCK_DGRAM)
+    except (OSError, UnicodeError):  # unknown, or longer than any host name
+        found = []
+    for family, _, _, _, target in sorted(found, key=lambda each: each[0] != AF_INET):
+        try:
+            with socket(family, SOCK_DGRAM) as probe:
+                probe.connect(target)
+                ip: str = probe.getsockname()[0]
+                return ip.partition("%")[0]
+        except OSError:  # a network that is down
+            continue
+    return "127.0.0.1"
 
 
 def next_message_id(ip: str) -> str:
@@ -84,7 +88,7 @@ def next_message_id(ip: str) -> str:
     with _ids_lock:
         ids = _ids.get(ip)
         if ids is None:
-            packed = ip_address(ip).packed
+            packed = inet_pton(AF_INET6 if ":" in ip else AF_INET, ip)
             ids = _ids[ip] = UniqueIds(packed, os.getpid(), _SEED, now_ms)
         return ids.next()
 

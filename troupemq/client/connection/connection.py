@@ -107,8 +107,8 @@ class ServerConnection(ConnectionBase):
 
         self.socket: socket | TlsSocket
         self._has_socket = False
-        self._found: tuple[AddressFamily, Any] | ConnectionFailed | None = None
-        """Resolved address of the host, or the failure; None while it is being resolved."""
+        self._found: list[tuple[AddressFamily, Any]] | ConnectionFailed | None = None
+        """Addresses of the host to try yet, or the failure; None while it is being resolved."""
 
         host, port = split_address(address)
         try:
@@ -117,7 +117,8 @@ class ServerConnection(ConnectionBase):
             Thread(target=self._resolve, args=(host, port), daemon=True).start()
         except UnicodeError:  # longer than any host name
             raise ConnectionFailed(f"{address}: invalid host name") from None
-        self.connect()
+        else:
+            self.connect()
 
     def _resolve(self, host: str, port: int) -> None:
         try:
@@ -134,10 +135,21 @@ class ServerConnection(ConnectionBase):
             return
         if isinstance(self._found, ConnectionFailed):
             raise self._found
-        self.socket, self._has_socket = self._open(*self._found), True
+        while not self._has_socket:
+            family, target = self._found.pop(0)
+            try:
+                self.socket, self._has_socket = self._open(family, target), True
+            except ConnectionFailed:
+                if not self._found:
+                    raise
 
     def _open(self, family: AddressFamily, target: Any) -> socket:
-        sock = socket(family, SOCK_STREAM)
+        try:
+            sock = socket(family, SOCK_STREAM)
+        except OSError as error:  # a family that this machine does not have
+            raise ConnectionFailed(
+                f"{self.address}: {strerror(error.errno or 0).lower()}"
+            ) from None
         sock.setblocking(False)
         sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
         status = sock.connect_ex(target)
@@ -189,6 +201,15 @@ class ServerConnection(ConnectionBase):
         self._pending.expire(due, is_open=self.is_open)
 
     # --- the I/O thread
+
+    def has_another_address(self) -> bool:
+        """Return whether it did not open, and its host has an address that was not tried."""
+        return not self.is_open and isinstance(self.socket, socket) and bool(self._found)
+
+    def leave_address(self) -> None:
+        """Close the socket of an address that cannot be reached; `connect` tries the next one."""
+        self.socket.close()
+        self._has_socket = False
 
     def wanted(self) -> int:
         """Return the selector events that this connection waits for; 0 once it is broken."""
@@ -278,10 +299,10 @@ class ServerConnection(ConnectionBase):
         return "" if self._has_heard else f" before it answered anything{WANTS_TLS}, or --tls"
 
 
-def _resolved(host: str, port: int, flags: int = 0) -> tuple[AddressFamily, Any]:
-    """Return the first address of a host, with its family. Raises gaierror, UnicodeError."""
-    family, _, _, _, target = getaddrinfo(host, port, type=SOCK_STREAM, flags=flags)[0]
-    return family, target
+def _resolved(host: str, port: int, flags: int = 0) -> list[tuple[AddressFamily, Any]]:
+    """Return the addresses of a host, with their families. Raises gaierror, UnicodeError."""
+    found = getaddrinfo(host, port, type=SOCK_STREAM, flags=flags)
+    return [(family, target) for family, _, _, _, target in found]
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from math import ceil
+from math import ceil, inf
 from time import monotonic
 from typing import Protocol
 
@@ -39,8 +39,13 @@ class PendingAnswers:
         return len(self._waiting)
 
     def add(self, opaque: int, waiting: Waiting, timeout_ms: float) -> int | None:
-        """Note a request; return its expiry step if no other request has it."""
+        """Note a request; return its expiry step if no other request has it.
+
+        One with the timeout `inf` ends with its connection, and leaves nothing here before.
+        """
         self._waiting[opaque] = waiting
+        if timeout_ms == inf:
+            return None
         step = ceil((monotonic() * 1000 + timeout_ms) / EXPIRY_STEP_MS)
         expiring = self._expiring.get(step)
         if expiring is not None:

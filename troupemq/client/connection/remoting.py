@@ -307,8 +307,12 @@ class Remoting(RequestSender[ServerConnection]):
         try:
             connection.ready(events)
         except ConnectionFailed as error:
-            self._end(connection, error)
-            return
+            if not connection.has_another_address():
+                self._end(connection, error)
+                return
+            self._selector.unregister(connection.socket)
+            connection.watched = 0
+            connection.leave_address()
         self._watch(connection)
 
     def _watch(self, connection: ServerConnection) -> None:

@@ -7,9 +7,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from threading import Lock
+from typing import TYPE_CHECKING
 
-from protocol.bodies_client import ConsumeStatus
 from troupemq.client.connection.client import now_ms
+
+if TYPE_CHECKING:
+    from protocol.bodies_client import ConsumeStatus
 
 SAMPLE_INTERVAL_MS = 10_000
 SAMPLES_OF_A_MINUTE = 7
@@ -84,8 +87,10 @@ class ConsumerStatistics:
                 if hour_too:
                     topic.hour.append(replace(topic.counts))
 
-    def status(self, topic: str) -> ConsumeStatus:
+    def status(self, topic: str) -> "ConsumeStatus":
         """Return the rates of the last minute, and the failures of the last hour."""
+        from protocol.bodies_client import ConsumeStatus
+
         with self._lock:
             found = self._topics.get(topic)
             if found is None:

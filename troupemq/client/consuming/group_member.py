@@ -103,8 +103,8 @@ class GroupMember(ClientMember, GroupWork):
             self._forget_member()
 
     def _give_up_membership(self, deadline_s: float) -> int:
-        self._client.housekeeping.stop(seconds_to(deadline_s))
         self._rebalancing.close()
+        self._client.housekeeping.stop(seconds_to(deadline_s))
         self._pull_tasks.stop(seconds_to(deadline_s))
         self._finish_consuming(deadline_s)
         timeout_s = max(LAST_TIMEOUT_S, seconds_to(deadline_s))

@@ -26,7 +26,6 @@ from troupemq.client.consuming.consumer_offsets import (
 )
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.consumer_statistics import SAMPLE_INTERVAL_MS, ConsumerStatistics
-from troupemq.client.consuming.offset_resets import requested_offsets
 from troupemq.client.consuming.pull import Pulling
 from troupemq.client.consuming.rebalance import INCOMPLETE_AGAIN_MS, Rebalancing
 from troupemq.client.consuming.subscription import TAG, TopicSubscription
@@ -233,6 +232,8 @@ class GroupWork(ABC):
 
     def _reset_requested(self, command: RemotingCommand) -> None:
         """Take a reset of the group's offsets, where requests of brokers arrive."""
+        from troupemq.client.consuming.offset_resets import requested_offsets
+
         own = self._rebalancing.own
         for queue, offset in requested_offsets(command, self.group):
             if queue in own:

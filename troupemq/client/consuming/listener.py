@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
-from typing import Generic, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from troupemq.client.arguments import MS_MAX, check_integer, check_range, delay_milliseconds
 from troupemq.client.callbacks import check_callback, unknown_result
@@ -82,6 +83,11 @@ class RetryLater(Exception):
         self.messages, self.delay_level = messages, delay_level
         self.suspend_ms, self.reason = suspend_ms, reason
         self.seconds: float | None = seconds
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Make copies and pickles from the arguments of `__init__`."""
+        given = self.messages, self.delay_level, self.suspend_ms, self.reason
+        return partial(type(self), seconds=self.seconds), given
 
     def of(self, messages: Sequence[MessageView]) -> "RetryLater":
         """Return the same retry of these messages."""

@@ -4,11 +4,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from threading import Lock
 from time import monotonic
+from typing import TYPE_CHECKING
 
-from protocol.bodies_client import MessageInHand, ProcessQueueInfo
 from troupemq.client.connection.client import now_ms
 from troupemq.client.consuming.consumer_settings import MIB, ConsumerSettings
 from troupemq.client.message import MessageQueue, MessageView
+
+if TYPE_CHECKING:
+    from protocol.bodies_client import MessageInHand, ProcessQueueInfo
 
 IN_HAND_MAX = 32
 """Limit of messages in listener calls that a queue reports."""
@@ -222,7 +225,9 @@ class ProcessQueue:
                 return
         call()
 
-    def info(self) -> ProcessQueueInfo:
+    def info(self) -> "ProcessQueueInfo":
+        from protocol.bodies_client import ProcessQueueInfo
+
         with self._lock:
             first, last = next(iter(self._waiting), 0), self._last_finished
             return ProcessQueueInfo(
@@ -245,7 +250,9 @@ class ProcessQueue:
                 in_hand=self._in_hand(),
             )
 
-    def _in_hand(self) -> list[MessageInHand]:
+    def _in_hand(self) -> "list[MessageInHand]":
+        from protocol.bodies_client import MessageInHand
+
         wall_ms, now_s = now_ms(), self._now_s()
         return [
             MessageInHand(

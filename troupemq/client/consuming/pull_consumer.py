@@ -169,6 +169,8 @@ class PullConsumer(GroupMember, PullWork):
                 while self._ready() < count_max and self._waits(deadline_s):
                     pass
                 views = self._take_batch(count_max)
+                if not views:  # wait_ms may be 0
+                    self._waits(monotonic() + POLL_TIMEOUT_MS / 1000)
             self._record(views, begun_ns)
             if views:
                 yield views
@@ -243,9 +245,13 @@ class PullConsumer(GroupMember, PullWork):
                 self._acknowledge()
         self.stop()
 
-    def _begin(self) -> None:
-        super()._begin()
-        self._client.run(self._taking_assigned())
+    def _prepare(self) -> None:
+        super()._prepare()
+        try:
+            self._client.run(self._taking_assigned())
+        except BaseException:
+            self._forget_member()  # the start may be repeated
+            raise
 
     def _finish(self, deadline_s: float) -> int:
         with self._changed:

@@ -2,28 +2,39 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from protocol.bodies_client import ConsumerRunningInfo
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
 from protocol.tags import ALL_TAGS
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.connection.calls import Flow, FlowTasks
-from troupemq.client.connection.client import now_ms
+from troupemq.client.connection.client import RequestHandler, now_ms
+from troupemq.client.connection.pending import Answer
 from troupemq.client.connection.task_thread import Tasks
 from troupemq.client.consuming.assignment import Assignment
 from troupemq.client.consuming.consume import ConcurrentConsuming, Consuming, ListenerRunner
 from troupemq.client.consuming.consume_orderly import OrderlyConsuming
-from troupemq.client.consuming.consumer_requests import ConsumerRequests
 from troupemq.client.consuming.group_work import CLUSTERING, GroupWork
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.pull import Pulling
 from troupemq.client.consuming.queue_locks import MemberLocks
 from troupemq.client.consuming.rebalance import Rebalancing
-from troupemq.client.consuming.running_info import running_info
 from troupemq.client.consuming.sending_back import SendingBack
 from troupemq.client.consuming.subscription import TopicSubscription
 from troupemq.client.log import client_logger
 
+if TYPE_CHECKING:
+    from protocol.bodies_client import ConsumerRunningInfo
+
 log = client_logger(__name__)
+
+ADMIN_CODES = (
+    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+    RequestCode.GET_CONSUMER_RUNNING_INFO,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY,
+)
+"""Requests of administrators that a broker passes on."""
 
 OVERDUE_ROUNDS = 10
 """Checks for overdue messages within `consume_timeout_ms`; at least one a minute."""
@@ -80,8 +91,8 @@ class PushWork(GroupWork):
             self._pulling.go_on,
             locks=locks,
         )
-        requests = ConsumerRequests(self, self._rebalancing, self._consuming)
-        client.serves.update(requests.handlers())
+        self._requests: dict[int, RequestHandler] = {}
+        client.serves.update(dict.fromkeys(ADMIN_CODES, self._asked))
         if shares:
             topic = RETRY_TOPIC_PREFIX + group
             self._subscriptions[topic] = TopicSubscription.of(topic, ALL_TAGS, None, now_ms())
@@ -116,8 +127,10 @@ class PushWork(GroupWork):
         """
         self._rebalancing.close()
 
-    def info(self, *, stacks: bool = False) -> ConsumerRunningInfo:
+    def info(self, *, stacks: bool = False) -> "ConsumerRunningInfo":
         """Return the state that administrators see; `stacks`: with stack traces of all threads."""
+        from troupemq.client.consuming.running_info import running_info
+
         return running_info(
             self,
             self._core,
@@ -129,6 +142,15 @@ class PushWork(GroupWork):
         )
 
     # --- within
+
+    def _asked(self, command: RemotingCommand) -> RemotingCommand | Answer | None:
+        """Answer an administrator's request; the first one loads what these need."""
+        if not self._requests:
+            from troupemq.client.consuming.consumer_requests import ConsumerRequests
+
+            made = ConsumerRequests(self, self._rebalancing, self._consuming)
+            self._requests = made.handlers()
+        return self._requests[command.code](command)
 
     def _log_calls(self, say: Callable[..., None], event: str) -> None:
         """Log the ids of messages in listener calls, if there are any."""

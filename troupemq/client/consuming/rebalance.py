@@ -83,7 +83,9 @@ class Rebalancing:
 
     def _run(self, topics: Sequence[str]) -> Flow[float | None]:
         again_ms: list[float] = []
-        for topic in () if self._closed else topics:
+        for topic in topics:
+            if self._closed:
+                break
             try:
                 again_ms += yield from self._run_topic(topic)
             except RouteNotFound as error:
@@ -132,6 +134,8 @@ class Rebalancing:
             mine = share_of(self._assign, self._client.id, members, queues)
             if self._client.id not in members:
                 again_ms.append(INCOMPLETE_AGAIN_MS)
+        if self._closed:  # by a stop, which releases all queues after its listener calls
+            return again_ms
         again_ms += yield from self._give_away(
             [
                 queue
@@ -141,6 +145,8 @@ class Rebalancing:
         )
         alone = members == [self._client.id] or self._locks is not None
         for queue in queues:
+            if self._closed:  # by a stop, which waits for this round
+                break
             if queue not in mine:
                 self._wanted_since_s.pop(queue, None)
             elif queue not in self._own:

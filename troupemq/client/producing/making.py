@@ -60,6 +60,7 @@ class SendMaker(ABC):
         result: SendResultFuture,
         *,
         compresses: bool,
+        kind: type[Sending] = Sending,
     ) -> Sending:
         """Return a send that has not started. Raises ArgumentIllegal."""
         settings = self.settings
@@ -70,7 +71,7 @@ class SendMaker(ABC):
             choose = always(queue)
         elif choose is not None and not may_choose(choose):
             check_choice(choose)
-        return Sending(
+        return kind(
             carrier,
             parcel,
             message,

@@ -386,3 +386,18 @@ class Sending:
             self.carrier.later(SAME_BROKER_PAUSE_MS, self.next_try)
         else:
             self.next_try()
+
+
+class OnewaySending(Sending):
+    """A send without an answer: it is done once its request is written, with its message id."""
+
+    __slots__ = ()
+
+    def next_try(self) -> None:
+        try:
+            queue = self._choose_queue()
+            self.carrier.post_oneway(queue, self.parcel)
+        except ClientError as error:
+            self.result.set_exception(error)
+        else:
+            self.result.set_result(SendResult(SendStatus.OK, self.parcel.message_id, "", queue, -1))

@@ -244,14 +244,16 @@ class Flows:
         return found[start:] + found[:start]
 
     def _is_awake(self, source: PopSource) -> bool:
-        until_s, _ = self._rests.get((source.topic, source.broker_name), (0.0, 0.0))
-        return until_s <= self._clock()
+        return self._rest_of(source)[0] <= self._clock()
+
+    def _rest_of(self, source: PopSource) -> tuple[float, float]:
+        """Return the end and the length of a rest, in seconds."""
+        return self._rests.get((source.topic, source.broker_name), (0.0, REST_S / 2))
 
     def _failed(self, source: PopSource, error: ClientError) -> None:
-        key = source.topic, source.broker_name
-        _, last_s = self._rests.get(key, (0.0, REST_S / 2))
+        _, last_s = self._rest_of(source)
         rest_s = min(2 * last_s, REST_S_MAX)
-        self._rests[key] = self._clock() + rest_s, rest_s
+        self._rests[source.topic, source.broker_name] = self._clock() + rest_s, rest_s
         log.warning(
             "receive failed",
             group=self.terms.group,
@@ -340,21 +342,27 @@ class Flows:
     def _wait(self, sources: Sequence[PopSource], wait_ms: float) -> Flow[bool]:
         """Wait for `wait_ms`, or until a broker notifies of messages; return whether one has."""
         awake = [each for each in sources if self._is_awake(each)]
-        if not sources:
-            yield Pause(wait_ms)
+        if not awake:
+            yield self._pause(sources, wait_ms)
             return False
-        if not awake or len(sources) == 1:
-            yield Pause(min(wait_ms, NOT_HELD_MS if awake else REST_S * 1000))
+        if len(sources) == 1:
+            yield Pause(min(wait_ms, NOT_HELD_MS))
             return False
         answers = yield from self._notifications(awake, wait_ms)
         return any(isinstance(each, RemotingCommand) for each in answers)
+
+    def _pause(self, sources: Sequence[PopSource], wait_ms: float) -> Pause:
+        """Return a pause until one of these resting brokers is asked again, `wait_ms` at most."""
+        ends_s = [self._rest_of(each)[0] for each in sources]
+        left_ms = [(end_s - self._clock()) * 1000 for end_s in ends_s]
+        return Pause(max(0.0, min(wait_ms, *left_ms)) if left_ms else wait_ms)
 
     def wait(self, subscriptions: Mapping[str, TopicSubscription], wait_ms: float) -> Flow[bool]:
         """Return whether a broker has messages, waiting for `wait_ms`, a second at most."""
         sources = yield from self._sources(subscriptions)
         awake = [each for each in sources if self._is_awake(each)]
         if not awake:
-            yield Pause(min(wait_ms, REST_S * 1000))
+            yield self._pause(sources, min(wait_ms, NOTIFIED_MS_MAX))
             return False
         answers = yield from self._notifications(awake, min(wait_ms, NOTIFIED_MS_MAX))
         found = [_notification(each) for each in answers if isinstance(each, RemotingCommand)]

@@ -244,9 +244,10 @@ class SimpleConsumer(ClientMember):
         if not self._subscriptions:
             raise ClientError(f"the {self.kind} has no topics: subscribe first")
         with self._changed:
-            spare, self._spare = self._spare[:count_max], self._spare[count_max:]
-        if spare:
-            return spare
+            spare = [each for each in self._spare if not each.is_settled]  # by a stop
+            found, self._spare = spare[:count_max], spare[count_max:]
+        if found:
+            return found
         begun_ns = time_ns()
         was_served = self._flows.served
         try:
@@ -273,14 +274,24 @@ class SimpleConsumer(ClientMember):
             return False
 
     def __iter__(self) -> Iterator[Delivery]:
-        """Yield messages until the consumer stops. Raises as `receive`."""
+        """Yield messages until the consumer stops. Raises as `receive`.
+
+        What an iteration has received and not yielded is received by the next one.
+        """
         self.check_running()
-        while True:
-            try:
-                deliveries = self.receive()
-            except ClientClosed:
-                return
-            yield from deliveries
+        rest: list[Delivery] = []
+        try:
+            while True:
+                try:
+                    rest = self.receive()
+                except ClientClosed:
+                    return
+                while rest:
+                    if not (delivery := rest.pop(0)).is_settled:
+                        yield delivery
+        finally:
+            with self._changed:
+                self._spare[:0] = rest
 
     def _keep(self, receipts: Sequence[Receipt], begun_ns: int) -> list[Delivery]:
         spans = delivery_spans(self._spans, self.group, receipts, begun_ns)

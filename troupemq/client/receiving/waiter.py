@@ -1,7 +1,9 @@
 """Driver of the flows: carries out what they yield, on the caller's thread, and blocks."""
 
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, wait
+from math import inf
 from threading import Event, Lock
+from time import monotonic
 from typing import assert_never
 
 from protocol.command import RemotingCommand
@@ -20,8 +22,8 @@ from troupemq.client.receiving.flows import Ask, Flow, Pause, Several, Wanted
 
 SLACK_MS = 3000
 """Time for an answer beyond that for which the broker may hold the request."""
-KEPT_MS = 3_600_000
-"""Time for which the answer of a POP is kept; it usually ends with its connection."""
+KEPT_S = 3600.0
+"""Time for which an answer of a POP is waited for; it usually ends with its connection."""
 
 
 class Waiter:
@@ -34,7 +36,9 @@ class Waiter:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._stopping = Event()
-        self._late: dict[tuple[str, str], list[Answer]] = {}
+        self._late: dict[tuple[str, str], list[tuple[Answer, float]]] = {}
+        """Requests that were not answered in time, each with the end of the wait for it."""
+
         self._lock = Lock()
 
     def stop(self) -> None:
@@ -78,7 +82,8 @@ class Waiter:
 
     def _pop(self, ask: Ask) -> RemotingCommand:
         key = ask.topic, ask.broker_name
-        answer = self._take_late(key) or self._call(ask, KEPT_MS)
+        late = self._take_late(key) or (self._call(ask, inf), monotonic() + KEPT_S)
+        answer, _ = late
         try:
             return answer.result((ask.timeout_ms + SLACK_MS) / 1000)
         except ClientError:  # first: a RequestTimeout is a TimeoutError, too
@@ -88,14 +93,14 @@ class Waiter:
         finally:
             if not answer.done():  # after a timeout, or Ctrl-C
                 with self._lock:
-                    self._late.setdefault(key, []).append(answer)
+                    self._late.setdefault(key, []).append(late)
 
-    def _take_late(self, key: tuple[str, str]) -> Answer | None:
+    def _take_late(self, key: tuple[str, str]) -> tuple[Answer, float] | None:
         with self._lock:
             while late := self._late.get(key):
-                answer = late.pop()
-                if not answer.done() or answer.exception() is None:
-                    return answer
+                answer, until_s = late.pop()
+                if answer.exception() is None if answer.done() else monotonic() < until_s:
+                    return answer, until_s
         return None
 
     def _several(self, several: Several) -> list[RemotingCommand | ClientError | None]:

@@ -342,6 +342,22 @@ def test_client_of_another_loop_is_refused(broker: LocalBroker) -> None:
         asyncio.run(producer.send(Message("Orders", b"new")))
 
 
+def test_stop_on_another_loop_is_refused(broker: LocalBroker) -> None:
+    """Such a stop raised RuntimeError, "Event loop is closed"."""
+    producer = Producer("shop", broker.namesrv)
+
+    async def use() -> None:
+        await producer.start()
+        await producer.send(Message("Orders", b"new"))
+
+    with asyncio.Runner() as own, asyncio.Runner() as other:
+        own.run(use())
+        with pytest.raises(ClientClosed, match="another event loop"):
+            other.run(producer.stop())
+        own.run(producer.send(Message("Orders", b"later")))
+        own.run(producer.stop())
+
+
 def test_connections_come_back_after_a_cut_and_a_restart(broker: LocalBroker) -> None:
     async def use(producer: Producer) -> None:
         await producer.send(Message("Orders", b"1"))

@@ -327,3 +327,32 @@ def test_stop_logs_the_number_of_committed_offsets(
     (fields,) = [each["fields"] for each in records if each.get("event") == "client stopped"]
     assert fields["group"] == "reports" and fields["handlers_left"] == 0
     assert fields["offsets"] == QUEUES
+
+
+def test_batches_without_a_wait_do_not_spin(run: RunOnLoop, broker: LocalBroker) -> None:
+    async def main() -> int:
+        looks = 0
+        async with made(broker) as consumer:
+            await consumer.subscribe("Bills")
+            take = consumer._take_batch
+
+            def counted(count_max: int) -> Sequence[Any]:
+                nonlocal looks
+                looks += 1
+                return take(count_max)
+
+            consumer._take_batch = counted  # type: ignore[method-assign]
+            batches = consumer.batches(wait_ms=0)
+
+            async def first() -> Sequence[Any]:
+                return await anext(batches)
+
+            batch = asyncio.create_task(first())
+            await asyncio.sleep(0.1)
+            assert not batch.done()
+            await asyncio.to_thread(send, broker, 1)
+            async with asyncio.timeout(10):
+                assert len(await batch) == 1
+        return looks
+
+    assert run(main()) < 10

@@ -196,3 +196,74 @@ def test_broker_without_receipts_is_named_as_such(broker: LocalBroker) -> None:
             await consumer.receive(wait_ms=500)
 
     run(broker, use)
+
+
+def test_iteration_leaves_what_it_has_not_yielded_to_the_next(broker: LocalBroker) -> None:
+    """The rest of an answer stayed with the consumer until its stop."""
+    send(broker, 6)
+
+    async def use(consumer: SimpleConsumer) -> list[int]:
+        found: list[Delivery] = []
+        async with asyncio.timeout(10):
+            for _ in range(3):
+                async for delivery in consumer:
+                    found.append(delivery)
+                    break
+            with pytest.raises(LookupError):
+                async for delivery in consumer:
+                    found.append(delivery)
+                    raise LookupError
+            found += await received(consumer, 2)
+        await consumer.ack(found)
+        return [int(each.message.body) for each in found]
+
+    assert sorted(run(broker, use)) == [*range(6)]
+
+
+def test_cancelled_step_does_not_end_an_iteration(broker: LocalBroker) -> None:
+    async def use(consumer: SimpleConsumer) -> bytes:
+        iteration = aiter(consumer)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await anext(iteration)
+        await asyncio.to_thread(send, broker, 1)
+        async with asyncio.timeout(10):
+            delivery = await anext(iteration)
+        await delivery.ack()
+        return delivery.message.body
+
+    assert run(broker, use) == b"0"
+
+
+def test_nothing_is_yielded_that_a_stop_has_given_back(broker: LocalBroker) -> None:
+    send(broker, 5)
+
+    async def use(consumer: SimpleConsumer) -> None:
+        count = 0
+        async for _ in consumer:
+            count += 1
+            await consumer.stop()
+        assert count == 1
+
+    async def spare(consumer: SimpleConsumer) -> None:
+        receiving = asyncio.create_task(consumer.receive(wait_ms=5000))
+        await asyncio.sleep(0)
+        receiving.cancel()
+        async with asyncio.timeout(10):
+            while not consumer.held():
+                await asyncio.sleep(0.001)
+        await consumer.stop()
+        assert consumer._taken(32) == []
+
+    run(broker, use)
+    run(broker, spare)
+
+
+def test_iteration_before_the_start_is_refused(broker: LocalBroker) -> None:
+    """The iteration ended at once, as if the consumer had been stopped."""
+
+    async def main() -> None:
+        with pytest.raises(ClientClosed, match="not started"):
+            await anext(aiter(SimpleConsumer("workers", broker.namesrv)))
+
+    asyncio.run(main())

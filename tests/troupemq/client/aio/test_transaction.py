@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,33 @@ def test_undecided_transaction_is_decided_by_a_check_back(broker: LocalBroker, f
 
     result = asyncio.run(main())
     assert (result.state, isinstance(result.error, LookupError)) == (UNKNOWN, fails)
+
+
+def test_check_that_ignores_its_cancellation_delays_a_stop_by_a_second(broker: LocalBroker) -> None:
+    """The stop never returned."""
+
+    async def main() -> None:
+        checks, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def stubborn(_: MessageView) -> None:
+            checks.set()
+            while not goes_on.is_set():
+                with suppress(asyncio.CancelledError):
+                    await goes_on.wait()
+
+        producer = TransactionProducer("shop", stubborn, broker.namesrv)
+        await producer.start()
+        await producer.send_in_transaction(Message("Orders", b"new"), undecided)
+        await asyncio.to_thread(broker.advance, "2m")
+        await checks.wait()
+        async with asyncio.timeout(10):
+            await producer.stop(0)
+        goes_on.set()
+
+    async def undecided(message: Message, transaction_id: str) -> None:
+        return None
+
+    asyncio.run(main())
 
 
 def test_cancelled_transaction_is_decided_by_a_check_back(broker: LocalBroker) -> None:

@@ -1,10 +1,11 @@
 """One connection per address, answers to their callers, and an end to all waiting."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import SimpleQueue
-from socket import create_server
+from socket import AF_INET, create_server, gaierror
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 
@@ -280,3 +281,26 @@ def test_a_connection_starts_with_its_greeting() -> None:
         codes = [server.next().code for _ in range(3)]
         remoting.close()
     assert codes == [RequestCode.HEART_BEAT, CODE, CODE]
+
+
+def test_every_address_of_a_host_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`localhost` is ::1 first on many machines, though most servers listen on IPv4 alone."""
+    with FakeServer() as server, client() as remoting:
+        server.succeed(CODE)
+        port = int(server.address.rpartition(":")[2])
+        unknown_family = 9999
+
+        def found(host: str, _: int, *, type: int, flags: int = 0) -> list[Any]:
+            if flags:
+                raise gaierror(f"{host} is no number")
+            first = (unknown_family, type, 0, "", ("127.0.0.1", port))
+            return [first, *((AF_INET, type, 0, "", (f"127.0.0.{n}", port)) for n in (2, 1, 3))]
+
+        monkeypatch.setattr("troupemq.client.connection.connection.getaddrinfo", found)
+        answer = remoting.call(f"broker.example:{port}", request(), LONG_MS)
+        assert answer.code == ResponseCode.SUCCESS
+        server.close()
+        with suppress(ConnectionFailed):  # which may be that of the old connection
+            remoting.call(f"broker.example:{port}", request(), LONG_MS)
+        with pytest.raises(ConnectionFailed, match="connection refused"):
+            remoting.call(f"broker.example:{port}", request(), LONG_MS)

@@ -5,7 +5,10 @@ import logging
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future
+from copy import copy
 from datetime import timedelta
+from importlib import import_module
+from pickle import dumps, loads
 from typing import Any, cast
 
 import pytest
@@ -30,14 +33,21 @@ from troupemq.client.consuming.listener import (
     reason_of,
 )
 from troupemq.client.consuming.sending_back import SendingBack, level_of
-from troupemq.client.errors import ArgumentIllegal, ResultUnknown
+from troupemq.client.errors import ArgumentIllegal, BrokerError, ResultUnknown
 from troupemq.client.message import Message, MessageView, view_of
 from troupemq.client.producing.producer import Producer
 from troupemq.testing import running_broker
 
+troupemq = import_module("troupemq")
+
 
 async def coroutine() -> None:
     raise AssertionError("nothing awaits it")
+
+
+def is_error(name: str) -> bool:
+    value = getattr(troupemq, name)
+    return isinstance(value, type) and issubclass(value, Exception) and value is not RetryLater
 
 
 FIRST = ConsumeFrom.FIRST_OFFSET
@@ -280,3 +290,23 @@ def test_retries_of_several_topics_go_to_their_listeners_and_fail_apart() -> Non
     assert failed is not None
     assert (failed.messages, failed.delay_level, failed.reason) == ([views[0]], 4, "no stock")
     assert call_listener(TopicListeners(None), views).failed is not None
+
+
+def test_a_retry_can_be_raised_in_another_process() -> None:
+    """Such an exception broke the pool of processes: it could not be made again."""
+    for retry in (
+        RetryLater(reason="no stock"),
+        RetryLater([view()], 5, 100.0, "later"),
+        RetryLater(seconds=timedelta(minutes=1)),
+    ):
+        for copied in (loads(dumps(retry)), copy(retry)):
+            assert vars(copied) == vars(retry)
+            assert str(copied) == str(retry)
+
+
+@pytest.mark.parametrize("name", [each for each in troupemq.__all__ if is_error(each)])
+def test_errors_can_be_raised_in_another_process(name: str) -> None:
+    kind = getattr(troupemq, name)
+    error = kind(1, "no", "b") if kind is BrokerError else kind("no")
+    copied = loads(dumps(error))
+    assert (type(copied), str(copied), vars(copied)) == (kind, str(error), vars(error))

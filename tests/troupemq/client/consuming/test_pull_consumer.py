@@ -1,6 +1,7 @@
 """A pull consumer: what polls give, and what the group is told of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -16,8 +17,8 @@ from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.pull_consumer import PullConsumer
-from troupemq.client.errors import ClientClosed, ClientError, MessageIllegal
-from troupemq.client.message import Message, MessageQueue
+from troupemq.client.errors import BrokerError, ClientClosed, ClientError, MessageIllegal
+from troupemq.client.message import Message, MessageQueue, MessageView
 from troupemq.client.producing.producer import Producer
 from troupemq.testing import running_broker
 
@@ -277,3 +278,37 @@ def test_batches_are_filled_from_all_queues_until_the_stop(broker: FakeBroker) -
             if len(got) == len(bodies):
                 consumer.stop()
     assert sorted(got) == sorted(bodies)
+
+
+def test_batches_without_a_wait_do_not_spin(broker: FakeBroker) -> None:
+    looks = 0
+    with make(broker) as consumer, ThreadPoolExecutor(1) as threads:
+        consumer.assign([ONE, TWO])
+        take = consumer._take_batch
+
+        def counted(count_max: int) -> Sequence[MessageView]:
+            nonlocal looks
+            looks += 1
+            return take(count_max)
+
+        consumer._take_batch = counted  # type: ignore[method-assign]
+        batch = threads.submit(next, consumer.batches(wait_ms=0))
+        broker.server.next(RequestCode.PULL_MESSAGE)
+        broker.server.next(RequestCode.PULL_MESSAGE)
+        broker.add(0, b"a")
+        assert [view.body for view in batch.result(WAIT_S)] == [b"a"]
+    assert looks < 10
+
+
+def test_a_failed_start_with_assigned_queues_can_be_repeated() -> None:
+    """The repeated start did nothing, and no message was ever consumed."""
+    with running_broker(topics={"Bills": 1}) as broker, Producer("shop", broker.namesrv) as shop:
+        shop.send(Message("Bills", b"0"))
+        consumer = PullConsumer("g", broker.namesrv, begin=ConsumeFrom.FIRST_OFFSET)
+        consumer.assign([MessageQueue("Bills", "broker-a", 0)])
+        broker.fail("QUERY_CONSUMER_OFFSET", times=1)
+        with pytest.raises(BrokerError):
+            consumer.start()
+        assert not consumer.is_running
+        with consumer:
+            assert [view.body for view in consumer.poll()] == [b"0"]

@@ -227,3 +227,26 @@ def test_a_settlement_is_tried_again_until_its_time_is_over() -> None:
     with pytest.raises(ConnectionFailed):
         never.run(never.flows.ack([receipt]))
     assert never.now_s * 1000 == pytest.approx(SETTLE_TIMEOUT_MS, abs=250)
+
+
+def test_a_wait_ends_when_a_resting_broker_is_asked_again() -> None:
+    """Such a wait ended ten times a second."""
+    driver = Driver(lambda ask: ConnectionFailed("b: connection refused"))
+    wanted = {"T": TopicSubscription.of("T", "*", None, 1)}
+    for _ in range(4):
+        driver.receive(wait_ms=0)
+        driver.now_s += REST_S_MAX
+    driver.receive(wait_ms=0)
+    driver.waited.clear()
+    begun_s = driver.now_s
+    assert [driver.run(driver.flows.wait(wanted, 5000)) for _ in range(2)] == [False, False]
+    pauses = [each.ms for each in driver.waited if isinstance(each, Pause)]
+    assert pauses == [1000.0, pytest.approx(600.0)]
+    assert driver.now_s - begun_s == pytest.approx(REST_S * 16)
+
+
+def test_a_wait_for_a_missing_topic_lasts_a_second() -> None:
+    driver = Driver(nothing)
+    driver.brokers = RouteNotFound("no such topic")
+    assert not driver.run(driver.flows.wait({"T": TopicSubscription.of("T", "*", None, 1)}, 5000))
+    assert driver.now_s == 1.0

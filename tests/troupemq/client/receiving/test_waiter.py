@@ -75,3 +75,33 @@ def test_a_callback_must_not_wait(bench: Bench) -> None:
         consumer._client.remoting.later(0, call)
         assert done.wait(WAIT_S)
     assert refused == ["a callback must not wait for an answer: the answers come after it"]
+
+
+def test_answered_receives_leave_nothing_behind(bench: Bench) -> None:
+    """Each of them left a timer of an hour."""
+    with bench.consumer() as consumer:
+
+        def noted() -> int:
+            connections = consumer._client.remoting._connections.values()
+            expiring = [each._pending._expiring for each in connections]
+            return sum(len(opaques) for each in expiring for opaques in each.values())
+
+        consumer.receive(wait_ms=0)
+        before = noted()
+        for _ in range(20):
+            consumer.receive(wait_ms=0)
+        assert noted() <= before + 1  # perhaps a heartbeat
+
+
+def test_late_answer_is_not_waited_for_without_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("SLACK_MS", 20), ("KEPT_S", 0.0)):
+        monkeypatch.setattr(f"troupemq.client.receiving.waiter.{name}", value)
+    pop = bench.server.handlers[POP]
+    bench.server.on(POP, lambda command: None)
+    with bench.consumer() as consumer:
+        assert consumer.receive(wait_ms=0) == []
+        bench.server.on(POP, pop)
+        bench.broker.add(b"a")
+        assert bodies(consumer.receive()) == [b"a"]
