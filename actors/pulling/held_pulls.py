@@ -41,6 +41,7 @@ TOO_MANY_HELD = "held pull limit reached"
 
 
 Key = TypeVar("Key")
+Part = TypeVar("Part")
 Matches: TypeAlias = Callable[[Mapping[str, str]], bool | None]
 
 
@@ -129,7 +130,9 @@ def _many_codes(wanted: MessageFilter | None) -> Set[int]:
 class _Index:
     """Held pulls of a queue with many, by what wakes them."""
 
-    by_tag: dict[int, dict[Hold, None]] = field(default_factory=dict)
+    by_tag: dict[int, dict[Set[int], None]] = field(default_factory=dict)
+    """Sets of tags by each of their tags."""
+    by_tags: dict[Set[int], dict[Hold, None]] = field(default_factory=dict)
     by_filter: dict[Matches, dict[Hold, None]] = field(default_factory=dict)
     """Pulls with a property filter and no tags."""
     for_all: int = 0
@@ -137,9 +140,11 @@ class _Index:
 
     def add(self, hold: Hold) -> None:
         wanted = hold.wanted
-        if wanted is not None and wanted.tag_codes is not None:
-            for code in wanted.tag_codes:
-                self.by_tag.setdefault(code, {})[hold] = None
+        if wanted is not None and (codes := wanted.tag_codes) is not None:
+            if codes not in self.by_tags:
+                for code in codes:
+                    self.by_tag.setdefault(code, {})[codes] = None
+            self.by_tags.setdefault(codes, {})[hold] = None
         elif wanted is not None and wanted.matches is not None:
             self.by_filter.setdefault(wanted.matches, {})[hold] = None
         else:
@@ -147,13 +152,22 @@ class _Index:
 
     def drop(self, hold: Hold) -> None:
         wanted = hold.wanted
-        if wanted is not None and wanted.tag_codes is not None:
-            for code in wanted.tag_codes:
-                _drop(self.by_tag, code, hold)
+        if wanted is not None and (codes := wanted.tag_codes) is not None:
+            _drop(self.by_tags, codes, hold)
+            if codes not in self.by_tags:
+                for code in codes:
+                    _drop(self.by_tag, code, codes)
         elif wanted is not None and wanted.matches is not None:
             _drop(self.by_filter, wanted.matches, hold)
         else:
             self.for_all -= 1
+
+    def with_tag(self, code: int) -> dict[Hold, None]:
+        """Return the pulls that want this tag."""
+        found: dict[Hold, None] = {}
+        for codes in self.by_tag.get(code, ()):
+            found |= self.by_tags[codes]
+        return found
 
 
 class HoldTable:
@@ -220,7 +234,7 @@ class HoldTable:
         signed = low - (1 << 32) if low >> 31 else low
         index = self._indexes.get((topic, queue_id))
         if index is not None and not index.for_all:  # those would all be taken, once
-            holds = index.by_tag.get(signed, {}).copy()
+            holds = index.with_tag(signed)
             for matches in self._matching(index.by_filter, physical_offset, size):
                 holds |= index.by_filter[matches]
         wanting = [
@@ -312,10 +326,10 @@ class HoldTable:
         return taken
 
 
-def _drop(table: dict[Key, dict[Hold, None]], key: Key, hold: Hold) -> None:
-    holds = table[key]
-    del holds[hold]
-    if not holds:
+def _drop(table: dict[Key, dict[Part, None]], key: Key, part: Part) -> None:
+    parts = table[key]
+    del parts[part]
+    if not parts:
         del table[key]
 
 

@@ -17,6 +17,9 @@ from collections.abc import Mapping
 WATCH_MS = 120_000
 """A client looks for the master every 30 s, and pulls at once then."""
 
+SEEN_MAX = 200_000
+"""Pulls that are noted, 40 MiB: a pull before its group's first heartbeat may name any group."""
+
 QueueOfGroup = tuple[str, str, int]
 """Topic, group and queue id."""
 
@@ -37,7 +40,8 @@ class FirstPulls:
         return not self._ends
 
     def note(self, topic: str, group: str, queue_id: int) -> None:
-        self._seen.add((topic, group, queue_id))
+        if (topic, queue_id) in self._ends and len(self._seen) < SEEN_MAX:
+            self._seen.add((topic, group, queue_id))
 
     def end_passed(self, topic: str, group: str, queue_id: int, offset: int) -> int | None:
         """Return the queue's end at the start if this offset is beyond it and stale, else None."""

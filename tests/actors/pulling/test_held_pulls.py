@@ -171,3 +171,15 @@ def test_a_message_is_compared_once_with_a_filter_that_many_pulls_have() -> None
     record = replace(record, properties=b"a\x015")
     assert table.arrived(b"Topic", 0, 6, 0, 0, 100) == holds and len(asked) <= 3
     assert table.count == 0
+
+
+def test_pulls_with_equal_tags_share_their_places() -> None:
+    """With 170 tags each, 200,000 held pulls took gigabytes."""
+    table = HoldTable()
+    wanted = "||".join(f"tag{number}" for number in range(50))
+    for _ in range(100):
+        table.add(hold(0, wanted))
+    (index,) = table._indexes.values()
+    assert len(index.by_tag) == 50 and {len(each) for each in index.by_tag.values()} == {1}
+    assert len(table.arrived(b"Topic", 0, 0, java_hash_code("tag49"))) == 100
+    assert not index.by_tag and not table._indexes

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from actors.tables.first_pulls import WATCH_MS
+from actors.tables.first_pulls import WATCH_MS, FirstPulls
 from protocol.codes import ResponseCode
 from tests.support.brokers import SimulatedBroker
 from tests.support.numbering import broker, commit, committed, pulled, send_many
@@ -83,3 +83,13 @@ def test_a_client_that_pulls_before_its_heartbeat_gets_no_message_twice() -> Non
     made.subscribe()
     assert committed(made) == {0: 132}
     assert pulled(made, 132)[::2] == (0, 150)
+
+
+def test_a_limited_number_of_pulls_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pull before the first heartbeat may name any group."""
+    monkeypatch.setattr("actors.tables.first_pulls.SEEN_MAX", 2)
+    pulls = FirstPulls({("T", 0): 10}, 0.0)
+    for number in range(3):
+        pulls.note("T", f"g{number}", 0)
+    pulls.note("Other", "g", 0)
+    assert [pulls.end_passed("T", f"g{each}", 0, 11) for each in range(3)] == [None, None, 10]
