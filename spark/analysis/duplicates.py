@@ -10,6 +10,7 @@ from pyarrow import compute
 from spark.analysis import scan
 from spark.analysis.scan import ScanPart, time_ms
 from spark.decoding.columns import TIMESTAMP, sql_schema
+from spark.decoding.store_files import Store
 from spark.parts import run_parts
 from spark.progress import PROGRESS
 
@@ -108,11 +109,12 @@ def found_by_spark(
 def _data_frame(spark: "SparkSession", wanted: WantedDuplicates) -> "DataFrame":
     from spark.source.data_source import TroupeMQ
 
+    topics = scan.chosen_topics(Store(wanted.store, wanted.commit_log), wanted)
     spark.dataSource.register(TroupeMQ)
     options = {
         "commitLog": wanted.commit_log,
         "publishedOffset": wanted.published_offset,
-        "topics": None if wanted.topics is None else ",".join(wanted.topics),
+        "topics": ",".join(topics or ()) or None,
         "failOnDataLoss": "false",
     }
     reader = spark.read.format(TroupeMQ.name()).schema(sql_schema(COLUMNS))

@@ -66,6 +66,13 @@ class ScanPart:
                 yield batch
 
 
+def chosen_topics(store: Store, wanted: WantedScan) -> tuple[str, ...] | None:
+    """Return the topics that a job's arguments select; None for all."""
+    if wanted.topics is not None or wanted.system_topics:
+        return wanted.topics
+    return tuple({topic for topic, _ in store.queue_names() if not is_system_topic(topic)})
+
+
 def scan_parts(wanted: WantedScan, columns: Sequence[str]) -> list[ScanPart]:
     """Return the parts that a job's arguments select; time limits need the column `storeTimestamp`.
 
@@ -75,12 +82,9 @@ def scan_parts(wanted: WantedScan, columns: Sequence[str]) -> list[ScanPart]:
     if (since_ms is not None or until_ms is not None) and TIME not in columns:
         columns = [*columns, TIME]
     store = Store(wanted.store, wanted.commit_log)
-    topics = wanted.topics
-    if topics is None and not wanted.system_topics:
-        topics = tuple({topic for topic, _ in store.queue_names() if not is_system_topic(topic)})
     plans = plan(
         store,
-        Selection(topics=topics),
+        Selection(topics=chosen_topics(store, wanted)),
         published_offset=wanted.published_offset,
         range_bytes=wanted.range_bytes,
     )

@@ -16,7 +16,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return with_repeats(tmp_path_factory.mktemp("duplicates"))
 
 
-def with_repeats(root: Path) -> Path:
+def with_repeats(root: Path, *more: tuple[str, int, dict[str, str]]) -> Path:
     """Write U3 three times in Orders, once in Bills; the key k5 in two messages; `all` in ten."""
     writer = orders(root)
     again: list[tuple[str, int, dict[str, str]]] = [
@@ -24,6 +24,7 @@ def with_repeats(root: Path) -> Path:
         ("Orders", 0, {"UNIQ_KEY": "U3"}),
         ("Bills", 0, {"UNIQ_KEY": "U3"}),
         ("Orders", 0, {"UNIQ_KEY": "U77", "KEYS": "other k5"}),
+        *more,
     ]
     for number, (topic, queue_id, properties) in enumerate(again):
         stored_ms = NOVEMBER_ROOT_MS + 600_000 + number
