@@ -241,18 +241,25 @@ class RemoveQueues(Message):
     """Select only these queue ids."""
     offsets: SnapshotRef[Mapping[str, Mapping[int, int]]] | None = None
     """Consumer offsets, if the topics stay: their queues continue at the highest one."""
+    request: Request | None = None
 
     def on_undelivered(self, remark: str) -> None:
-        self.reply_to.tell(QueuesRemoved(RemovedQueues(), refused=remark))
+        self.reply_to.tell(QueuesRemoved(RemovedQueues(), self.request, remark))
 
 
 @dataclass(slots=True)
-class QueuesRemoved:
+class QueuesRemoved(Message):
     """Queues are out of use; their files are in a separate folder and must be deleted."""
 
     removed: RemovedQueues
+    request: Request | None
+    """Request to answer, if any."""
     refused: str | None = None
     """Reason why some or all queues were not removed."""
+
+    def on_undelivered(self, remark: str) -> None:
+        if self.request is not None:
+            self.request.refuse(remark)
 
 
 @dataclass(slots=True)

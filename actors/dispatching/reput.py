@@ -415,7 +415,8 @@ class Reput(Actor):
         removed, refused, only = RemovedQueues(), None, message.only
         known = None if message.known is None else message.known.value
         if only is not None and known is not None and only in known:
-            message.reply_to.tell(QueuesRemoved(removed))  # the topic exists again
+            # the topic exists again
+            message.reply_to.tell(QueuesRemoved(removed, message.request))
             return
         try:
             remove_queues(
@@ -434,7 +435,7 @@ class Reput(Actor):
             emptied = QueuesEmptied([each[:2] for each in removed.queues])
             self._pull_hold.tell(emptied)
             self._receipts.tell(emptied)
-        message.reply_to.tell(QueuesRemoved(removed, refused))
+        message.reply_to.tell(QueuesRemoved(removed, message.request, refused))
 
     @handles(RepairUnits)
     def on_repair_units(self, message: RepairUnits) -> None:

@@ -284,10 +284,11 @@ class Namesrv(KvServer):
         check_holder(self._routes, request.grant, header)
         address = header.broker_address
         version = DataVersion.decode(request.command.body)
-        holder = self._routes.live_address(header.broker_name, header.broker_id)
-        changed = holder is None or self._routes.is_changed(address, version)
+        known = None
+        if self._routes.live_address(header.broker_name, header.broker_id) is not None:
+            known = self._routes.data_version(address)
+        changed = known is None or self._routes.is_changed(address, version)
         self.begin_change()
-        known = self._routes.data_version(address)
         if known == version:
             self._routes.touch(address, self.system.clock.monotonic_ms())
         return request.command.answer(

@@ -104,7 +104,6 @@ class CleanFiles(Responder):
         self._expired: deque[Expired] = deque()
         self._doomed: deque[str] = deque()
         self._trimmed_before = 0
-        self._asked: deque[Request | None] = deque()
 
     def on_start(self) -> None:
         store = self._store
@@ -283,24 +282,29 @@ class CleanFiles(Responder):
     @handles(RemoveTopic)
     def on_remove_topic(self, message: RemoveTopic) -> None:
         """Remove the queues of a deleted topic unless it exists again."""
-        known = self._topics if message.queue_ids is None else None
-        self._asked.append(message.request)
         self._to["reput"].tell(
-            RemoveQueues(known, self.address, message.topic, message.before, message.queue_ids)
+            RemoveQueues(
+                self._topics if message.queue_ids is None else None,
+                self.address,
+                message.topic,
+                message.before,
+                message.queue_ids,
+                request=message.request,
+            )
         )
 
     def _remove_queues(
         self, request: Request, known: SnapshotRef[Mapping[str, TopicConfig]] | None
     ) -> None:
         self.begin_change()
-        self._asked.append(request)
         offsets = self._offsets if known is None else None
-        self._to["reput"].tell(RemoveQueues(known, self.address, offsets=offsets))
+        message = RemoveQueues(known, self.address, offsets=offsets, request=request)
+        self._to["reput"].tell(message)
 
     @handles(QueuesRemoved)
     def on_queues_removed(self, message: QueuesRemoved) -> None:
         """Delete the removed queues and answer; they may start again once that is durable."""
-        request = self._asked.popleft()
+        request = message.request
         refused = self._put_away(message.removed, message.refused)
         if request is not None and refused is None:
             request.answer()
@@ -358,13 +362,3 @@ class CleanFiles(Responder):
         """Delete the files out of use, so that the next start does not find them."""
         while self._doomed and self._delete_lot():
             pass
-        self._refuse_all("clean files stopped")
-
-    def on_failure(self, *_: object) -> None:
-        self._refuse_all("clean files restarted")
-
-    def _refuse_all(self, remark: str) -> None:
-        while self._asked:
-            request = self._asked.popleft()
-            if request is not None:
-                request.refuse(remark)

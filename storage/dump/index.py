@@ -166,7 +166,8 @@ def _entries(file: DiskFile, header: IndexHeader, slots: int, number: int) -> It
             "key_hash": key_hash,
             "slot": abs(key_hash) % slots,
             "physical_offset": offset,
-            "stored_about": utc(header.begin_timestamp + seconds * 1000),
+            # the first one counts from the end of the file before, and begins this one
+            "stored_about": utc(header.begin_timestamp + (seconds * 1000 if own > 1 else 0)),
             "previous": previous,
         }
         if not 0 <= previous < own:

@@ -160,7 +160,7 @@ def spoken_code(code: int) -> str:
 
 
 def _of_disk(each: BrokerSummary, limits: Thresholds, link: Link) -> Iterator[Alert]:
-    ratio = each.number("commitLogDiskRatio")
+    ratio = each.disk_ratio
     if ratio is None or ratio < 0:
         return
     percent = ratio * 100

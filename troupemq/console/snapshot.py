@@ -155,6 +155,12 @@ class BrokerSummary:
         """Return the first number of a runtime figure."""
         return first_finite(self.says.get(name))
 
+    @property
+    def disk_ratio(self) -> float | None:
+        """Usage of the fuller disk, of log and store root; sends are refused when one is full."""
+        ratios = self.number("commitLogDiskRatio"), self.number("consumeQueueDiskRatio")
+        return max((each for each in ratios if each is not None), default=None)
+
 
 @dataclass
 class ClusterSnapshot:

@@ -5,9 +5,9 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
-from actors.dispatching.messages import WritesForbidden
+from actors.dispatching.messages import QueuesBegunAnew, WritesForbidden
 from actors.retention import clean_files
-from actors.retention.clean_files import DISK_CHECK_MS, CleanFiles
+from actors.retention.clean_files import DISK_CHECK_MS
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.message import decode_records
@@ -282,13 +282,29 @@ def test_queues_of_a_topic_created_during_their_removal_stay() -> None:
     made, answers = cleaned.made, list[RemotingCommand]()
     topics = made.broker.tables.topics
     before, topics.value = topics.value, {}
-    (cleaner,) = [each for each in made.system.live if isinstance(each, CleanFiles)]
+    handled = made.system.address("clean_files").handled
     made.client.start(RemotingCommand(RequestCode.CLEAN_UNUSED_TOPIC), answers.append)
-    made.system.run_until(lambda: bool(cleaner._asked), 1000)
+    made.system.run_until(lambda: made.system.address("clean_files").handled > handled, 1000)
     topics.value = before
     made.system.advance(1000)
     assert [each.code for each in answers] == [ResponseCode.SUCCESS]
     assert len(cleaned.bodies()) == 5
+
+
+def test_queues_removed_while_the_cleaner_failed_are_put_away() -> None:
+    """Without that, their offsets stay, and the answer goes to a later request."""
+    cleaned = Cleaned(10)
+    made, answers = cleaned.made, list[RemotingCommand]()
+    made.broker.tables.topics.value = {}
+    cleaner = made.system.address("clean_files")
+    handled = cleaner.handled
+    made.client.start(RemotingCommand(RequestCode.CLEAN_UNUSED_TOPIC), answers.append)
+    made.system.run_until(lambda: cleaner.handled > handled, 1000)
+    cleaner.tell(QueuesBegunAnew(None, {}))  # type: ignore[arg-type]
+    made.system.advance(5_000)
+    assert [each.code for each in answers] == [ResponseCode.SUCCESS]
+    figures = {each.name: each.incarnation for each in made.system.figures()}
+    assert figures["clean_files"] == 2
 
 
 def test_a_failed_removal_is_reported() -> None:

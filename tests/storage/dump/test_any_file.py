@@ -11,6 +11,7 @@ from storage.dump.any_file import dump
 from storage.dump.item import DumpError, Item, plain, shortened, utc
 from storage.dump.text import lines_of
 from storage.files.disk import RealDisk
+from storage.index.index_file import IndexFile
 from storage.recovery.checkpoint import Checkpoint
 from storage.tables.json_config import save
 from storage.tables.offset_journal import JournalFile
@@ -142,6 +143,17 @@ def test_a_part_of_a_file_is_shown(tmp_path: Path) -> None:
     index = sorted((root / "index").iterdir())[0]
     found = of_kind("entry", items(index, from_number=7, limit=2))
     assert [each["number"] for each in found] == [7, 8]
+
+
+def test_the_first_entry_of_a_later_index_file_is_shown_at_its_time(tmp_path: Path) -> None:
+    path, before_ms, begin_ms = tmp_path / "index" / "20231114221320000", 1000, 61_000
+    path.parent.mkdir()
+    file = IndexFile(RealDisk(), str(path), 64, 200)
+    file.create(500, before_ms)
+    file.put([1, 1], [600, 700], [begin_ms, begin_ms + 2000])
+    file.close()
+    found = [each["stored_about"] for each in of_kind("entry", items(path))]
+    assert found == [utc(begin_ms), utc(begin_ms + 2000)]
 
 
 def test_long_runs_of_zeros_are_one_item(tmp_path: Path) -> None:

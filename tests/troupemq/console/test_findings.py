@@ -62,7 +62,7 @@ def test_silent_and_masterless_brokers_are_findings() -> None:
 )
 def test_a_full_disk_is_a_finding(ratio: str, level: str | None) -> None:
     now = snapshot()
-    now.brokers[0].says = {"commitLogDiskRatio": ratio}
+    now.brokers[0].says = {"commitLogDiskRatio": "-1.0", "consumeQueueDiskRatio": ratio}
     assert [each for each, _ in said(now)] == ([] if level is None else [level])
 
 

@@ -110,8 +110,7 @@ def history(asked: PageRequest) -> Page:
 
 
 def broker_row(each: BrokerSummary) -> Cells:
-    place = each.place
-    ratio = each.number("commitLogDiskRatio")
+    place, ratio = each.place, each.disk_ratio
     return {
         "broker": Link(place.name, "/broker", {"address": place.address}),
         "role": "master" if place.is_master else f"slave {place.id}",
