@@ -86,7 +86,9 @@ _LIGHT: Final = frozenset(
         RequestCode.QUERY_DATA_VERSION,
     )
 )
-"""Requests that take tenths of a millisecond of the loop at most."""
+"""Requests that take tenths of a millisecond of the loop at most, if their headers are short."""
+LIGHT_HEADER_BYTES_MAX: Final = 8 << 10
+"""Longest header of a light request: the 64 KiB of tags that a pull may have take 10 ms."""
 
 Event: TypeAlias = "SendGroup | DecodedEnd | RemotingCommand | UnreadableSend | FrameError"
 """An event. A command is another request, or a response.
@@ -195,7 +197,7 @@ class Stream:
                     sends_bytes += end - position
                 else:
                     last = events[-1]
-                    left -= _weight(last)
+                    left -= _weight(last, header_end - start)
                     if left <= 0 and end < size:
                         self._rest, self._rest_at, self.has_more = data, end, True
                         break
@@ -285,13 +287,16 @@ class CommandStream:
         return _commands(self._stream.receive(data))
 
 
-def _weight(event: Event) -> int:
+def _weight(event: Event, header_bytes: int) -> int:
     """Return the weight of an event where a call returns few; an end of a transaction has 1."""
     if isinstance(event, tuple):
         return 1
-    if not isinstance(event, RemotingCommand) or event.is_response or event.code in _LIGHT:
+    if not isinstance(event, RemotingCommand) or event.is_response:
         return ENDS_OF_EVENT
-    return 1 if event.code == _END else HEAVY_EVENT
+    if event.code == _END:
+        return 1
+    is_light = event.code in _LIGHT and header_bytes <= LIGHT_HEADER_BYTES_MAX
+    return ENDS_OF_EVENT if is_light else HEAVY_EVENT
 
 
 def _commands(events: list[Event]) -> Iterator[RemotingCommand]:

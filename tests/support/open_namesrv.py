@@ -25,9 +25,9 @@ _ports = count(1)
 class OpenNamesrv:
     """A name server without access control and without sockets."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, seed: int = 1, **settings: Any) -> None:
         config = NamesrvConfig(kv_config_path="/n/kv.json", **settings)
-        self.system = SimulatedSystem(1, FakeDisk(), 1_700_000_000_000)
+        self.system = SimulatedSystem(seed, FakeDisk(), 1_700_000_000_000)
         self._service = service(self.system, config)
         specs = children(self.system, config, [])
         self.system.start(*(each for each in specs if each.name != "namesrv_acceptor"))
