@@ -132,6 +132,22 @@ class Channel(virtual.Channel):
         link = self._shared.link
         return queue in self._shared.read_queues or link.has_topic(link.place.queue(queue))
 
+    def queue_bind(
+        self,
+        queue: str,
+        exchange: str | None = None,
+        routing_key: str = "",
+        arguments: Any = None,
+        **options: Any,
+    ) -> None:
+        """Bind a queue; a binding that fails is tried again by the next declaration."""
+        exchange = exchange or "amq.direct"
+        try:
+            super().queue_bind(queue, exchange, routing_key, arguments, **options)
+        except BaseException:
+            super().queue_unbind(queue, exchange, routing_key, arguments)
+            raise
+
     def _queue_bind(self, exchange: str, key: str, pattern: Any, queue: str) -> None:
         if len(key) > KEY_CHARS_MAX:
             raise ChannelError(f"a routing key has {KEY_CHARS_MAX} characters at most")

@@ -26,7 +26,7 @@ from tests.compat.patience import wait_until
 from tests.support.unreadable import UNREADABLE, send_unreadable
 from troupemq import Message
 from troupemq import Producer as PlainProducer
-from troupemq.client.errors import ConnectionFailed
+from troupemq.client.errors import BrokerError, ConnectionFailed
 from troupemq.kombu import Transport, fetching
 from troupemq.kombu.readers import ReadQueue
 from troupemq.testing import LocalBroker, running_broker
@@ -317,6 +317,27 @@ def test_unbound_queue_gets_nothing_more(connect: Connect) -> None:
     bound.unbind_from(exchange, "key")
     Producer(second.default_channel, exchange).publish("x", routing_key="key", declare=[exchange])
     assert second.default_channel.basic_get("leaving") is None
+
+
+@pytest.mark.parametrize("auto_delete", [False, True])
+def test_binding_that_failed_is_tried_again(
+    broker: LocalBroker, connect: Connect, auto_delete: bool
+) -> None:
+    """kombu notes a binding before it is made: the queue would get nothing for ever."""
+    exchange = Exchange(f"again-{auto_delete}", type="topic")
+    queue = Queue(f"bound-{auto_delete}", exchange, "news.#", auto_delete=auto_delete)
+    connection = connect()
+    bound = queue(connection.default_channel)
+    bound.exchange.declare()
+    bound.queue_declare()
+    broker.fail("send", "SYSTEM_BUSY", times=1)
+    with pytest.raises(BrokerError):
+        bound.queue_bind()
+    bound.declare()
+    Producer(connect().default_channel, exchange).publish("news", routing_key="news.sport")
+    (message,) = received(connection, queue, 1)
+    assert message.payload == "news"
+    message.ack()
 
 
 def test_fanout_reaches_queues_of_every_kind(broker: LocalBroker, connect: Connect) -> None:
