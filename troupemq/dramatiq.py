@@ -339,16 +339,16 @@ class QueueConsumer(Consumer):
         message.options.pop("eta", None)  # else the worker would hold it once more
         left_ms = message.options.pop(DELAY_LEFT_MS, None)
         if isinstance(left_ms, int) and left_ms > 0:
-            self._hop(message, left_ms, delivery)
+            self._send_again(message, left_ms, delivery)
             return None
         with self._changed:
             self._given.add(delivery)
         return ReceivedMessage(message, delivery, self)
 
-    def _hop(self, message: Task[Any], left_ms: int, delivery: Delivery) -> None:
-        """Send a message for the rest of its delay. Raises ConnectionClosed."""
+    def _send_again(self, message: Task[Any], delay_ms: int, delivery: Delivery) -> None:
+        """Store a message once more, and settle this one. Raises ConnectionClosed."""
         try:
-            self._broker.send(message, left_ms)
+            self._broker.send(message, delay_ms)
         except ClientError:  # it cannot pass: no broker takes such a message
             self._give_up(delivery)
         else:
@@ -378,7 +378,12 @@ class QueueConsumer(Consumer):
             message.consumer._give_back(message.delivery)
 
     def _give_back(self, delivery: Delivery) -> None:
-        self._settle(delivery, lambda: delivery.retry(seconds=0))
+        """Store a message again at the end of its queue: a retry would count as a redelivery."""
+        message = _decoded(delivery)
+        if message is None or delivery.is_settled:
+            self._settle(delivery, lambda: delivery.retry(seconds=0))
+        else:
+            self._send_again(message, 0, delivery)
 
     def _settle(self, delivery: Delivery, settle: Callable[[], None]) -> None:
         try:
@@ -395,14 +400,16 @@ class QueueConsumer(Consumer):
             self.end()
 
     def close(self) -> None:
-        """Give back the messages that the worker has not got."""
-        while self._ready:
-            self._give_back(self._ready.popleft())
-        with self._changed:
-            self._is_closed = True
-            is_last = not self._given
-        if is_last:
-            self.end()
+        """Give back the messages that the worker has not got. Raises ConnectionClosed."""
+        try:
+            while self._ready:
+                self._give_back(self._ready.popleft())
+        finally:  # the client gives back what is left, when it ends
+            with self._changed:
+                self._is_closed = True
+                is_last = not self._given
+            if is_last:
+                self.end()
 
     def end(self) -> None:
         """Give back all messages that are not settled, and close the connection."""

@@ -253,6 +253,45 @@ def received(consumer: Any, count: int) -> list[MessageProxy]:
     return found
 
 
+def test_messages_that_are_given_back_never_become_dead_letters(local: LocalBroker) -> None:
+    """Else a message that waits behind long ones would end after 17 restarts of workers."""
+    broker = TroupeMQBroker(local.namesrv, redeliveries_max=1)
+    record, _ = recording(broker)
+    sent = record.send(1)
+    for _ in range(3):
+        consumer = broker.consume("default", 2, TIMEOUT_MS)
+        consumer.requeue(received(consumer, 1))
+        consumer.close()
+    consumer = broker.consume("default", 2, TIMEOUT_MS)
+    (message,) = received(consumer, 1)
+    assert message.message_id == sent.message_id
+    consumer.ack(message)
+    broker.close()
+    assert local.messages(DEAD_LETTERS) == []
+
+
+def test_consumer_that_closes_without_a_broker_keeps_no_message(
+    local: LocalBroker, broker: TroupeMQBroker
+) -> None:
+    """dramatiq forgets it after the error; its client held the prefetched messages for ever."""
+    record, _ = recording(broker)
+    for number in range(2):
+        record.send(number)
+    wait_until(lambda: len(local.messages(GROUP)) == 2, "both messages", WAIT_S)
+    first = broker.consume("default", 2, TIMEOUT_MS)
+    (message,) = received(first, 1)
+    first.ack(message)
+    requests = ("send", "CHANGE_MESSAGE_INVISIBLETIME")
+    faults = [local.fail(each, "SYSTEM_BUSY") for each in requests]
+    with pytest.raises(ConnectionClosed):
+        first.close()
+    for fault in faults:
+        fault.is_ended = True
+    second = broker.consume("default", 2, TIMEOUT_MS)
+    (again,) = received(second, 1)
+    second.ack(again)
+
+
 def test_stopped_worker_gives_back_what_it_has_not_begun(
     local: LocalBroker, broker: TroupeMQBroker
 ) -> None:
