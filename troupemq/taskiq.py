@@ -15,7 +15,7 @@ lost or stopped worker   the message is delivered again; after `redeliveries_max
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
 
 from taskiq import AckableMessage, AsyncBroker, BrokerMessage
@@ -27,7 +27,7 @@ from troupemq.client.aio.producer import Producer
 from troupemq.client.aio.simple_consumer import Delivery, SimpleConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.listener import DEAD_LETTER, RetryLater
-from troupemq.client.errors import ArgumentIllegal
+from troupemq.client.errors import ArgumentIllegal, BrokerError, ClientClosed, ClientError
 from troupemq.client.log import client_logger
 from troupemq.client.message import Message
 
@@ -35,6 +35,8 @@ log = client_logger(__name__)
 
 WAIT_MS = 1000
 """Time for which the broker holds a receive; a worker that stops waits for the end of one."""
+REST_S = 1.0
+"""Pause after a refused receive, or a settlement that failed."""
 REDELIVERIES_MAX = 16
 
 
@@ -71,6 +73,8 @@ class TroupeMQBroker(AsyncBroker):
         self._namesrv, self._credentials, self._tls = namesrv, credentials, tls
         self._producer: Producer | None = None
         self._consumer: SimpleConsumer | None = None
+        self._late: set[asyncio.Task[None]] = set()
+        """Settlements that failed and are tried again."""
 
     async def startup(self) -> None:
         """Connect to the name server. Raises ConnectionFailed."""
@@ -90,6 +94,9 @@ class TroupeMQBroker(AsyncBroker):
         for client in (consumer, producer):
             if client is not None:
                 await client.stop()
+        for task in self._late:
+            task.cancel()
+        await asyncio.gather(*self._late, return_exceptions=True)
 
     async def kick(self, message: BrokerMessage) -> None:
         """Send a task, and return when the broker has stored it.
@@ -118,7 +125,10 @@ class TroupeMQBroker(AsyncBroker):
         )
 
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:
-        """Yield tasks until the broker is shut down. Raises the errors of a client's `receive`."""
+        """Yield tasks until the broker is shut down; wait while brokers refuse.
+
+        Raises NotSupported for a broker that does not settle messages one by one.
+        """
         consumer = await self._listening()
         ready: list[Delivery] = []
         try:
@@ -129,17 +139,50 @@ class TroupeMQBroker(AsyncBroker):
                     if consumer.is_running:
                         ready = await consumer.receive(wait_ms=WAIT_MS)
                     raise
+                except BrokerError as error:  # taskiq would end the process with its tasks
+                    log.warning("tasks not received", topic=self.topic, error=str(error))
+                    await asyncio.sleep(REST_S)
+                    continue
                 while ready:
                     delivery = ready.pop(0)
                     try:
                         body = delivery.message.body
                     except CompressionError as error:
-                        await _give_up(delivery, error)
+                        await self._give_up(delivery, str(error))
                         continue
-                    yield AckableMessage(data=body, ack=partial(_ack, delivery))
+                    yield AckableMessage(data=body, ack=partial(self._ack, delivery))
         finally:
             for delivery in ready if consumer.is_running else ():
                 await delivery.retry(seconds=0)
+
+    async def _give_up(self, delivery: Delivery, reason: str) -> None:
+        """Make a task with an unreadable body a dead letter."""
+        log.warning("message not understood", id=delivery.message.message_id, error=reason)
+        try:
+            await delivery.retry(DEAD_LETTER, reason=reason)
+        except ClientError:
+            self._settle_later(delivery, partial(delivery.retry, DEAD_LETTER, reason=reason))
+
+    async def _ack(self, delivery: Delivery) -> None:
+        """Acknowledge a task; give back one that was cancelled, which taskiq takes for a failure.
+
+        A settlement that fails goes on in the background: the connection may hold the task for
+        days, and its end would have it run again.
+        """
+        task = asyncio.current_task()
+        is_cancelled = task is not None and task.cancelling() > 0
+        async with delivery:
+            if is_cancelled:
+                raise RetryLater(seconds=0)
+        if not delivery.is_settled:
+            self._settle_later(
+                delivery, partial(delivery.retry, seconds=0) if is_cancelled else delivery.ack
+            )
+
+    def _settle_later(self, delivery: Delivery, settle: Callable[[], Awaitable[None]]) -> None:
+        late = asyncio.create_task(_settled(delivery, settle))
+        self._late.add(late)
+        late.add_done_callback(self._late.discard)
 
     async def _listening(self) -> SimpleConsumer:
         """Return the consumer, which all calls of `listen` share."""
@@ -158,18 +201,13 @@ class TroupeMQBroker(AsyncBroker):
         return self._consumer
 
 
-async def _give_up(delivery: Delivery, error: CompressionError) -> None:
-    """Make a task with an unreadable body a dead letter."""
-    log.warning("message not understood", id=delivery.message.message_id, error=str(error))
-    await delivery.retry(DEAD_LETTER, reason=str(error))
-
-
-async def _ack(delivery: Delivery) -> None:
-    """Acknowledge a task; give back one that was cancelled, which taskiq takes for a failure.
-
-    Errors are logged, for the task is then delivered again.
-    """
-    task = asyncio.current_task()
-    async with delivery:
-        if task is not None and task.cancelling():
-            raise RetryLater(seconds=0)
+async def _settled(delivery: Delivery, settle: Callable[[], Awaitable[None]]) -> None:
+    """Settle a task as soon as its broker can."""
+    while not delivery.is_settled:
+        await asyncio.sleep(REST_S)
+        try:
+            await settle()
+        except ClientClosed:
+            return
+        except ClientError as error:
+            log.warning("task not settled", id=delivery.message.message_id, error=str(error))

@@ -351,6 +351,45 @@ def test_failed_task_is_retried_by_the_middleware_only(local: LocalBroker) -> No
     run(main())
 
 
+def test_refused_receive_does_not_end_the_worker(
+    local: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """taskiq ends a process whose broker raises, and all of its tasks with it (taskiq #658)."""
+    monkeypatch.setattr("troupemq.taskiq.REST_S", 0.01)
+    local.fail("receive", "SYSTEM_ERROR", times=2)
+
+    async def main() -> None:
+        broker, record, ran = recording(local)
+        async with working(broker):
+            await record.kiq(1)
+            await until(lambda: ran == [1], "the task")
+            await consumed(local)
+
+    run(main())
+
+
+def test_settlements_outlast_a_stall_of_the_broker(
+    local: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection holds the messages on: they would come again after the worker's stop."""
+    monkeypatch.setattr("troupemq.client.receiving.flows.SETTLE_TIMEOUT_MS", 200)
+    monkeypatch.setattr("troupemq.client.receiving.flows.SETTLE_TRY_MS", 100)
+    monkeypatch.setattr("troupemq.taskiq.REST_S", 0.01)
+
+    async def main() -> None:
+        broker, record, ran = recording(local)
+        await asyncio.to_thread(send_unreadable, local, GROUP)
+        local.lose("CONSUMER_SEND_MSG_BACK", times=1)
+        local.lose("ack", times=1)
+        async with working(broker):
+            await asyncio.to_thread(local.expect_dead_letters, GROUP, within_s=WAIT_S)
+            await record.kiq(1)
+            await until(lambda: ran == [1], "the task")
+            await consumed(local)
+
+    run(main())
+
+
 def test_foreign_message_is_dropped_by_taskiq(local: LocalBroker) -> None:
     with Producer("others", local.namesrv) as producer:
         producer.send(Message(GROUP, b"no task"))
