@@ -10,6 +10,7 @@ ack                         acknowledgement of the message
 nack                        dead-letter queue `%DLQ%dramatiq-default`
 lost or stopped worker      the message is delivered again
 priority of an actor        order within a worker, as with every broker of dramatiq
+option `broker_priority`    order of the messages in a queue, with `max_priority`
 """
 
 import os
@@ -32,6 +33,7 @@ from protocol.signature import Credentials
 from protocol.topic_names import DLQ_TOPIC_PREFIX
 from remoting.tls_options import Tls
 from troupemq.client.admin import Admin
+from troupemq.client.arguments import check_integer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.listener import DEAD_LETTER
 from troupemq.client.errors import (
@@ -40,8 +42,8 @@ from troupemq.client.errors import (
     DeliveryExpired,
     DeliverySettled,
 )
-from troupemq.client.message import Message
 from troupemq.client.producing.producer import Producer
+from troupemq.client.producing.queue_choice import PriorityMessage, by_priority
 from troupemq.client.receiving.delivery import Delivery
 from troupemq.client.receiving.flows import is_passing
 from troupemq.client.receiving.simple_consumer import RECEIVE_COUNT_MAX, SimpleConsumer
@@ -53,6 +55,8 @@ DELAY_LEFT_MS = "troupemq_delay_left_ms"
 QUIET_S = 0.5
 """Time without messages after which `join` returns: new ones and due timers show a little later."""
 REDELIVERIES_MAX = 16
+PRIORITY_MAX = 255
+"""Limit of `max_priority`, as in dramatiq's broker for RabbitMQ."""
 
 
 class TroupeMQBroker(Broker):
@@ -69,6 +73,7 @@ class TroupeMQBroker(Broker):
         middleware: list[Middleware] | None = None,
         namespace: str = "dramatiq",
         redeliveries_max: int = REDELIVERIES_MAX,
+        max_priority: int | None = None,
         credentials: Credentials | None = None,
         tls: Tls | None = None,
     ) -> None:
@@ -79,8 +84,13 @@ class TroupeMQBroker(Broker):
         * `namespace`: begin of the names of topics and groups.
         * `redeliveries_max`: deliveries of a message after the first one, then it is a dead letter.
           Retries of dramatiq are new messages and do not count.
+        * `max_priority`: highest `broker_priority` of a message, 255 at most; messages with a
+          higher one are received first, by workers with this argument. [default: no order]
         """
+        if max_priority is not None:
+            check_integer(max_priority, 1, PRIORITY_MAX, "max_priority")
         super().__init__(middleware=middleware)
+        self.max_priority = max_priority
         self.queues: set[str] = set()
         self.namesrv, self.namespace = namesrv, namespace
         self._redeliveries_max = redeliveries_max
@@ -149,12 +159,14 @@ class TroupeMQBroker(Broker):
         hop_ms = min(max(delay_ms, 0), HOP_MS)
         if delay_ms > hop_ms:
             message = message.copy(options={DELAY_LEFT_MS: delay_ms - hop_ms})
-        sent = Message(
+        priority = message.options.get("broker_priority")
+        sent = PriorityMessage(
             self.topic_of(message.queue_name),
             message.encode(),
             tags=message.actor_name,
             keys=message.message_id,
             delay=hop_ms / 1000 if hop_ms else None,
+            priority=priority if isinstance(priority, int | float) else 0,
         )
         try:
             self._producer().send(sent)
@@ -168,7 +180,8 @@ class TroupeMQBroker(Broker):
         with self._lock:
             producer = self._producers.get(process_id)
             if producer is None:
-                producer = Producer(self.namespace, self.namesrv, **self._access)
+                choose = None if self.max_priority is None else by_priority(self.max_priority)
+                producer = Producer(self.namespace, self.namesrv, choose=choose, **self._access)
                 producer.start()
                 self._producers[process_id] = producer
             return producer
@@ -199,6 +212,7 @@ class TroupeMQBroker(Broker):
             auto_extend=True,
             begin=ConsumeFrom.FIRST_OFFSET,
             max_reconsume_times=self._redeliveries_max,
+            highest_queue_first=self.max_priority is not None,
             **self._access,
         )
         client.subscribe(topic)

@@ -10,6 +10,7 @@
 taskiq                   TroupeMQ
 task id, task name       KEYS, TAGS of the message
 label `delay`, seconds   timer of the broker
+label `priority`         order of the tasks that wait, with `max_priority`
 ack                      acknowledgement of the message, at the time that the task's ack type says
 lost or stopped worker   the message is delivered again; after `redeliveries_max` a dead letter
 """
@@ -17,6 +18,7 @@ lost or stopped worker   the message is delivered again; after `redeliveries_max
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
+from typing import Any
 
 from taskiq import AckableMessage, AsyncBroker, BrokerMessage
 
@@ -25,11 +27,12 @@ from protocol.signature import Credentials
 from remoting.tls_options import Tls
 from troupemq.client.aio.producer import Producer
 from troupemq.client.aio.simple_consumer import Delivery, SimpleConsumer
+from troupemq.client.arguments import check_integer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.listener import DEAD_LETTER, RetryLater
 from troupemq.client.errors import ArgumentIllegal, BrokerError, ClientClosed, ClientError
 from troupemq.client.log import client_logger
-from troupemq.client.message import Message
+from troupemq.client.producing.queue_choice import PriorityMessage, by_priority
 
 log = client_logger(__name__)
 
@@ -38,6 +41,8 @@ WAIT_MS = 1000
 REST_S = 1.0
 """Pause after a refused receive, or a settlement that failed."""
 REDELIVERIES_MAX = 16
+PRIORITY_MAX = 255
+"""Limit of `max_priority`, as in taskiq's broker for RabbitMQ."""
 
 
 class TroupeMQBroker(AsyncBroker):
@@ -56,6 +61,7 @@ class TroupeMQBroker(AsyncBroker):
         group: str | None = None,
         fetch_count: int = 1,
         redeliveries_max: int = REDELIVERIES_MAX,
+        max_priority: int | None = None,
         credentials: Credentials | None = None,
         tls: Tls | None = None,
     ) -> None:
@@ -66,8 +72,13 @@ class TroupeMQBroker(AsyncBroker):
         * `fetch_count`: tasks of one request, 32 at most. With more than one, tasks for which a
           worker has no slot wait for it, not for others: for many short tasks only.
         * `redeliveries_max`: deliveries of a task after the first one, then it is a dead letter.
+        * `max_priority`: highest label `priority` of a task, 255 at most; tasks with a higher one
+          are received first, by workers with this argument. [default: no order]
         """
+        if max_priority is not None:
+            check_integer(max_priority, 1, PRIORITY_MAX, "max_priority")
         super().__init__()
+        self.max_priority = max_priority
         self.topic, self.group = topic, group or topic
         self._fetch_count, self._redeliveries_max = fetch_count, redeliveries_max
         self._namesrv, self._credentials, self._tls = namesrv, credentials, tls
@@ -80,7 +91,11 @@ class TroupeMQBroker(AsyncBroker):
         """Connect to the name server. Raises ConnectionFailed."""
         if self._producer is None:
             producer = Producer(
-                self.group, self._namesrv, credentials=self._credentials, tls=self._tls
+                self.group,
+                self._namesrv,
+                choose=None if self.max_priority is None else by_priority(self.max_priority),
+                credentials=self._credentials,
+                tls=self._tls,
             )
             await producer.start()
             self._producer = producer
@@ -101,26 +116,20 @@ class TroupeMQBroker(AsyncBroker):
     async def kick(self, message: BrokerMessage) -> None:
         """Send a task, and return when the broker has stored it.
 
-        Raises ArgumentIllegal before `startup`, MessageIllegal for a label `delay` that is no
-        number of seconds, and other ClientErrors.
+        Raises ArgumentIllegal before `startup` and for a label `delay` or `priority` that is no
+        number, and other ClientErrors.
         """
         if self._producer is None:
             raise ArgumentIllegal("the broker is not started: await broker.startup() first")
-        delay = message.labels.get("delay")
-        if isinstance(delay, str):  # which labels are, after a formatter or a scheduler
-            try:
-                delay = float(delay)
-            except ValueError:
-                raise ArgumentIllegal(
-                    f"the label delay is a number of seconds, not {delay!r}"
-                ) from None
+        priority = None if self.max_priority is None else _number(message, "priority")
         await self._producer.send(
-            Message(
+            PriorityMessage(
                 self.topic,
                 message.message,
                 tags=message.task_name,
                 keys=message.task_id,
-                delay=delay,
+                delay=_number(message, "delay"),
+                priority=priority or 0,
             )
         )
 
@@ -193,12 +202,24 @@ class TroupeMQBroker(AsyncBroker):
                 auto_extend=True,
                 begin=ConsumeFrom.FIRST_OFFSET,
                 max_reconsume_times=self._redeliveries_max,
+                highest_queue_first=self.max_priority is not None,
                 credentials=self._credentials,
                 tls=self._tls,
             )
             await consumer.subscribe(self.topic)
             await consumer.start()
         return self._consumer
+
+
+def _number(message: BrokerMessage, name: str) -> Any:
+    """Return a label, as a number if it is a text. Raises ArgumentIllegal."""
+    label = message.labels.get(name)
+    if not isinstance(label, str):  # which labels are, after a formatter or a scheduler
+        return label
+    try:
+        return float(label)
+    except ValueError:
+        raise ArgumentIllegal(f"the label {name} is a number, and not {label!r}") from None
 
 
 async def _settled(delivery: Delivery, settle: Callable[[], Awaitable[None]]) -> None:

@@ -26,7 +26,7 @@ from dramatiq.broker import MessageProxy  # noqa: E402
 from dramatiq.errors import ConnectionClosed, QueueJoinTimeout, QueueNotFound  # noqa: E402
 from dramatiq.middleware import Middleware  # noqa: E402
 
-from troupemq import Message, Producer  # noqa: E402
+from troupemq import ArgumentIllegal, Message, Producer  # noqa: E402
 from troupemq.dramatiq import DELAY_LEFT_MS, HOP_MS, TroupeMQBroker  # noqa: E402
 from troupemq.testing import LocalBroker, running_broker  # noqa: E402
 
@@ -218,6 +218,25 @@ def test_priority_of_an_actor_orders_what_a_worker_has(broker: TroupeMQBroker) -
         allowed.set()
         join(broker)
     assert sorted(ran) == ["high", "low"]
+
+
+def test_broker_priority_orders_what_waits(local: LocalBroker) -> None:
+    broker = TroupeMQBroker(local.namesrv, max_priority=9)
+    record, _ = recording(broker, queue_name="ranked")
+    for priority in (0, 9, 3, 5):
+        record.send_with_options(args=(priority,), broker_priority=priority)
+    record.send_with_options(args=(99,), broker_priority="high", delay=1)
+    wait_until(lambda: len(local.messages("dramatiq-ranked")) == 5, "all messages", WAIT_S)
+    consumer = broker.consume("ranked", 1, TIMEOUT_MS)
+    ran = []
+    for _ in range(5):
+        (message,) = received(consumer, 1)
+        ran.append(message.args[0])
+        consumer.ack(message)
+    broker.close()
+    assert ran[:3] == [9, 5, 3]
+    with pytest.raises(ArgumentIllegal, match="max_priority"):
+        TroupeMQBroker(local.namesrv, max_priority=256)
 
 
 def test_worker_takes_no_more_than_its_prefetch(broker: TroupeMQBroker) -> None:

@@ -24,6 +24,7 @@ needs_installed("taskiq")
 from taskiq import AsyncBroker, BrokerMessage, SimpleRetryMiddleware  # noqa: E402
 from taskiq.acks import AcknowledgeType  # noqa: E402
 from taskiq.brokers.inmemory_broker import InmemoryResultBackend  # noqa: E402
+from taskiq.exceptions import SendTaskError  # noqa: E402
 from taskiq.receiver import Receiver  # noqa: E402
 from taskiq.result import TaskiqResult  # noqa: E402
 
@@ -163,6 +164,33 @@ def test_impossible_tasks_are_refused(local: LocalBroker) -> None:
         assert local.messages(GROUP) == []
 
     run(main())
+
+
+def test_label_priority_orders_what_waits(local: LocalBroker) -> None:
+    async def main() -> None:
+        ran = list[object]()
+        sender, worker = (
+            TroupeMQBroker(local.namesrv, topic="ranked", max_priority=9) for _ in range(2)
+        )
+
+        @sender.task("record")
+        async def record(priority: object) -> None:
+            ran.append(priority)
+
+        worker.register_task(record.original_func, "record")
+        async with sending(sender):
+            for priority in (0, "9", 3.0, 5):
+                await record.kicker().with_labels(priority=priority).kiq(priority)
+            with pytest.raises(SendTaskError):
+                await record.kicker().with_labels(priority="high").kiq(1)
+        await until(lambda: len(local.messages("ranked")) == 4, "all tasks")
+        async with working(worker, max_async_tasks=1):
+            await until(lambda: len(ran) == 4, "all tasks")
+        assert ran == ["9", 5, 3.0, 0]
+
+    run(main())
+    with pytest.raises(ArgumentIllegal, match="max_priority"):
+        TroupeMQBroker(local.namesrv, max_priority=0)
 
 
 class SlowResults(InmemoryResultBackend[Any]):
