@@ -16,9 +16,11 @@ from troupemq.client.errors import ClientError, RouteNotFound
 from troupemq.client.log import client_logger
 from troupemq.client.message import Message
 from troupemq.client.receiving.delivery import Delivery
+from troupemq.kombu.batch import PublishBatch
 from troupemq.kombu.bindings import FRESH_S, RETRIED_S
 from troupemq.kombu.envelope import (
     Payload,
+    QueueMessage,
     encode,
     is_expired,
     mark_redelivered,
@@ -213,12 +215,22 @@ class Channel(virtual.Channel):
         self, message: Payload, exchange: str, routing_key: str, **options: Any
     ) -> None:
         """Store a message in each queue that it is routed to."""
+        for each in self.routed(message, exchange, routing_key):
+            self._shared.link.send(each)
+
+    def create_publish_batch(self, max_size: int) -> PublishBatch:
+        """Return what a block `with producer.batch():` publishes to."""
+        return PublishBatch(self, self._shared.link.send_async, max_size)
+
+    def routed(self, message: Payload, exchange: str, routing_key: str) -> list[Message]:
+        """Return the messages to store: one for each queue, and one for those that are read."""
         self._inplace_augment_message(message, exchange, routing_key)
         queues, is_read = self._routes(exchange, routing_key)
-        for queue in queues:
-            self._put(queue, message)
+        messages: list[Message] = [self._queued(queue, message) for queue in queues]
         if is_read:
-            self._put_fanout(exchange, message, routing_key)
+            topic = self._shared.link.place.exchange(exchange)
+            messages.append(Message(topic, encode(message), tags=word_of(routing_key)))
+        return messages
 
     def _routes(self, exchange: str, key: str) -> tuple[Iterable[str], bool]:
         """Return the queues of a message, and whether other queues read the exchange's topic."""
@@ -262,14 +274,12 @@ class Channel(virtual.Channel):
         queues = kind.lookup(table, exchange, key, None)
         return queues - shared.read_queues.keys(), bool(found.readers_ms)
 
-    def _put(self, queue: str, message: Payload, **_: Any) -> None:
-        link = self._shared.link
-        link.send(message_of(link.place.queue(queue), message, time_ns() // 1_000_000))
+    def _queued(self, queue: str, message: Payload) -> QueueMessage:
+        topic = self._shared.link.place.queue(queue)
+        return message_of(topic, message, time_ns() // 1_000_000)
 
-    def _put_fanout(self, exchange: str, message: Payload, routing_key: str, **_: Any) -> None:
-        link = self._shared.link
-        topic = link.place.exchange(exchange)
-        link.send(Message(topic, encode(message), tags=word_of(routing_key)))
+    def _put(self, queue: str, message: Payload, **_: Any) -> None:
+        self._shared.link.send(self._queued(queue, message))
 
     # --- consuming
 
