@@ -302,6 +302,7 @@ class Channel(virtual.Channel):
             return
         self._begin(reader)
         reader.on_ready = lambda: self._take_read(reader)
+        reader.taken = lambda: len(self._ready)
         self._take_read(reader)
 
     def _begin(self, reader: ReadQueue) -> None:

@@ -355,6 +355,29 @@ def test_fanout_reaches_queues_of_every_kind(broker: LocalBroker, connect: Conne
     assert "k-passing" not in topics
 
 
+def test_slow_consumer_leaves_messages_at_the_broker(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events that a monitor cannot follow filled its memory."""
+    monkeypatch.setattr("troupemq.kombu.readers.WAITING_MAX", 40)
+    exchange = Exchange("flood", type="fanout", durable=False)
+    slow, fast, third = connect(), connect(), connect()
+    queues = [Queue(name, exchange, auto_delete=True) for name in ("slow", "fast")]
+    for connection, queue in zip((slow, fast), queues, strict=True):
+        queue(connection.default_channel).declare()
+    producer = Producer(third.default_channel, exchange)
+    with producer.batch():
+        for number in range(200):
+            producer.publish(str(number))
+    found: list[Any] = []
+    with Consumer(slow, [queues[0]], on_message=found.append, no_ack=True):
+        assert len(received(fast, queues[1], 200)) == 200
+        assert len(slow.default_channel._ready) < 80
+        while len(found) < 200:
+            slow.drain_events(timeout=WAIT_S)
+    assert [each.payload for each in found] == [str(number) for number in range(200)]
+
+
 def test_reply_queues_leave_nothing_behind(broker: LocalBroker, connect: Connect) -> None:
     exchange = Exchange("replies", type="direct", durable=False, delivery_mode="transient")
     asking, answering = connect(), connect()
