@@ -42,6 +42,7 @@ from troupemq.client.errors import (
     DeliveryExpired,
     DeliverySettled,
 )
+from troupemq.client.message import word_of
 from troupemq.client.producing.producer import Producer
 from troupemq.client.producing.queue_choice import PriorityMessage, by_priority
 from troupemq.client.receiving.delivery import Delivery
@@ -164,7 +165,7 @@ class TroupeMQBroker(Broker):
             self.topic_of(message.queue_name),
             message.encode(),
             tags=message.actor_name,
-            keys=message.message_id,
+            keys=word_of(message.message_id) or (),
             delay=hop_ms / 1000 if hop_ms else None,
             priority=priority if isinstance(priority, int | float) else 0,
         )

@@ -32,6 +32,7 @@ from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.listener import DEAD_LETTER, RetryLater
 from troupemq.client.errors import ArgumentIllegal, BrokerError, ClientClosed, ClientError
 from troupemq.client.log import client_logger
+from troupemq.client.message import word_of
 from troupemq.client.producing.queue_choice import PriorityMessage, by_priority
 
 log = client_logger(__name__)
@@ -127,11 +128,21 @@ class TroupeMQBroker(AsyncBroker):
                 self.topic,
                 message.message,
                 tags=message.task_name,
-                keys=message.task_id,
-                delay=_number(message, "delay"),
+                keys=word_of(message.task_id) or (),
+                delay=None if self._is_of_retries(message) else _number(message, "delay"),
                 priority=priority or 0,
             )
         )
+
+    def _is_of_retries(self, message: BrokerMessage) -> bool:
+        """Return whether `delay` is the time between tries that a task's definition has.
+
+        taskiq's SmartRetryMiddleware has a label of that name; its retries have `_retries`, too.
+        """
+        task = self.find_task(message.task_name)
+        own = {} if task is None else task.labels
+        is_own = "delay" in own and str(own["delay"]) == str(message.labels.get("delay"))
+        return is_own and "retry_on_error" in own and "_retries" not in message.labels
 
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:
         """Yield tasks until the broker is shut down; wait while brokers refuse.

@@ -21,7 +21,12 @@ from tests.support.unreadable import send_unreadable
 
 needs_installed("taskiq")
 
-from taskiq import AsyncBroker, BrokerMessage, SimpleRetryMiddleware  # noqa: E402
+from taskiq import (  # noqa: E402
+    AsyncBroker,
+    BrokerMessage,
+    SimpleRetryMiddleware,
+    SmartRetryMiddleware,
+)
 from taskiq.acks import AcknowledgeType  # noqa: E402
 from taskiq.brokers.inmemory_broker import InmemoryResultBackend  # noqa: E402
 from taskiq.exceptions import SendTaskError  # noqa: E402
@@ -143,6 +148,48 @@ def test_label_delay_is_a_timer_of_the_broker(local: LocalBroker, delay: object)
             assert ran == [2]
             await asyncio.to_thread(local.advance, "1h")
             await until(lambda: ran == [2, 1], "the delayed task")
+
+    run(main())
+
+
+def test_delay_between_tries_does_not_delay_the_first_one(local: LocalBroker) -> None:
+    """SmartRetryMiddleware reads it from the task's definition (taskiq-aio-pika #54)."""
+
+    async def main() -> None:
+        broker = TroupeMQBroker(local.namesrv)
+        broker.add_middlewares(SmartRetryMiddleware(use_jitter=False))
+        ran = list[int]()
+
+        @broker.task("fail", retry_on_error=True, delay=3600, max_retries=2)
+        async def fail() -> None:
+            ran.append(1)
+            raise ValueError("always")
+
+        async with working(broker):
+            await fail.kiq()
+            await until(lambda: len(ran) == 1, "the first try")
+            await consumed(local)
+            await asyncio.to_thread(local.advance, "59m")
+            assert len(ran) == 1
+            await asyncio.to_thread(local.advance, "1m")
+            await until(lambda: len(ran) == 2, "the second try")
+            await fail.kicker().with_labels(delay=60).kiq()
+            await asyncio.to_thread(local.advance, "59s")
+            assert len(ran) == 2
+            await asyncio.to_thread(local.advance, "1s")
+            await until(lambda: len(ran) == 3, "the delayed task")
+
+    run(main())
+
+
+def test_task_id_of_several_words_is_no_key(local: LocalBroker) -> None:
+    async def main() -> None:
+        broker, record, ran = recording(local)
+        async with working(broker):
+            await record.kicker().with_task_id("order 4711").kiq(1)
+            await until(lambda: ran == [1], "the task")
+        (message,) = local.messages(GROUP)
+        assert (message.tags, message.keys) == ("record", ())
 
     run(main())
 

@@ -14,7 +14,7 @@ from kombu.utils.uuid import uuid
 
 from troupemq.client.errors import ClientError, RouteNotFound
 from troupemq.client.log import client_logger
-from troupemq.client.message import Message
+from troupemq.client.message import Message, word_of
 from troupemq.client.receiving.delivery import Delivery
 from troupemq.kombu.batch import PublishBatch
 from troupemq.kombu.bindings import FRESH_S, RETRIED_S
@@ -26,7 +26,6 @@ from troupemq.kombu.envelope import (
     mark_redelivered,
     message_of,
     queue_ttl_ms,
-    word_of,
 )
 from troupemq.kombu.exchange_types import EXCHANGE_TYPES, KEY_CHARS_MAX
 from troupemq.kombu.fetching import Fetcher

@@ -11,8 +11,8 @@ from threading import Lock
 from troupemq.client.connection.pending import Answer
 from troupemq.client.errors import ClientClosed, ClientError
 from troupemq.client.log import client_logger
-from troupemq.client.message import MessageQueue, MessageView
-from troupemq.kombu.envelope import Payload, decode, step_of, word_of
+from troupemq.client.message import MessageQueue, MessageView, word_of
+from troupemq.kombu.envelope import Payload, decode, step_of
 from troupemq.kombu.link import BrokerLink, pulled
 from troupemq.kombu.places import KombuPlace
 
