@@ -10,6 +10,7 @@ ack                         acknowledgement of the message
 nack                        dead-letter queue `%DLQ%dramatiq-default`
 lost or stopped worker      the message is delivered again
 priority of an actor        order within a worker, as with every broker of dramatiq
+option `broker_priority`    order of the messages in a queue, with `max_priority`
 """
 
 import os
@@ -32,6 +33,7 @@ from protocol.signature import Credentials
 from protocol.topic_names import DLQ_TOPIC_PREFIX
 from remoting.tls_options import Tls
 from troupemq.client.admin import Admin
+from troupemq.client.arguments import check_integer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.listener import DEAD_LETTER
 from troupemq.client.errors import (
@@ -40,8 +42,9 @@ from troupemq.client.errors import (
     DeliveryExpired,
     DeliverySettled,
 )
-from troupemq.client.message import Message
+from troupemq.client.message import word_of
 from troupemq.client.producing.producer import Producer
+from troupemq.client.producing.queue_choice import PriorityMessage, by_priority
 from troupemq.client.receiving.delivery import Delivery
 from troupemq.client.receiving.flows import is_passing
 from troupemq.client.receiving.simple_consumer import RECEIVE_COUNT_MAX, SimpleConsumer
@@ -53,6 +56,8 @@ DELAY_LEFT_MS = "troupemq_delay_left_ms"
 QUIET_S = 0.5
 """Time without messages after which `join` returns: new ones and due timers show a little later."""
 REDELIVERIES_MAX = 16
+PRIORITY_MAX = 255
+"""Limit of `max_priority`, as in dramatiq's broker for RabbitMQ."""
 
 
 class TroupeMQBroker(Broker):
@@ -69,6 +74,7 @@ class TroupeMQBroker(Broker):
         middleware: list[Middleware] | None = None,
         namespace: str = "dramatiq",
         redeliveries_max: int = REDELIVERIES_MAX,
+        max_priority: int | None = None,
         credentials: Credentials | None = None,
         tls: Tls | None = None,
     ) -> None:
@@ -79,8 +85,13 @@ class TroupeMQBroker(Broker):
         * `namespace`: begin of the names of topics and groups.
         * `redeliveries_max`: deliveries of a message after the first one, then it is a dead letter.
           Retries of dramatiq are new messages and do not count.
+        * `max_priority`: highest `broker_priority` of a message, 255 at most; messages with a
+          higher one are received first, by workers with this argument. [default: no order]
         """
+        if max_priority is not None:
+            check_integer(max_priority, 1, PRIORITY_MAX, "max_priority")
         super().__init__(middleware=middleware)
+        self.max_priority = max_priority
         self.queues: set[str] = set()
         self.namesrv, self.namespace = namesrv, namespace
         self._redeliveries_max = redeliveries_max
@@ -149,12 +160,14 @@ class TroupeMQBroker(Broker):
         hop_ms = min(max(delay_ms, 0), HOP_MS)
         if delay_ms > hop_ms:
             message = message.copy(options={DELAY_LEFT_MS: delay_ms - hop_ms})
-        sent = Message(
+        priority = message.options.get("broker_priority")
+        sent = PriorityMessage(
             self.topic_of(message.queue_name),
             message.encode(),
             tags=message.actor_name,
-            keys=message.message_id,
+            keys=word_of(message.message_id) or (),
             delay=hop_ms / 1000 if hop_ms else None,
+            priority=priority if isinstance(priority, int | float) else 0,
         )
         try:
             self._producer().send(sent)
@@ -168,7 +181,8 @@ class TroupeMQBroker(Broker):
         with self._lock:
             producer = self._producers.get(process_id)
             if producer is None:
-                producer = Producer(self.namespace, self.namesrv, **self._access)
+                choose = None if self.max_priority is None else by_priority(self.max_priority)
+                producer = Producer(self.namespace, self.namesrv, choose=choose, **self._access)
                 producer.start()
                 self._producers[process_id] = producer
             return producer
@@ -199,6 +213,7 @@ class TroupeMQBroker(Broker):
             auto_extend=True,
             begin=ConsumeFrom.FIRST_OFFSET,
             max_reconsume_times=self._redeliveries_max,
+            highest_queue_first=self.max_priority is not None,
             **self._access,
         )
         client.subscribe(topic)
@@ -339,16 +354,16 @@ class QueueConsumer(Consumer):
         message.options.pop("eta", None)  # else the worker would hold it once more
         left_ms = message.options.pop(DELAY_LEFT_MS, None)
         if isinstance(left_ms, int) and left_ms > 0:
-            self._hop(message, left_ms, delivery)
+            self._send_again(message, left_ms, delivery)
             return None
         with self._changed:
             self._given.add(delivery)
         return ReceivedMessage(message, delivery, self)
 
-    def _hop(self, message: Task[Any], left_ms: int, delivery: Delivery) -> None:
-        """Send a message for the rest of its delay. Raises ConnectionClosed."""
+    def _send_again(self, message: Task[Any], delay_ms: int, delivery: Delivery) -> None:
+        """Store a message once more, and settle this one. Raises ConnectionClosed."""
         try:
-            self._broker.send(message, left_ms)
+            self._broker.send(message, delay_ms)
         except ClientError:  # it cannot pass: no broker takes such a message
             self._give_up(delivery)
         else:
@@ -378,7 +393,12 @@ class QueueConsumer(Consumer):
             message.consumer._give_back(message.delivery)
 
     def _give_back(self, delivery: Delivery) -> None:
-        self._settle(delivery, lambda: delivery.retry(seconds=0))
+        """Store a message again at the end of its queue: a retry would count as a redelivery."""
+        message = _decoded(delivery)
+        if message is None or delivery.is_settled:
+            self._settle(delivery, lambda: delivery.retry(seconds=0))
+        else:
+            self._send_again(message, 0, delivery)
 
     def _settle(self, delivery: Delivery, settle: Callable[[], None]) -> None:
         try:
@@ -395,14 +415,16 @@ class QueueConsumer(Consumer):
             self.end()
 
     def close(self) -> None:
-        """Give back the messages that the worker has not got."""
-        while self._ready:
-            self._give_back(self._ready.popleft())
-        with self._changed:
-            self._is_closed = True
-            is_last = not self._given
-        if is_last:
-            self.end()
+        """Give back the messages that the worker has not got. Raises ConnectionClosed."""
+        try:
+            while self._ready:
+                self._give_back(self._ready.popleft())
+        finally:  # the client gives back what is left, when it ends
+            with self._changed:
+                self._is_closed = True
+                is_last = not self._given
+            if is_last:
+                self.end()
 
     def end(self) -> None:
         """Give back all messages that are not settled, and close the connection."""

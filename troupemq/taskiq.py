@@ -10,13 +10,15 @@
 taskiq                   TroupeMQ
 task id, task name       KEYS, TAGS of the message
 label `delay`, seconds   timer of the broker
+label `priority`         order of the tasks that wait, with `max_priority`
 ack                      acknowledgement of the message, at the time that the task's ack type says
 lost or stopped worker   the message is delivered again; after `redeliveries_max` a dead letter
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
+from typing import Any
 
 from taskiq import AckableMessage, AsyncBroker, BrokerMessage
 
@@ -25,17 +27,23 @@ from protocol.signature import Credentials
 from remoting.tls_options import Tls
 from troupemq.client.aio.producer import Producer
 from troupemq.client.aio.simple_consumer import Delivery, SimpleConsumer
+from troupemq.client.arguments import check_integer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.listener import DEAD_LETTER, RetryLater
-from troupemq.client.errors import ArgumentIllegal
+from troupemq.client.errors import ArgumentIllegal, BrokerError, ClientClosed, ClientError
 from troupemq.client.log import client_logger
-from troupemq.client.message import Message
+from troupemq.client.message import word_of
+from troupemq.client.producing.queue_choice import PriorityMessage, by_priority
 
 log = client_logger(__name__)
 
 WAIT_MS = 1000
 """Time for which the broker holds a receive; a worker that stops waits for the end of one."""
+REST_S = 1.0
+"""Pause after a refused receive, or a settlement that failed."""
 REDELIVERIES_MAX = 16
+PRIORITY_MAX = 255
+"""Limit of `max_priority`, as in taskiq's broker for RabbitMQ."""
 
 
 class TroupeMQBroker(AsyncBroker):
@@ -54,6 +62,7 @@ class TroupeMQBroker(AsyncBroker):
         group: str | None = None,
         fetch_count: int = 1,
         redeliveries_max: int = REDELIVERIES_MAX,
+        max_priority: int | None = None,
         credentials: Credentials | None = None,
         tls: Tls | None = None,
     ) -> None:
@@ -64,19 +73,30 @@ class TroupeMQBroker(AsyncBroker):
         * `fetch_count`: tasks of one request, 32 at most. With more than one, tasks for which a
           worker has no slot wait for it, not for others: for many short tasks only.
         * `redeliveries_max`: deliveries of a task after the first one, then it is a dead letter.
+        * `max_priority`: highest label `priority` of a task, 255 at most; tasks with a higher one
+          are received first, by workers with this argument. [default: no order]
         """
+        if max_priority is not None:
+            check_integer(max_priority, 1, PRIORITY_MAX, "max_priority")
         super().__init__()
+        self.max_priority = max_priority
         self.topic, self.group = topic, group or topic
         self._fetch_count, self._redeliveries_max = fetch_count, redeliveries_max
         self._namesrv, self._credentials, self._tls = namesrv, credentials, tls
         self._producer: Producer | None = None
         self._consumer: SimpleConsumer | None = None
+        self._late: set[asyncio.Task[None]] = set()
+        """Settlements that failed and are tried again."""
 
     async def startup(self) -> None:
         """Connect to the name server. Raises ConnectionFailed."""
         if self._producer is None:
             producer = Producer(
-                self.group, self._namesrv, credentials=self._credentials, tls=self._tls
+                self.group,
+                self._namesrv,
+                choose=None if self.max_priority is None else by_priority(self.max_priority),
+                credentials=self._credentials,
+                tls=self._tls,
             )
             await producer.start()
             self._producer = producer
@@ -90,35 +110,45 @@ class TroupeMQBroker(AsyncBroker):
         for client in (consumer, producer):
             if client is not None:
                 await client.stop()
+        for task in self._late:
+            task.cancel()
+        await asyncio.gather(*self._late, return_exceptions=True)
 
     async def kick(self, message: BrokerMessage) -> None:
         """Send a task, and return when the broker has stored it.
 
-        Raises ArgumentIllegal before `startup`, MessageIllegal for a label `delay` that is no
-        number of seconds, and other ClientErrors.
+        Raises ArgumentIllegal before `startup` and for a label `delay` or `priority` that is no
+        number, and other ClientErrors.
         """
         if self._producer is None:
             raise ArgumentIllegal("the broker is not started: await broker.startup() first")
-        delay = message.labels.get("delay")
-        if isinstance(delay, str):  # which labels are, after a formatter or a scheduler
-            try:
-                delay = float(delay)
-            except ValueError:
-                raise ArgumentIllegal(
-                    f"the label delay is a number of seconds, not {delay!r}"
-                ) from None
+        priority = None if self.max_priority is None else _number(message, "priority")
         await self._producer.send(
-            Message(
+            PriorityMessage(
                 self.topic,
                 message.message,
                 tags=message.task_name,
-                keys=message.task_id,
-                delay=delay,
+                keys=word_of(message.task_id) or (),
+                delay=None if self._is_of_retries(message) else _number(message, "delay"),
+                priority=priority or 0,
             )
         )
 
+    def _is_of_retries(self, message: BrokerMessage) -> bool:
+        """Return whether `delay` is the time between tries that a task's definition has.
+
+        taskiq's SmartRetryMiddleware has a label of that name; its retries have `_retries`, too.
+        """
+        task = self.find_task(message.task_name)
+        own = {} if task is None else task.labels
+        is_own = "delay" in own and str(own["delay"]) == str(message.labels.get("delay"))
+        return is_own and "retry_on_error" in own and "_retries" not in message.labels
+
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:
-        """Yield tasks until the broker is shut down. Raises the errors of a client's `receive`."""
+        """Yield tasks until the broker is shut down; wait while brokers refuse.
+
+        Raises NotSupported for a broker that does not settle messages one by one.
+        """
         consumer = await self._listening()
         ready: list[Delivery] = []
         try:
@@ -129,17 +159,50 @@ class TroupeMQBroker(AsyncBroker):
                     if consumer.is_running:
                         ready = await consumer.receive(wait_ms=WAIT_MS)
                     raise
+                except BrokerError as error:  # taskiq would end the process with its tasks
+                    log.warning("tasks not received", topic=self.topic, error=str(error))
+                    await asyncio.sleep(REST_S)
+                    continue
                 while ready:
                     delivery = ready.pop(0)
                     try:
                         body = delivery.message.body
                     except CompressionError as error:
-                        await _give_up(delivery, error)
+                        await self._give_up(delivery, str(error))
                         continue
-                    yield AckableMessage(data=body, ack=partial(_ack, delivery))
+                    yield AckableMessage(data=body, ack=partial(self._ack, delivery))
         finally:
             for delivery in ready if consumer.is_running else ():
                 await delivery.retry(seconds=0)
+
+    async def _give_up(self, delivery: Delivery, reason: str) -> None:
+        """Make a task with an unreadable body a dead letter."""
+        log.warning("message not understood", id=delivery.message.message_id, error=reason)
+        try:
+            await delivery.retry(DEAD_LETTER, reason=reason)
+        except ClientError:
+            self._settle_later(delivery, partial(delivery.retry, DEAD_LETTER, reason=reason))
+
+    async def _ack(self, delivery: Delivery) -> None:
+        """Acknowledge a task; give back one that was cancelled, which taskiq takes for a failure.
+
+        A settlement that fails goes on in the background: the connection may hold the task for
+        days, and its end would have it run again.
+        """
+        task = asyncio.current_task()
+        is_cancelled = task is not None and task.cancelling() > 0
+        async with delivery:
+            if is_cancelled:
+                raise RetryLater(seconds=0)
+        if not delivery.is_settled:
+            self._settle_later(
+                delivery, partial(delivery.retry, seconds=0) if is_cancelled else delivery.ack
+            )
+
+    def _settle_later(self, delivery: Delivery, settle: Callable[[], Awaitable[None]]) -> None:
+        late = asyncio.create_task(_settled(delivery, settle))
+        self._late.add(late)
+        late.add_done_callback(self._late.discard)
 
     async def _listening(self) -> SimpleConsumer:
         """Return the consumer, which all calls of `listen` share."""
@@ -150,6 +213,7 @@ class TroupeMQBroker(AsyncBroker):
                 auto_extend=True,
                 begin=ConsumeFrom.FIRST_OFFSET,
                 max_reconsume_times=self._redeliveries_max,
+                highest_queue_first=self.max_priority is not None,
                 credentials=self._credentials,
                 tls=self._tls,
             )
@@ -158,18 +222,24 @@ class TroupeMQBroker(AsyncBroker):
         return self._consumer
 
 
-async def _give_up(delivery: Delivery, error: CompressionError) -> None:
-    """Make a task with an unreadable body a dead letter."""
-    log.warning("message not understood", id=delivery.message.message_id, error=str(error))
-    await delivery.retry(DEAD_LETTER, reason=str(error))
+def _number(message: BrokerMessage, name: str) -> Any:
+    """Return a label, as a number if it is a text. Raises ArgumentIllegal."""
+    label = message.labels.get(name)
+    if not isinstance(label, str):  # which labels are, after a formatter or a scheduler
+        return label
+    try:
+        return float(label)
+    except ValueError:
+        raise ArgumentIllegal(f"the label {name} is a number, and not {label!r}") from None
 
 
-async def _ack(delivery: Delivery) -> None:
-    """Acknowledge a task; give back one that was cancelled, which taskiq takes for a failure.
-
-    Errors are logged, for the task is then delivered again.
-    """
-    task = asyncio.current_task()
-    async with delivery:
-        if task is not None and task.cancelling():
-            raise RetryLater(seconds=0)
+async def _settled(delivery: Delivery, settle: Callable[[], Awaitable[None]]) -> None:
+    """Settle a task as soon as its broker can."""
+    while not delivery.is_settled:
+        await asyncio.sleep(REST_S)
+        try:
+            await settle()
+        except ClientClosed:
+            return
+        except ClientError as error:
+            log.warning("task not settled", id=delivery.message.message_id, error=str(error))

@@ -26,7 +26,7 @@ from dramatiq.broker import MessageProxy  # noqa: E402
 from dramatiq.errors import ConnectionClosed, QueueJoinTimeout, QueueNotFound  # noqa: E402
 from dramatiq.middleware import Middleware  # noqa: E402
 
-from troupemq import Message, Producer  # noqa: E402
+from troupemq import ArgumentIllegal, Message, Producer  # noqa: E402
 from troupemq.dramatiq import DELAY_LEFT_MS, HOP_MS, TroupeMQBroker  # noqa: E402
 from troupemq.testing import LocalBroker, running_broker  # noqa: E402
 
@@ -220,6 +220,25 @@ def test_priority_of_an_actor_orders_what_a_worker_has(broker: TroupeMQBroker) -
     assert sorted(ran) == ["high", "low"]
 
 
+def test_broker_priority_orders_what_waits(local: LocalBroker) -> None:
+    broker = TroupeMQBroker(local.namesrv, max_priority=9)
+    record, _ = recording(broker, queue_name="ranked")
+    for priority in (0, 9, 3, 5):
+        record.send_with_options(args=(priority,), broker_priority=priority)
+    record.send_with_options(args=(99,), broker_priority="high", delay=1)
+    wait_until(lambda: len(local.messages("dramatiq-ranked")) == 5, "all messages", WAIT_S)
+    consumer = broker.consume("ranked", 1, TIMEOUT_MS)
+    ran = []
+    for _ in range(5):
+        (message,) = received(consumer, 1)
+        ran.append(message.args[0])
+        consumer.ack(message)
+    broker.close()
+    assert ran[:3] == [9, 5, 3]
+    with pytest.raises(ArgumentIllegal, match="max_priority"):
+        TroupeMQBroker(local.namesrv, max_priority=256)
+
+
 def test_worker_takes_no_more_than_its_prefetch(broker: TroupeMQBroker) -> None:
     record, _ = recording(broker)
     for number in range(5):
@@ -251,6 +270,45 @@ def received(consumer: Any, count: int) -> list[MessageProxy]:
 
     wait_until(is_enough, "messages", WAIT_S)
     return found
+
+
+def test_messages_that_are_given_back_never_become_dead_letters(local: LocalBroker) -> None:
+    """Else a message that waits behind long ones would end after 17 restarts of workers."""
+    broker = TroupeMQBroker(local.namesrv, redeliveries_max=1)
+    record, _ = recording(broker)
+    sent = record.send(1)
+    for _ in range(3):
+        consumer = broker.consume("default", 2, TIMEOUT_MS)
+        consumer.requeue(received(consumer, 1))
+        consumer.close()
+    consumer = broker.consume("default", 2, TIMEOUT_MS)
+    (message,) = received(consumer, 1)
+    assert message.message_id == sent.message_id
+    consumer.ack(message)
+    broker.close()
+    assert local.messages(DEAD_LETTERS) == []
+
+
+def test_consumer_that_closes_without_a_broker_keeps_no_message(
+    local: LocalBroker, broker: TroupeMQBroker
+) -> None:
+    """dramatiq forgets it after the error; its client held the prefetched messages for ever."""
+    record, _ = recording(broker)
+    for number in range(2):
+        record.send(number)
+    wait_until(lambda: len(local.messages(GROUP)) == 2, "both messages", WAIT_S)
+    first = broker.consume("default", 2, TIMEOUT_MS)
+    (message,) = received(first, 1)
+    first.ack(message)
+    requests = ("send", "CHANGE_MESSAGE_INVISIBLETIME")
+    faults = [local.fail(each, "SYSTEM_BUSY") for each in requests]
+    with pytest.raises(ConnectionClosed):
+        first.close()
+    for fault in faults:
+        fault.is_ended = True
+    second = broker.consume("default", 2, TIMEOUT_MS)
+    (again,) = received(second, 1)
+    second.ack(again)
 
 
 def test_stopped_worker_gives_back_what_it_has_not_begun(

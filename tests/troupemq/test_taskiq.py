@@ -21,9 +21,15 @@ from tests.support.unreadable import send_unreadable
 
 needs_installed("taskiq")
 
-from taskiq import AsyncBroker, BrokerMessage, SimpleRetryMiddleware  # noqa: E402
+from taskiq import (  # noqa: E402
+    AsyncBroker,
+    BrokerMessage,
+    SimpleRetryMiddleware,
+    SmartRetryMiddleware,
+)
 from taskiq.acks import AcknowledgeType  # noqa: E402
 from taskiq.brokers.inmemory_broker import InmemoryResultBackend  # noqa: E402
+from taskiq.exceptions import SendTaskError  # noqa: E402
 from taskiq.receiver import Receiver  # noqa: E402
 from taskiq.result import TaskiqResult  # noqa: E402
 
@@ -146,6 +152,48 @@ def test_label_delay_is_a_timer_of_the_broker(local: LocalBroker, delay: object)
     run(main())
 
 
+def test_delay_between_tries_does_not_delay_the_first_one(local: LocalBroker) -> None:
+    """SmartRetryMiddleware reads it from the task's definition (taskiq-aio-pika #54)."""
+
+    async def main() -> None:
+        broker = TroupeMQBroker(local.namesrv)
+        broker.add_middlewares(SmartRetryMiddleware(use_jitter=False))
+        ran = list[int]()
+
+        @broker.task("fail", retry_on_error=True, delay=3600, max_retries=2)
+        async def fail() -> None:
+            ran.append(1)
+            raise ValueError("always")
+
+        async with working(broker):
+            await fail.kiq()
+            await until(lambda: len(ran) == 1, "the first try")
+            await consumed(local)
+            await asyncio.to_thread(local.advance, "59m")
+            assert len(ran) == 1
+            await asyncio.to_thread(local.advance, "1m")
+            await until(lambda: len(ran) == 2, "the second try")
+            await fail.kicker().with_labels(delay=60).kiq()
+            await asyncio.to_thread(local.advance, "59s")
+            assert len(ran) == 2
+            await asyncio.to_thread(local.advance, "1s")
+            await until(lambda: len(ran) == 3, "the delayed task")
+
+    run(main())
+
+
+def test_task_id_of_several_words_is_no_key(local: LocalBroker) -> None:
+    async def main() -> None:
+        broker, record, ran = recording(local)
+        async with working(broker):
+            await record.kicker().with_task_id("order 4711").kiq(1)
+            await until(lambda: ran == [1], "the task")
+        (message,) = local.messages(GROUP)
+        assert (message.tags, message.keys) == ("record", ())
+
+    run(main())
+
+
 def test_impossible_tasks_are_refused(local: LocalBroker) -> None:
     async def main() -> None:
         broker = TroupeMQBroker(local.namesrv)
@@ -163,6 +211,33 @@ def test_impossible_tasks_are_refused(local: LocalBroker) -> None:
         assert local.messages(GROUP) == []
 
     run(main())
+
+
+def test_label_priority_orders_what_waits(local: LocalBroker) -> None:
+    async def main() -> None:
+        ran = list[object]()
+        sender, worker = (
+            TroupeMQBroker(local.namesrv, topic="ranked", max_priority=9) for _ in range(2)
+        )
+
+        @sender.task("record")
+        async def record(priority: object) -> None:
+            ran.append(priority)
+
+        worker.register_task(record.original_func, "record")
+        async with sending(sender):
+            for priority in (0, "9", 3.0, 5):
+                await record.kicker().with_labels(priority=priority).kiq(priority)
+            with pytest.raises(SendTaskError):
+                await record.kicker().with_labels(priority="high").kiq(1)
+        await until(lambda: len(local.messages("ranked")) == 4, "all tasks")
+        async with working(worker, max_async_tasks=1):
+            await until(lambda: len(ran) == 4, "all tasks")
+        assert ran == ["9", 5, 3.0, 0]
+
+    run(main())
+    with pytest.raises(ArgumentIllegal, match="max_priority"):
+        TroupeMQBroker(local.namesrv, max_priority=0)
 
 
 class SlowResults(InmemoryResultBackend[Any]):
@@ -347,6 +422,45 @@ def test_failed_task_is_retried_by_the_middleware_only(local: LocalBroker) -> No
             await until(lambda: len(ran) == 3, "three tries")
             await consumed(local)
         assert len(local.messages(GROUP)) == 3
+
+    run(main())
+
+
+def test_refused_receive_does_not_end_the_worker(
+    local: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """taskiq ends a process whose broker raises, and all of its tasks with it (taskiq #658)."""
+    monkeypatch.setattr("troupemq.taskiq.REST_S", 0.01)
+    local.fail("receive", "SYSTEM_ERROR", times=2)
+
+    async def main() -> None:
+        broker, record, ran = recording(local)
+        async with working(broker):
+            await record.kiq(1)
+            await until(lambda: ran == [1], "the task")
+            await consumed(local)
+
+    run(main())
+
+
+def test_settlements_outlast_a_stall_of_the_broker(
+    local: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection holds the messages on: they would come again after the worker's stop."""
+    monkeypatch.setattr("troupemq.client.receiving.flows.SETTLE_TIMEOUT_MS", 200)
+    monkeypatch.setattr("troupemq.client.receiving.flows.SETTLE_TRY_MS", 100)
+    monkeypatch.setattr("troupemq.taskiq.REST_S", 0.01)
+
+    async def main() -> None:
+        broker, record, ran = recording(local)
+        await asyncio.to_thread(send_unreadable, local, GROUP)
+        local.lose("CONSUMER_SEND_MSG_BACK", times=1)
+        local.lose("ack", times=1)
+        async with working(broker):
+            await asyncio.to_thread(local.expect_dead_letters, GROUP, within_s=WAIT_S)
+            await record.kiq(1)
+            await until(lambda: ran == [1], "the task")
+            await consumed(local)
 
     run(main())
 

@@ -166,6 +166,12 @@ class Message:
         return text
 
 
+def word_of(text: object) -> str | None:
+    """Return a text that can be a key and a tag, else None."""
+    is_word = isinstance(text, str) and text.isprintable() and text and " " not in text
+    return text if is_word and isinstance(text, str) and "||" not in text else None
+
+
 def check_sendable(topic: str) -> None:
     """Raise MessageIllegal for a topic that brokers reserve."""
     if topic in REFUSED_TOPICS:

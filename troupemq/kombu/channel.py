@@ -14,17 +14,18 @@ from kombu.utils.uuid import uuid
 
 from troupemq.client.errors import ClientError, RouteNotFound
 from troupemq.client.log import client_logger
-from troupemq.client.message import Message
+from troupemq.client.message import Message, word_of
 from troupemq.client.receiving.delivery import Delivery
+from troupemq.kombu.batch import PublishBatch
 from troupemq.kombu.bindings import FRESH_S, RETRIED_S
 from troupemq.kombu.envelope import (
     Payload,
+    QueueMessage,
     encode,
     is_expired,
     mark_redelivered,
     message_of,
     queue_ttl_ms,
-    word_of,
 )
 from troupemq.kombu.exchange_types import EXCHANGE_TYPES, KEY_CHARS_MAX
 from troupemq.kombu.fetching import Fetcher
@@ -132,6 +133,22 @@ class Channel(virtual.Channel):
         link = self._shared.link
         return queue in self._shared.read_queues or link.has_topic(link.place.queue(queue))
 
+    def queue_bind(
+        self,
+        queue: str,
+        exchange: str | None = None,
+        routing_key: str = "",
+        arguments: Any = None,
+        **options: Any,
+    ) -> None:
+        """Bind a queue; a binding that fails is tried again by the next declaration."""
+        exchange = exchange or "amq.direct"
+        try:
+            super().queue_bind(queue, exchange, routing_key, arguments, **options)
+        except BaseException:
+            super().queue_unbind(queue, exchange, routing_key, arguments)
+            raise
+
     def _queue_bind(self, exchange: str, key: str, pattern: Any, queue: str) -> None:
         if len(key) > KEY_CHARS_MAX:
             raise ChannelError(f"a routing key has {KEY_CHARS_MAX} characters at most")
@@ -197,12 +214,22 @@ class Channel(virtual.Channel):
         self, message: Payload, exchange: str, routing_key: str, **options: Any
     ) -> None:
         """Store a message in each queue that it is routed to."""
+        for each in self.routed(message, exchange, routing_key):
+            self._shared.link.send(each)
+
+    def create_publish_batch(self, max_size: int) -> PublishBatch:
+        """Return what a block `with producer.batch():` publishes to."""
+        return PublishBatch(self, self._shared.link.send_async, max_size)
+
+    def routed(self, message: Payload, exchange: str, routing_key: str) -> list[Message]:
+        """Return the messages to store: one for each queue, and one for those that are read."""
         self._inplace_augment_message(message, exchange, routing_key)
         queues, is_read = self._routes(exchange, routing_key)
-        for queue in queues:
-            self._put(queue, message)
+        messages: list[Message] = [self._queued(queue, message) for queue in queues]
         if is_read:
-            self._put_fanout(exchange, message, routing_key)
+            topic = self._shared.link.place.exchange(exchange)
+            messages.append(Message(topic, encode(message), tags=word_of(routing_key)))
+        return messages
 
     def _routes(self, exchange: str, key: str) -> tuple[Iterable[str], bool]:
         """Return the queues of a message, and whether other queues read the exchange's topic."""
@@ -246,14 +273,12 @@ class Channel(virtual.Channel):
         queues = kind.lookup(table, exchange, key, None)
         return queues - shared.read_queues.keys(), bool(found.readers_ms)
 
-    def _put(self, queue: str, message: Payload, **_: Any) -> None:
-        link = self._shared.link
-        link.send(message_of(link.place.queue(queue), message, time_ns() // 1_000_000))
+    def _queued(self, queue: str, message: Payload) -> QueueMessage:
+        topic = self._shared.link.place.queue(queue)
+        return message_of(topic, message, time_ns() // 1_000_000)
 
-    def _put_fanout(self, exchange: str, message: Payload, routing_key: str, **_: Any) -> None:
-        link = self._shared.link
-        topic = link.place.exchange(exchange)
-        link.send(Message(topic, encode(message), tags=word_of(routing_key)))
+    def _put(self, queue: str, message: Payload, **_: Any) -> None:
+        self._shared.link.send(self._queued(queue, message))
 
     # --- consuming
 
@@ -276,6 +301,7 @@ class Channel(virtual.Channel):
             return
         self._begin(reader)
         reader.on_ready = lambda: self._take_read(reader)
+        reader.taken = lambda: len(self._ready)
         self._take_read(reader)
 
     def _begin(self, reader: ReadQueue) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from kombu.utils.json import dumps, loads
 
-from troupemq.client.message import Message, MessageView
+from troupemq.client.message import Message, MessageView, word_of
 
 Payload = dict[str, Any]
 """A message as kombu's virtual channels have it."""
@@ -99,12 +99,6 @@ def message_of(topic: str, payload: Payload, now_ms: int) -> QueueMessage:
         deliver_at=waits_in_broker(payload, now_ms),
         step=step_of(payload),
     )
-
-
-def word_of(text: object) -> str | None:
-    """Return a text that can be a key and a tag, else None."""
-    is_word = isinstance(text, str) and text.isprintable() and text and " " not in text
-    return text if is_word and isinstance(text, str) and "||" not in text else None
 
 
 def is_expired(

@@ -171,9 +171,12 @@ class BrokerLink(Producer):
             return failed
         return self._client.remoting.call_async(address, command, timeout_ms)
 
-    def later(self, delay_ms: float, queue: MessageQueue, task: Callable[[], None]) -> None:
-        """Run `task` on the I/O thread after `delay_ms`, when the route is looked up again."""
-        self._client.refresh_soon(queue.topic)
+    def route_in_doubt(self, topic: str) -> None:
+        """Look up a route that may have changed, soon."""
+        self._client.refresh_soon(topic)
+
+    def later(self, delay_ms: float, task: Callable[[], None]) -> None:
+        """Run `task` on the I/O thread after `delay_ms`."""
         self._client.remoting.later(delay_ms, task)
 
 

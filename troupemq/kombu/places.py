@@ -66,15 +66,21 @@ def place_of(
 ) -> KombuPlace:
     """Return the place that the parts of a URL name, as kombu has parsed it.
 
-    `alternates` are what kombu found between `;`: a URL is another place, the rest are further
-    name servers of this one, as in `troupemq://a:9876;b:9876/space`.
+    `alternates` are what kombu found between `;`, this place among them: a URL begins a place, and
+    the rest are its further name servers, as in `troupemq://a:9876;b:9876/space`. kombu names
+    them in turn after a failure.
     """
-    path = space or ""
+    if hostname in alternates:  # a further name server; the port is that of the first one
+        port = None
     found = [_address(hostname or LOCAL_HOST, port)]
-    for each in alternates:
-        if "://" not in each and (name := each.partition("/")[0]):
-            found.append(_address(name, None))
-            path = path.strip("/") or unquote(each.partition("/")[2])
+    path = space or ""
+    for group in _groups(alternates):
+        servers = [_address(each, None) for each in group]
+        if found[0] in servers:
+            found += servers
+            paths = (unquote(each.partition("/")[2]).strip("/") for each in group[1:])
+            path = path.strip("/") or next(filter(None, paths), "")
+            break
     return KombuPlace(
         tuple(dict.fromkeys(found)),
         Credentials(user, password or "") if user else None,
@@ -83,8 +89,19 @@ def place_of(
     )
 
 
+def _groups(alternates: Sequence[str]) -> list[list[str]]:
+    """Return the servers of each place, with paths."""
+    groups: list[list[str]] = []
+    for each in alternates:
+        if "://" in each:
+            groups.append([each.partition("://")[2].rpartition("@")[2].lower() or LOCAL_HOST])
+        elif groups and each.partition("/")[0]:
+            groups[-1].append(each)
+    return groups
+
+
 def _address(host: str, port: int | None) -> str:
-    host = host.partition("/")[0]
+    host = host.partition("?")[0].partition("/")[0]
     if host.count(":") > 1 and not host.startswith("["):
         host = f"[{host}]"
     has_port = ":" in host.rpartition("]")[2]
@@ -92,10 +109,14 @@ def _address(host: str, port: int | None) -> str:
 
 
 def _tls_of(ssl: Any) -> Tls | None:
-    """Return the TLS options of Celery's `broker_use_ssl`: True, or a dict of Python's names."""
+    """Return the TLS options of Celery's `broker_use_ssl`, or of a URL: True, or a dict.
+
+    Its names are those of Python, perhaps with the prefix of URLs and of Celery for Redis.
+    """
     if not ssl:
         return None
-    options = ssl if isinstance(ssl, dict) else {}
+    given = ssl if isinstance(ssl, dict) else {}
+    options = {name.removeprefix("ssl_"): value for name, value in given.items()}
     return Tls(
         trust=options.get("ca_certs", ""),
         certificate=options.get("certfile", ""),

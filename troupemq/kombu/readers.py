@@ -11,8 +11,8 @@ from threading import Lock
 from troupemq.client.connection.pending import Answer
 from troupemq.client.errors import ClientClosed, ClientError
 from troupemq.client.log import client_logger
-from troupemq.client.message import MessageQueue, MessageView
-from troupemq.kombu.envelope import Payload, decode, step_of, word_of
+from troupemq.client.message import MessageQueue, MessageView, word_of
+from troupemq.kombu.envelope import Payload, decode, step_of
 from troupemq.kombu.link import BrokerLink, pulled
 from troupemq.kombu.places import KombuPlace
 
@@ -21,7 +21,9 @@ log = client_logger(__name__)
 AGAIN_MS = 1000
 """Pause after a failed pull."""
 BRIEF_MS = 50
-"""Pause after a pull that was answered without messages."""
+"""Pause after a pull that was answered without messages, and while there is no room."""
+WAITING_MAX = 10_000
+"""Messages that wait for a slow consumer in memory; the broker keeps the others."""
 
 Offsets = dict[MessageQueue, int]
 Read = tuple[Payload, MessageView]
@@ -53,10 +55,14 @@ class Reading:
     """Held pulls of one exchange's topic, on the I/O thread of a link."""
 
     def __init__(
-        self, link: BrokerLink, offsets: Offsets, take: Callable[[list[Read]], None]
+        self,
+        link: BrokerLink,
+        offsets: Offsets,
+        take: Callable[[list[Read]], None],
+        has_room: Callable[[], bool],
     ) -> None:
-        """Take the offsets to begin at."""
-        self._link, self._take = link, take
+        """Take the offsets to begin at. Without room the broker keeps the messages."""
+        self._link, self._take, self._has_room = link, take, has_room
         self._offsets = offsets
         self._accepts: list[Accepts] = []
         self._words: list[str | None] = []
@@ -92,19 +98,24 @@ class Reading:
             return
         except ClientError as error:
             log.warning("exchange not read", topic=queue.topic, error=str(error))
-            self._link.later(AGAIN_MS, queue, lambda: self._again(queue, turn))
+            self._link.route_in_doubt(queue.topic)
+            self._link.later(AGAIN_MS, lambda: self._again(queue, turn))
             return
         self._take([each for view in views if (each := self._wanted(view)) is not None])
         is_new = bool(views) or following != self._offsets[queue]
         self._offsets[queue] = following
-        if is_new:
+        if is_new and self._has_room():
             self._pull(queue, turn)
         else:
-            self._link.later(BRIEF_MS, queue, lambda: self._again(queue, turn))
+            self._link.later(BRIEF_MS, lambda: self._again(queue, turn))
 
     def _again(self, queue: MessageQueue, turn: int) -> None:
-        if turn == self._turn and self._link.is_running:
+        if turn != self._turn or not self._link.is_running:
+            return
+        if self._has_room():
             self._pull(queue, turn)
+        else:
+            self._link.later(BRIEF_MS, lambda: self._again(queue, turn))
 
     def _wanted(self, view: MessageView) -> Read | None:
         try:
@@ -125,6 +136,8 @@ class ReadQueue:
         self.ready: deque[Read] = deque()
         """Messages that were read before a consumer took them."""
         self.on_ready: Callable[[], None] = lambda: None
+        self.taken: Callable[[], int] = lambda: 0
+        """Number of messages that a consumer has taken and not processed."""
         self.ttl_ms: float | None = None
         self._readings: dict[str, Reading] = {}
         self._is_started = False
@@ -141,7 +154,7 @@ class ReadQueue:
         if reading is None:
             topic = link.place.exchange(exchange)
             link.ensure_topic(topic, 1)
-            reading = Reading(link, link.ends(topic), self._take)
+            reading = Reading(link, link.ends(topic), self._take, self._has_room)
             reading.add(accepts, exact_key)
             self._readings[exchange] = reading
             if self._is_started:
@@ -152,7 +165,7 @@ class ReadQueue:
     def read_by_name(self, link: BrokerLink) -> None:
         """Get the messages that are sent to the queue's name. Raises ClientError."""
         begin_by_name(link, self.name)
-        reading = Reading(link, _by_name[link.place, self.name], self._take)
+        reading = Reading(link, _by_name[link.place, self.name], self._take, self._has_room)
         reading.add(lambda key: key == self.name, self.name)
         self._readings[""] = reading
 
@@ -166,6 +179,9 @@ class ReadQueue:
         self._is_started = False
         for reading in self._readings.values():
             reading.stop()
+
+    def _has_room(self) -> bool:
+        return len(self.ready) + self.taken() < WAITING_MAX
 
     def _take(self, found: list[Read]) -> None:
         """Keep messages of one pull; those of a high priority come first."""

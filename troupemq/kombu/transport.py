@@ -42,7 +42,9 @@ class Transport(virtual.Transport):
     )
     channel_errors = (*virtual.Transport.channel_errors, BrokerError)
     implements = virtual.Transport.implements.extend(
-        asynchronous=True, exchange_type=frozenset(("direct", "topic", "fanout"))
+        asynchronous=True,
+        batch_publish=True,
+        exchange_type=frozenset(("direct", "topic", "fanout")),
     )
 
     def __init__(self, client: Any, **options: Any) -> None:

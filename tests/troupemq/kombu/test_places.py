@@ -1,6 +1,7 @@
 """URLs of connections, and the names of topics and groups."""
 
 from ssl import CERT_NONE
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,10 @@ PLACE = KombuPlace(("a:9876",))
 
 def place(url: str) -> KombuPlace:
     """Return the place of a connection's URL."""
-    made = kombu.Connection(url, transport="troupemq.kombu:Transport")
+    return placed(kombu.Connection(url, transport="troupemq.kombu:Transport"))
+
+
+def placed(made: Any) -> KombuPlace:
     return place_of(
         made.hostname,
         made.alt,
@@ -25,6 +29,7 @@ def place(url: str) -> KombuPlace:
         user=made.userid,
         password=made.password,
         space=made.virtual_host,
+        ssl=made.ssl,
     )
 
 
@@ -45,10 +50,18 @@ def test_url_names_servers_and_space(url: str, namesrv: tuple[str, ...], space: 
     assert place(url) == KombuPlace(namesrv, space=space)
 
 
-def test_next_name_server_is_a_place_too() -> None:
-    connection = kombu.Connection("troupemq://a:1;b:2//", transport="troupemq.kombu:Transport")
-    connection.switch("b:2//")
-    assert place_of(connection.hostname, connection.alt).namesrv == ("b:2",)
+def test_name_servers_stay_together_after_a_failure() -> None:
+    """kombu goes on to the next name server, and took it for a place of its own."""
+    url = "troupemq://us:er@a:1;b;c:3/jobs;troupemq://y:1/other;z:2"
+    connection = kombu.Connection(url, transport="troupemq.kombu:Transport")
+    found = []
+    for each in ("b", "c:3/jobs", "troupemq://y:1/other", "z:2", "troupemq://us:er@a:1"):
+        connection.switch(each)
+        found.append(placed(connection))
+    first, second = {"a:1", "b:9876", "c:3"}, {"y:1", "z:2"}
+    assert [set(each.namesrv) for each in found] == [first, first, second, second, first]
+    assert [each.namesrv[0] for each in found] == ["b:9876", "c:3", "y:1", "z:2", "a:1"]
+    assert [each.space for each in found[:3]] == ["jobs", "jobs", "other"]
 
 
 def test_user_and_password_are_the_account() -> None:
@@ -62,6 +75,14 @@ def test_tls_is_said_by_celerys_option() -> None:
     given = {"ca_certs": "ca", "certfile": "c", "keyfile": "k", "cert_reqs": CERT_NONE}
     assert place_of("a", ssl=given).tls == Tls("ca", "c", "k", checks_server=False)
     assert place_of("a").tls is None
+
+
+def test_tls_is_said_by_a_url_and_by_names_of_redis() -> None:
+    """A trusted CA that is ignored looks like a wrong certificate."""
+    found = place("troupemqs://a//?ssl_ca_certs=ca&ssl_certfile=c&ssl_keyfile=k")
+    assert found == KombuPlace(("a:9876",), tls=Tls("ca", "c", "k"))
+    given = {"ssl_ca_certs": "ca", "ssl_cert_reqs": CERT_NONE}
+    assert place_of("a", ssl=given).tls == Tls("ca", checks_server=False)
 
 
 def test_names_are_legal_and_differ() -> None:

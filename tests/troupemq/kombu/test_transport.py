@@ -26,7 +26,7 @@ from tests.compat.patience import wait_until
 from tests.support.unreadable import UNREADABLE, send_unreadable
 from troupemq import Message
 from troupemq import Producer as PlainProducer
-from troupemq.client.errors import ConnectionFailed
+from troupemq.client.errors import BrokerError, ConnectionFailed
 from troupemq.kombu import Transport, fetching
 from troupemq.kombu.readers import ReadQueue
 from troupemq.testing import LocalBroker, running_broker
@@ -319,6 +319,27 @@ def test_unbound_queue_gets_nothing_more(connect: Connect) -> None:
     assert second.default_channel.basic_get("leaving") is None
 
 
+@pytest.mark.parametrize("auto_delete", [False, True])
+def test_binding_that_failed_is_tried_again(
+    broker: LocalBroker, connect: Connect, auto_delete: bool
+) -> None:
+    """kombu notes a binding before it is made: the queue would get nothing for ever."""
+    exchange = Exchange(f"again-{auto_delete}", type="topic")
+    queue = Queue(f"bound-{auto_delete}", exchange, "news.#", auto_delete=auto_delete)
+    connection = connect()
+    bound = queue(connection.default_channel)
+    bound.exchange.declare()
+    bound.queue_declare()
+    broker.fail("send", "SYSTEM_BUSY", times=1)
+    with pytest.raises(BrokerError):
+        bound.queue_bind()
+    bound.declare()
+    Producer(connect().default_channel, exchange).publish("news", routing_key="news.sport")
+    (message,) = received(connection, queue, 1)
+    assert message.payload == "news"
+    message.ack()
+
+
 def test_fanout_reaches_queues_of_every_kind(broker: LocalBroker, connect: Connect) -> None:
     exchange = Exchange("all", type="fanout", durable=False)
     lasting = Queue("lasting", exchange)
@@ -332,6 +353,29 @@ def test_fanout_reaches_queues_of_every_kind(broker: LocalBroker, connect: Conne
     topics = broker.admin.topics()
     assert "kx-all" in topics
     assert "k-passing" not in topics
+
+
+def test_slow_consumer_leaves_messages_at_the_broker(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events that a monitor cannot follow filled its memory."""
+    monkeypatch.setattr("troupemq.kombu.readers.WAITING_MAX", 40)
+    exchange = Exchange("flood", type="fanout", durable=False)
+    slow, fast, third = connect(), connect(), connect()
+    queues = [Queue(name, exchange, auto_delete=True) for name in ("slow", "fast")]
+    for connection, queue in zip((slow, fast), queues, strict=True):
+        queue(connection.default_channel).declare()
+    producer = Producer(third.default_channel, exchange)
+    with producer.batch():
+        for number in range(200):
+            producer.publish(str(number))
+    found: list[Any] = []
+    with Consumer(slow, [queues[0]], on_message=found.append, no_ack=True):
+        assert len(received(fast, queues[1], 200)) == 200
+        assert len(slow.default_channel._ready) < 80
+        while len(found) < 200:
+            slow.drain_events(timeout=WAIT_S)
+    assert [each.payload for each in found] == [str(number) for number in range(200)]
 
 
 def test_reply_queues_leave_nothing_behind(broker: LocalBroker, connect: Connect) -> None:

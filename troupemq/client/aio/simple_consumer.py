@@ -165,6 +165,7 @@ class SimpleConsumer(AioMember):
         orderly: bool = False,
         begin: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
         max_reconsume_times: int = UNLIMITED,
+        highest_queue_first: bool = False,
         instance_name: str | None = None,
         credentials: Credentials | None = None,
         tls: Tls | None = None,
@@ -178,6 +179,7 @@ class SimpleConsumer(AioMember):
             orderly=orderly,
             begin=begin,
             max_reconsume_times=max_reconsume_times,
+            highest_queue_first=highest_queue_first,
         )
         super().__init__(group, namesrv, instance_name, credentials, tls)
         self.invisible_s, self.auto_extend = invisible_s, auto_extend

@@ -75,7 +75,7 @@ INVISIBLE_S = 60.0
 EXTENSIONS = 4
 """Checks for messages to extend within one invisible time."""
 ACKS_MAX = 1024
-"""Maximum acknowledgements that one call sends in one request."""
+"""Maximum acknowledgements in one request."""
 
 CONSUME_TYPE = "CONSUME_POP"
 
@@ -183,7 +183,7 @@ class SimpleConsumer(ClientMember):
         self._begin_where = begin
         self._flows = Flows(terms, monotonic)
         self._waiter = Waiter(self._client)
-        self._acks = AckGathering(lambda receipts: self._run(self._flows.ack(receipts)))
+        self._acks = AckGathering(self._ack_some)
         self._spans = spans_of(self.client_id)
         self._subscriptions: dict[str, TopicSubscription] = {}
         self._held: dict[Receipt, Delivery] = {}
@@ -332,18 +332,22 @@ class SimpleConsumer(ClientMember):
             for each in own:
                 by_broker.setdefault(each.receipt.broker_name, []).append(each)
             for name, several in by_broker.items():
-                for start in range(0, len(several), ACKS_MAX):
-                    some = several[start : start + ACKS_MAX]
-                    lost = self._acks.ack(name, [each.receipt for each in some])
-                    gone += lost
-                    for each in some:
-                        each.state = (
-                            DeliveryState.EXPIRED if each.receipt in lost else DeliveryState.ACKED
-                        )
+                lost = self._acks.ack(name, [each.receipt for each in several])
+                gone += lost
+                for each in several:
+                    is_lost = each.receipt in lost
+                    each.state = DeliveryState.EXPIRED if is_lost else DeliveryState.ACKED
         finally:
             self._release(own)
         if gone:
             raise expired(gone)
+
+    def _ack_some(self, receipts: Sequence[Receipt]) -> list[Receipt]:
+        """Settle receipts of one broker, perhaps of several threads, in requests that it takes."""
+        gone: list[Receipt] = []
+        for start in range(0, len(receipts), ACKS_MAX):
+            gone += self._run(self._flows.ack(receipts[start : start + ACKS_MAX]))
+        return gone
 
     def retry(
         self,

@@ -72,6 +72,33 @@ def test_messages_are_received_and_acknowledged_one_by_one_or_together(bench: Be
         assert [(each.queue_id, each.offsets()) for each in batch.acks] == [(0, [0, 2]), (1, [0])]
 
 
+def test_gathered_acknowledgements_take_requests_of_a_bounded_size(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers refuse larger ones, for all threads whose messages are among them."""
+    monkeypatch.setattr("troupemq.client.receiving.simple_consumer.ACKS_MAX", 2)
+    bench.broker.add(*(b"%d" % number for number in range(7)))
+    may_end, acknowledge = Event(), bench.server.handlers[RequestCode.ACK_MESSAGE]
+
+    def slowly(command: RemotingCommand) -> Any:
+        assert may_end.wait(WAIT_S)
+        return acknowledge(command)
+
+    bench.server.on(RequestCode.ACK_MESSAGE, slowly)
+    with bench.consumer() as consumer, ThreadPoolExecutor(4) as threads:
+        found = consumer.receive()
+        running = [threads.submit(found[0].ack)]
+        bench.server.next(RequestCode.ACK_MESSAGE)
+        running += [threads.submit(consumer.ack, found[at : at + 2]) for at in (1, 3, 5)]
+        while len(consumer._acks._queues["b"].turns) < 3:
+            pass
+        may_end.set()
+        for each in running:
+            each.result(WAIT_S)
+    sizes = [sum(len(ack.offsets()) for ack in each.acks) for each in bench.broker.batches]
+    assert sizes == [2, 2, 2]
+
+
 def test_receive_asks_for_as_many_as_it_may_return(bench: Bench) -> None:
     bench.broker.add(*(b"%d" % number for number in range(40)))
     with bench.consumer(begin=ConsumeFrom.FIRST_OFFSET, invisible_s=7) as consumer:
