@@ -269,7 +269,9 @@ class Channel(virtual.Channel):
         known = self.state.exchanges.get(exchange)
         kind = self.exchange_types[found.type if known is None else known["type"]]
         table = [] if known is None else list(known["table"])
-        table += [kind.prepare_bind(queue, exchange, rkey, None) for queue, rkey in found.bound]
+        table += [
+            kind.prepare_bind(queue, exchange, rkey, None) for queue, rkey in tuple(found.bound)
+        ]
         queues = kind.lookup(table, exchange, key, None)
         return queues - shared.read_queues.keys(), bool(found.readers_ms)
 
@@ -372,7 +374,7 @@ class Channel(virtual.Channel):
                 changed=shared.changed,
                 demand=shared.demand,
                 room=self._room,
-                is_alone=lambda: sum(each.is_active for each in self._fetchers.values()) < 2,
+                is_alone=lambda: sum(each.is_active for each in tuple(self._fetchers.values())) < 2,
                 taking=self._taking,
                 settler=shared.settler,
                 put=self._put,
