@@ -17,6 +17,7 @@ from troupemq.client.connection.connection import (
     DIRECT_SENDS_MAX,
     UNSENT_BYTES_MAX,
     ConnectionBase,
+    expect_signs_of_life,
 )
 from troupemq.client.connection.pending import Waiting, broken_by
 from troupemq.client.errors import ClientBusy, ClientError, ConnectionFailed
@@ -97,6 +98,7 @@ class AioConnection(ConnectionBase, asyncio.Protocol):
             transport.close()
             return
         self._transport = cast(asyncio.WriteTransport, transport)  # uvloop has a class of its own
+        expect_signs_of_life(transport.get_extra_info("socket"))
         self.is_open = True
         self._write()
 

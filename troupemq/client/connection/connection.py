@@ -4,6 +4,7 @@ A request is sent on its caller's thread as far as the socket accepts it. The I/
 (`remoting.py`) sends the rest. Only that thread reads, closes and uses the selector.
 """
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -36,6 +37,8 @@ from troupemq.client.connection.pending import Later, PendingAnswers, Waiting, b
 from troupemq.client.errors import ClientBusy, ClientError, ConnectionFailed
 
 if TYPE_CHECKING:
+    from asyncio.trsock import TransportSocket
+
     from remoting.tls_socket import TlsSocket
 
 RECEIVE_BYTES = 256 << 10
@@ -50,6 +53,9 @@ Beyond it the I/O thread sends many in one call: concurrent calls slow each othe
 """
 
 PARTS_OF_A_SEND_MAX = 256
+
+SILENT_PEER_MS = 120_000
+"""Time without a sign of life after which a connection counts as lost, as it does at a broker."""
 
 
 class ConnectionBase:
@@ -152,6 +158,7 @@ class ServerConnection(ConnectionBase):
             ) from None
         sock.setblocking(False)
         sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+        expect_signs_of_life(sock)
         status = sock.connect_ex(target)
         if status not in (0, EINPROGRESS):
             sock.close()
@@ -297,6 +304,17 @@ class ServerConnection(ConnectionBase):
 
     def _perhaps_tls(self) -> str:
         return "" if self._has_heard else f" before it answered anything{WANTS_TLS}, or --tls"
+
+
+def expect_signs_of_life(sock: "socket | TransportSocket") -> None:
+    """Let the kernel end a connection whose peer acknowledges no bytes for SILENT_PEER_MS.
+
+    Linux would go on for 15 minutes otherwise, for instance after a power failure of the server.
+    """
+    if sys.platform == "linux":
+        from socket import TCP_USER_TIMEOUT
+
+        sock.setsockopt(IPPROTO_TCP, TCP_USER_TIMEOUT, SILENT_PEER_MS)
 
 
 def _resolved(host: str, port: int, flags: int = 0) -> list[tuple[AddressFamily, Any]]:

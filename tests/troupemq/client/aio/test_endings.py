@@ -5,6 +5,7 @@ import gc
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from socket import IPPROTO_TCP, TCP_USER_TIMEOUT
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,7 @@ from troupemq import (
 from troupemq.aio import Producer, SimpleConsumer
 from troupemq.client.aio.client import AioClient, LoopFlows
 from troupemq.client.connection.calls import Flow
+from troupemq.client.connection.connection import expect_signs_of_life
 from troupemq.testing import LocalBroker, running_broker
 
 LONG_MS = 60_000
@@ -39,6 +41,25 @@ async def until(is_true: Any) -> None:
     async with asyncio.timeout(10):
         while not is_true():
             await asyncio.sleep(0.001)
+
+
+def test_a_peer_without_a_sign_of_life_is_lost_after_two_minutes(
+    run: RunOnLoop, broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+
+    def expect(sock: Any) -> None:
+        expect_signs_of_life(sock)
+        found.append(sock.getsockopt(IPPROTO_TCP, TCP_USER_TIMEOUT))
+
+    monkeypatch.setattr("troupemq.client.aio.connection.expect_signs_of_life", expect)
+
+    async def main() -> None:
+        async with Producer("shop", broker.namesrv) as producer:
+            await producer.send(Message("Orders", b"new"))
+
+    run(main())
+    assert set(found) == {120_000} and len(found) == 2, "name server and broker"
 
 
 def test_close_ends_a_send_that_pauses_before_its_next_try(

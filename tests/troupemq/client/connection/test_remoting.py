@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
-from socket import AF_INET, create_server, gaierror
+from socket import AF_INET, IPPROTO_TCP, TCP_USER_TIMEOUT, create_server, gaierror
 from threading import Event, Thread
 from typing import Any
 
@@ -13,6 +13,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.frame import encode
 from tests.troupemq.fake_server import WAIT_S, FakeServer
+from troupemq.client.connection.connection import expect_signs_of_life
 from troupemq.client.connection.remoting import OnRequest, Remoting
 from troupemq.client.errors import (
     BrokerError,
@@ -49,6 +50,22 @@ def test_answers_reach_their_callers_in_any_order() -> None:
         assert first.result(WAIT_S).remark == str(commands[0].opaque)
         assert second.result(WAIT_S).remark == str(commands[1].opaque)
         assert server.connected.qsize() == 1
+
+
+def test_a_peer_without_a_sign_of_life_is_lost_after_two_minutes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[int] = []
+
+    def expect(sock: Any) -> None:
+        expect_signs_of_life(sock)
+        found.append(sock.getsockopt(IPPROTO_TCP, TCP_USER_TIMEOUT))
+
+    monkeypatch.setattr("troupemq.client.connection.connection.expect_signs_of_life", expect)
+    with FakeServer() as server, client() as remoting:
+        server.succeed(CODE, offset="7")
+        remoting.call(server.address, request(), LONG_MS)
+    assert found == [120_000]
 
 
 def test_a_request_without_an_answer_times_out_and_a_late_answer_is_ignored() -> None:
