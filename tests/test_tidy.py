@@ -111,7 +111,6 @@ TESTED_ELSEWHERE = {
     " beside it those with more of their own",
     "troupemq/cli/redrive.py": "tests/troupemq/client/test_redrive.py: what it runs",
     "troupemq/client/arguments.py": "tests/troupemq/client/test_misuse.py: what is refused",
-    "troupemq/client/connection/connection.py": "tests/troupemq/client/connection/test_remoting.py",
     "troupemq/client/connection/workers.py": "tests/troupemq/client/consuming/test_consuming.py",
     "troupemq/client/log.py": "tests/troupemq/test_logs.py: beside the servers' lines",
     "troupemq/cluster_demo/__main__.py": "tests/compat/test_spark_cluster.py: as people run it",
