@@ -7,6 +7,7 @@ import pytest
 kombu = pytest.importorskip("kombu", reason="kombu is not installed")
 # ruff: noqa: E402
 
+from troupemq.client.message import word_of
 from troupemq.kombu.envelope import (
     HOP_MS,
     Payload,
@@ -17,7 +18,6 @@ from troupemq.kombu.envelope import (
     queue_ttl_ms,
     step_of,
     waits_in_broker,
-    word_of,
 )
 
 NOW = datetime(2026, 11, 27, 12, tzinfo=UTC)
