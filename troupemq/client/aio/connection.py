@@ -98,7 +98,9 @@ class AioConnection(ConnectionBase, asyncio.Protocol):
             transport.close()
             return
         self._transport = cast(asyncio.WriteTransport, transport)  # uvloop has a class of its own
-        expect_signs_of_life(transport.get_extra_info("socket"))
+        sock = transport.get_extra_info("socket")
+        if sock is not None:  # a simulated connection has none
+            expect_signs_of_life(sock)
         self.is_open = True
         self._write()
 
