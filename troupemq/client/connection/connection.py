@@ -37,8 +37,6 @@ from troupemq.client.connection.pending import Later, PendingAnswers, Waiting, b
 from troupemq.client.errors import ClientBusy, ClientError, ConnectionFailed
 
 if TYPE_CHECKING:
-    from asyncio.trsock import TransportSocket
-
     from remoting.tls_socket import TlsSocket
 
 RECEIVE_BYTES = 256 << 10
@@ -306,7 +304,7 @@ class ServerConnection(ConnectionBase):
         return "" if self._has_heard else f" before it answered anything{WANTS_TLS}, or --tls"
 
 
-def expect_signs_of_life(sock: "socket | TransportSocket") -> None:
+def expect_signs_of_life(sock: socket) -> None:
     """Let the kernel end a connection whose peer acknowledges no bytes for SILENT_PEER_MS.
 
     Linux would go on for 15 minutes otherwise, for instance after a power failure of the server.
