@@ -286,7 +286,8 @@ class SimpleConsumer(AioMember):
     def __aiter__(self) -> AsyncIterator[Delivery]:
         """Yield messages until the consumer stops. Raises as `receive`.
 
-        What an iteration has received and not yielded is received by the next one.
+        What an iteration has received and not yielded is received by the next one, on PyPy after a
+        garbage collection.
         """
         return _Deliveries(self)
 

@@ -276,7 +276,8 @@ class SimpleConsumer(ClientMember):
     def __iter__(self) -> Iterator[Delivery]:
         """Yield messages until the consumer stops. Raises as `receive`.
 
-        What an iteration has received and not yielded is received by the next one.
+        What an iteration has received and not yielded is received by the next one, on PyPy after a
+        garbage collection.
         """
         self.check_running()
         rest: list[Delivery] = []
