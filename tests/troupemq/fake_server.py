@@ -1,7 +1,7 @@
 """A broker or name server of few lines: answers as a test tells it to, and remembers what came."""
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from queue import Empty, SimpleQueue
 from socket import SHUT_RDWR, create_server, socket
 from threading import Lock, Thread
@@ -135,3 +135,15 @@ def serve_routes(
         return command.answer(body=data.encode(standard_json=True))
 
     namesrv.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, answer)
+
+
+@contextmanager
+def dead_machine(host: str, port: int) -> Iterator[None]:
+    """Has connections to this address stay without an answer: its queue of new ones is full."""
+    with ExitStack() as stack:
+        stack.enter_context(create_server((host, port), backlog=0))
+        for _ in range(4):
+            sock = stack.enter_context(socket())
+            sock.setblocking(False)
+            sock.connect_ex((host, port))
+        yield

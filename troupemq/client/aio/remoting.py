@@ -3,14 +3,15 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from ssl import SSLContext
+from socket import AI_NUMERICHOST, SOCK_STREAM, gaierror
+from ssl import SSLContext, SSLError
 from typing import Any, TypeVar
 
 from protocol.command import RemotingCommand
 from protocol.signature import Credentials
 from troupemq.client.aio.connection import AioConnection, failed
 from troupemq.client.connection.calls import Asked
-from troupemq.client.connection.connection import split_address
+from troupemq.client.connection.connection import resolved, split_address
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S
 from troupemq.client.connection.remoting import (
     CONNECT_TIMEOUT_MS,
@@ -228,14 +229,7 @@ class AioRemoting(RequestSender[AioConnection]):
         address = connection.address
         host, port = split_address(address)
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
-                await self.loop.create_connection(
-                    lambda: connection,
-                    host,
-                    port,
-                    ssl=self._tls,
-                    server_hostname=host if self._tls is not None else None,
-                )
+            await self._open(connection, host, port)
         except TimeoutError:
             reason = f"{address}: no connection in {CONNECT_TIMEOUT_MS} ms"
             connection.end(ConnectionFailed(reason))
@@ -246,6 +240,31 @@ class AioRemoting(RequestSender[AioConnection]):
         finally:
             if not connection.is_open:
                 connection.end(ConnectionFailed(f"{address}: the connection was given up"))
+
+    async def _open(self, connection: AioConnection, host: str, port: int) -> None:
+        """Try the addresses of a host in turn. Raises OSError, UnicodeError and ValueError."""
+        targets = await self._targets(host, port)
+        for number, target in enumerate(targets, 1):
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+                    await self.loop.create_connection(
+                        lambda: connection,
+                        *target[:2],
+                        ssl=self._tls,
+                        server_hostname=host if self._tls is not None else None,
+                    )
+                return
+            except OSError as error:  # such as a TimeoutError: that of a dead machine
+                if number == len(targets) or isinstance(error, SSLError):
+                    raise
+
+    async def _targets(self, host: str, port: int) -> list[Any]:
+        try:
+            return [target for _, target in resolved(host, port, AI_NUMERICHOST)]
+        except gaierror:  # a host name: a thread of the loop resolves it
+            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+                found = await self.loop.getaddrinfo(host, port, type=SOCK_STREAM)
+        return [target for *_, target in found]
 
     def _end(self, connection: AioConnection, reason: ClientError) -> None:
         if self._connections.get(connection.address) is connection:

@@ -116,7 +116,7 @@ class ServerConnection(ConnectionBase):
 
         host, port = split_address(address)
         try:
-            self._found = _resolved(host, port, AI_NUMERICHOST)
+            self._found = resolved(host, port, AI_NUMERICHOST)
         except gaierror:  # a host name: resolving it may take seconds and must not block callers
             Thread(target=self._resolve, args=(host, port), daemon=True).start()
         except UnicodeError:  # longer than any host name
@@ -126,7 +126,7 @@ class ServerConnection(ConnectionBase):
 
     def _resolve(self, host: str, port: int) -> None:
         try:
-            self._found = _resolved(host, port)
+            self._found = resolved(host, port)
         except gaierror as error:
             self._found = ConnectionFailed(f"{self.address}: {error.strerror}")
         except UnicodeError:
@@ -209,7 +209,8 @@ class ServerConnection(ConnectionBase):
 
     def has_another_address(self) -> bool:
         """Return whether it did not open, and its host has an address that was not tried."""
-        return not self.is_open and isinstance(self.socket, socket) and bool(self._found)
+        is_opening = self._has_socket and not self.is_open and isinstance(self.socket, socket)
+        return is_opening and bool(self._found)
 
     def leave_address(self) -> None:
         """Close the socket of an address that cannot be reached; `connect` tries the next one."""
@@ -315,7 +316,7 @@ def expect_signs_of_life(sock: socket) -> None:
         sock.setsockopt(IPPROTO_TCP, TCP_USER_TIMEOUT, SILENT_PEER_MS)
 
 
-def _resolved(host: str, port: int, flags: int = 0) -> list[tuple[AddressFamily, Any]]:
+def resolved(host: str, port: int, flags: int = 0) -> list[tuple[AddressFamily, Any]]:
     """Return the addresses of a host, with their families. Raises gaierror, UnicodeError."""
     found = getaddrinfo(host, port, type=SOCK_STREAM, flags=flags)
     return [(family, target) for family, _, _, _, target in found]

@@ -310,10 +310,14 @@ class Remoting(RequestSender[ServerConnection]):
             if not connection.has_another_address():
                 self._end(connection, error)
                 return
+            self._leave_address(connection)
+        self._watch(connection)
+
+    def _leave_address(self, connection: ServerConnection) -> None:
+        if connection.watched:
             self._selector.unregister(connection.socket)
             connection.watched = 0
-            connection.leave_address()
-        self._watch(connection)
+        connection.leave_address()
 
     def _watch(self, connection: ServerConnection) -> None:
         try:
@@ -331,9 +335,15 @@ class Remoting(RequestSender[ServerConnection]):
         connection.watched = wanted
 
     def _check_open(self, connection: ServerConnection) -> None:
-        if not connection.is_open and connection.broken_by is None:
-            reason = f"{connection.address}: no connection in {CONNECT_TIMEOUT_MS} ms"
-            self._end(connection, ConnectionFailed(reason))
+        if connection.is_open or connection.broken_by is not None:
+            return
+        if connection.has_another_address():  # this one may be that of a dead machine
+            self._leave_address(connection)
+            self._watch(connection)
+            self.later(CONNECT_TIMEOUT_MS, lambda: self._check_open(connection))
+            return
+        reason = f"{connection.address}: no connection in {CONNECT_TIMEOUT_MS} ms"
+        self._end(connection, ConnectionFailed(reason))
 
     def _end(self, connection: ServerConnection, reason: ClientError) -> None:
         if connection.broken_by is not None:

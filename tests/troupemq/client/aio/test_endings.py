@@ -5,14 +5,17 @@ import gc
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from socket import IPPROTO_TCP, TCP_USER_TIMEOUT
+from socket import AF_INET, IPPROTO_TCP, SOCK_STREAM, TCP_USER_TIMEOUT
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
 from tests.troupemq.client.aio.conftest import RunOnLoop
 from tests.troupemq.client.aio.handled import QUICK, Handled, consumer, send
+from tests.troupemq.fake_server import dead_machine
 from troupemq import (
     ClientClosed,
     ConsumeFrom,
@@ -23,6 +26,7 @@ from troupemq import (
 )
 from troupemq.aio import Producer, SimpleConsumer
 from troupemq.client.aio.client import AioClient, LoopFlows
+from troupemq.client.aio.remoting import AioRemoting
 from troupemq.client.connection.calls import Flow
 from troupemq.client.connection.connection import expect_signs_of_life
 from troupemq.testing import LocalBroker, running_broker
@@ -60,6 +64,28 @@ def test_a_peer_without_a_sign_of_life_is_lost_after_two_minutes(
 
     run(main())
     assert set(found) == {120_000} and len(found) == 2, "name server and broker"
+
+
+def test_the_address_of_a_dead_machine_does_not_hide_the_next(
+    run: RunOnLoop, broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("troupemq.client.aio.remoting.CONNECT_TIMEOUT_MS", 200)
+    port = int(broker.namesrv.rpartition(":")[2])
+
+    async def main() -> None:
+        async def found(_: str, port: int, **__: object) -> list[Any]:
+            return [(AF_INET, SOCK_STREAM, 0, "", (f"127.0.0.{n}", port)) for n in (9, 1)]
+
+        remoting = AioRemoting(lambda *_: None)
+        remoting.open()
+        monkeypatch.setattr(remoting.loop, "getaddrinfo", found, raising=False)
+        command = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
+        answer = await remoting.ask(f"names.example:{port}", command, LONG_MS)
+        assert answer.body
+        await remoting.close()
+
+    with dead_machine("127.0.0.9", port):
+        run(main())
 
 
 def test_close_ends_a_send_that_pauses_before_its_next_try(

@@ -12,7 +12,7 @@ import pytest
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.frame import encode
-from tests.troupemq.fake_server import WAIT_S, FakeServer
+from tests.troupemq.fake_server import WAIT_S, FakeServer, dead_machine
 from troupemq.client.connection.connection import expect_signs_of_life
 from troupemq.client.connection.remoting import OnRequest, Remoting
 from troupemq.client.errors import (
@@ -321,3 +321,23 @@ def test_every_address_of_a_host_is_tried(monkeypatch: pytest.MonkeyPatch) -> No
             remoting.call(f"broker.example:{port}", request(), LONG_MS)
         with pytest.raises(ConnectionFailed, match="connection refused"):
             remoting.call(f"broker.example:{port}", request(), LONG_MS)
+
+
+def test_the_address_of_a_dead_machine_does_not_hide_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its packets have no answer, and each further connection began with it again."""
+    monkeypatch.setattr("troupemq.client.connection.remoting.CONNECT_TIMEOUT_MS", 50)
+    with FakeServer() as server, client() as remoting:
+        server.succeed(CODE)
+        port = int(server.address.rpartition(":")[2])
+
+        def found(host: str, _: int, *, type: int, flags: int = 0) -> list[Any]:
+            if flags:
+                raise gaierror(f"{host} is no number")
+            return [(AF_INET, type, 0, "", (f"127.0.0.{n}", port)) for n in (9, 1)]
+
+        monkeypatch.setattr("troupemq.client.connection.connection.getaddrinfo", found)
+        with dead_machine("127.0.0.9", port):
+            answer = remoting.call(f"broker.example:{port}", request(), LONG_MS)
+        assert answer.code == ResponseCode.SUCCESS
