@@ -189,7 +189,7 @@ class SimpleConsumer(AioMember):
         self._spans: ClientSpans | None = None
         self._subscriptions: dict[str, TopicSubscription] = {}
         self._held: dict[Receipt, Delivery] = {}
-        self._spare: list[Delivery] = []
+        self._spare: deque[Delivery] = deque()
         """Messages of receives that were cancelled, and of answers with more than was asked for."""
         self._left: list[asyncio.Task[list[Delivery]]] = []
         """Receives that were cancelled and still wait."""
@@ -244,13 +244,15 @@ class SimpleConsumer(AioMember):
 
     def _taken(self, count_max: int) -> list[Delivery]:
         """Return spare messages, without those that are settled: a stop gives all of them back."""
-        spare = [each for each in self._spare if not each.is_settled]
-        found, self._spare = spare[:count_max], spare[count_max:]
+        found: list[Delivery] = []
+        while self._spare and len(found) < count_max:
+            if not (delivery := self._spare.popleft()).is_settled:
+                found.append(delivery)
         return found
 
-    def _put_back(self, deliveries: Iterable[Delivery]) -> None:
-        """Have messages that an iteration has not yielded received by the next call."""
-        self._spare[:0] = deliveries
+    def _put_back(self, deliveries: Sequence[Delivery]) -> None:
+        """Have messages that an iteration has not yielded received by the next call. Any thread."""
+        self._spare.extendleft(reversed(deliveries))
 
     async def _receive(self, count_max: int, wait_ms: float) -> None:
         """Have messages added to the spare ones; a cancelled call goes on for the next one."""
