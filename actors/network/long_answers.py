@@ -25,9 +25,11 @@ class LongAnswers(Actor):
 
     @handles(LongAnswer, reads_only=True)
     def on_answer(self, message: LongAnswer) -> None:
-        answer_with(message.request, message.body)
-        if message.done is not None:
-            message.done()
+        try:
+            answer_with(message.request, message.body)
+        finally:
+            if message.done is not None:
+                message.done()
 
 
 def answer_with(request: Request, body: Encodable, fields: dict[str, str] | None = None) -> None:
