@@ -114,15 +114,19 @@ def test_a_silent_broker_is_removed_after_two_minutes() -> None:
         assert route(system, "TopicTest").code == ResponseCode.TOPIC_NOT_EXIST
 
 
+def version_query() -> RemotingCommand:
+    identity = {
+        "brokerName": "broker-a",
+        "brokerAddr": "10.0.0.1:10911",
+        "clusterName": "C1",
+        "brokerId": "0",
+    }
+    return request(RequestCode.QUERY_DATA_VERSION, identity, DataVersion(1000, 1).encode())
+
+
 def test_a_data_version_query_keeps_a_broker_alive() -> None:
     with name_server() as system:
-        identity = {
-            "brokerName": "broker-a",
-            "brokerAddr": "10.0.0.1:10911",
-            "clusterName": "C1",
-            "brokerId": "0",
-        }
-        command = request(RequestCode.QUERY_DATA_VERSION, identity, DataVersion(1000, 1).encode())
+        command = version_query()
         answer = ask(system, "namesrv", command)
         assert (answer.fields, answer.body) == ({"changed": "true"}, None)
         ask(system, "namesrv", registration(TOPIC, TopicConfig("broker-a")))
@@ -136,13 +140,7 @@ def test_a_data_version_query_keeps_a_broker_alive() -> None:
 
 def test_a_displaced_broker_is_to_register_again_once_its_rival_is_gone() -> None:
     with name_server() as system:
-        identity = {
-            "brokerName": "broker-a",
-            "brokerAddr": "10.0.0.1:10911",
-            "clusterName": "C1",
-            "brokerId": "0",
-        }
-        command = request(RequestCode.QUERY_DATA_VERSION, identity, DataVersion(1000, 1).encode())
+        command = version_query()
         rival, both = RecordingPeer(), (TOPIC, TopicConfig("broker-a"))
         ask(system, "namesrv", registration(*both))
         ask(system, "namesrv", registration(*both, address="10.0.0.2:10911"), rival)
