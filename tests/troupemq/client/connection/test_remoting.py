@@ -326,7 +326,7 @@ def test_every_address_of_a_host_is_tried(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_address_of_a_dead_machine_does_not_hide_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its packets have no answer, and each further connection began with it again."""
+    """Packets to it have no answer, and each further connection began with it again."""
     monkeypatch.setattr("troupemq.client.connection.remoting.CONNECT_TIMEOUT_MS", 50)
     with FakeServer() as server, client() as remoting:
         server.succeed(CODE)
