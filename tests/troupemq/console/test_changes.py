@@ -3,6 +3,7 @@
 import json
 import shlex
 from html import unescape
+from random import Random
 from urllib.parse import urlencode
 
 import pytest
@@ -176,6 +177,27 @@ def test_dead_letters_are_shown_and_sent_back_once(
     live.change("redrive", group="failing", count="10")
     wait_until(lambda: len(live.json("/messages", topic="Back")["messages"]) == 3, "all of them")
     assert "not a dead letter" in live.change("redrive-one", **{**one, "group": "other"}).text
+
+
+def test_long_dead_letters_are_shown_without_keeping_their_bodies(
+    live: Visit, namesrv: str
+) -> None:
+    """Five hundred letters of 4 MiB each were 2 GiB of the console."""
+    tracemalloc = pytest.importorskip("tracemalloc", reason="PyPy has no tracemalloc")
+    topic, body = DLQ_TOPIC_PREFIX + "long", Random(0).randbytes(1 << 20)
+    with Admin(namesrv) as admin:
+        admin.create_topic(topic, 1)
+    with Producer("shop", namesrv) as producer:
+        wait_until(lambda: queue_count(namesrv, topic) == 1, "the topic")
+        for _ in range(12):
+            producer.send(Message(topic, body))
+    tracemalloc.start()
+    try:
+        letters = live.json("/dead-letters/group", name="long")["letters"]
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(letters) == 12 and peak_bytes < 8 << 20
 
 
 @pytest.fixture

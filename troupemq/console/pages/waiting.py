@@ -2,18 +2,19 @@
 
 import json
 from base64 import b64encode
+from collections.abc import Callable
 from time import time_ns
 
 from protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from protocol.topic_names import DLQ_TOPIC_PREFIX, SCHEDULE_TOPIC
 from troupemq.client.admin import Time
 from troupemq.client.errors import ClientError
-from troupemq.client.message import MessageView
+from troupemq.client.message import MessageQueue, MessageView
 from troupemq.console.asking import NotUsable, PageRequest, failures_of, page
 from troupemq.console.changes import change_link, change_links
 from troupemq.console.given import legal_name
 from troupemq.console.pages.message import body_of
-from troupemq.console.pages.messages import rows_of
+from troupemq.console.pages.messages import row_of
 from troupemq.console.parts import (
     Cells,
     Form,
@@ -28,7 +29,7 @@ from troupemq.console.parts import (
     RowTable,
     Span,
 )
-from troupemq.console.search import Filters, MessageSearch
+from troupemq.console.search import Filters, Made, MessageSearch
 from troupemq.console.snapshot import BrokerSummary
 from troupemq.numbers import whole
 from troupemq.redrive import to_discard
@@ -66,7 +67,13 @@ def dead_letters(asked: PageRequest) -> Page:
 def letters_of_group(asked: PageRequest) -> Page:
     """Show the newest dead letters of one group, with topic, retries and failure."""
     group = asked.needed("name", legal_name)
-    search = _letters(asked, group, asked.number("count", LETTERS, 1, 500))
+    picks, cells = _picks(asked, group), row_of(asked)
+
+    def made(view: MessageView) -> tuple[Cells, MessageQueue, int]:
+        pick = {"offset_message_id": Pick(view.offset_message_id)} if picks else {}
+        return {**pick, **cells(view), **_letter(asked, group, view)}, view.queue, view.queue_offset
+
+    search = _letters(asked, group, asked.number("count", LETTERS, 1, 500), made)
     given = {name: asked.text(name) for name in ("name", "begin", "end") if asked.text(name)}
     try:
         found = search.run(asked.cluster.session)
@@ -74,16 +81,7 @@ def letters_of_group(asked: PageRequest) -> Page:
         return Page(f"Dead letters of {group}", failures_of([str(error)], "letters"))
     plan = asked.cluster.ask(lambda admin: to_discard(admin, group))
     done = {(each.broker, each.queue_id): each.offset_before for each in plan.found}
-    picks = _picks(asked, group)
-    rows = [
-        {
-            **({"offset_message_id": Pick(view.offset_message_id)} if picks else {}),
-            **row,
-            **_letter(asked, group, view),
-            "state": _state_of(view, done),
-        }
-        for row, view in zip(rows_of(asked, found), found, strict=True)
-    ]
+    rows = [{**row, "state": _state_of(queue, offset, done)} for row, queue, offset in found]
     waiting = sum(each.discarded for each in plan.found)
     notes = [Note("watch", f"{waiting:,} wait for a redrive or a discard.")] if waiting else []
     inputs = [
@@ -146,17 +144,22 @@ def _letter(asked: PageRequest, group: str, view: MessageView) -> Cells:
     }
 
 
-def _state_of(view: MessageView, done: dict[tuple[str, int], int]) -> str | None:
+def _state_of(
+    queue: MessageQueue, queue_offset: int, done: dict[tuple[str, int], int]
+) -> str | None:
     """Return whether a redrive of all comes to a dead letter, or has passed it."""
-    offset = done.get((view.queue.broker_name, view.queue.queue_id))
-    if offset is None:
+    passed = done.get((queue.broker_name, queue.queue_id))
+    if passed is None:
         return None
-    return "waiting" if view.queue_offset >= offset else "redriven or discarded"
+    return "waiting" if queue_offset >= passed else "redriven or discarded"
 
 
-def _letters(asked: PageRequest, group: str, count: int) -> MessageSearch[MessageView]:
+def _letters(
+    asked: PageRequest, group: str, count: int, make: Callable[[MessageView], Made]
+) -> MessageSearch[Made]:
+    """Return a search that keeps what `make` returns: 500 messages may have gigabytes."""
     filters = Filters(begin_ms=asked.time_ms("begin"), end_ms=asked.time_ms("end"))
-    return MessageSearch(DLQ_TOPIC_PREFIX + group, filters, count, lambda view: view)
+    return MessageSearch(DLQ_TOPIC_PREFIX + group, filters, count, make)
 
 
 def _origin(view: MessageView) -> str | None:
@@ -168,17 +171,19 @@ def export(asked: PageRequest) -> bytes:
 
     Raises NotThere, NotUsable, ClientError.
     """
-    found = _letters(asked, asked.needed("name", legal_name), EXPORTED_MAX).run(
-        asked.cluster.session
-    )
-    lines, size = list[bytes](), 0
-    for view in found:
-        lines.append(json.dumps(_exported(view)).encode() + b"\n")
-        size += len(lines[-1])
+    size = 0
+
+    def line(view: MessageView) -> bytes:
+        nonlocal size
+        text = json.dumps(_exported(view)).encode() + b"\n"
+        size += len(text)
         if size > EXPORTED_BYTES_MAX:
             most = EXPORTED_BYTES_MAX >> 20
             raise NotUsable(f"These dead letters have more than {most} MiB: choose a time range.")
-    return b"".join(lines)
+        return text
+
+    group = asked.needed("name", legal_name)
+    return b"".join(_letters(asked, group, EXPORTED_MAX, line).run(asked.cluster.session))
 
 
 def _exported(view: MessageView) -> dict[str, object]:
