@@ -2,8 +2,8 @@
 
 import pytest
 
+from actors.network.connection import RECEIVE_BYTES, Transport
 from actors.network.fair_scheduler import REQUESTS_OF_READ, REQUESTS_PER_TURN, FairScheduler
-from actors.network.transport import RECEIVE_BYTES, Transport
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.offset import QueueHeader
