@@ -21,9 +21,8 @@ from structlog import get_logger
 from actors.access.authorizer import Authorizer, TooManyFailures
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
-from actors.network.fair_scheduler import REQUESTS_OF_READ, REQUESTS_PER_TURN
 from actors.network.gatekeeping import admits, admitted
-from actors.network.limits import Limits, half_frame_ms
+from actors.network.limits import REQUESTS_OF_READ, REQUESTS_PER_TURN, Limits, half_frame_ms
 from actors.network.messages import Close, CopyOut, PeerClosed, PeerLeft, StopReading
 from actors.network.request import Request
 from actors.network.sends import Buffer, Sends
