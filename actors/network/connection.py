@@ -21,12 +21,11 @@ from structlog import get_logger
 from actors.access.authorizer import Authorizer, TooManyFailures
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
-from actors.network.gatekeeping import admits, admitted
 from actors.network.limits import REQUESTS_OF_READ, REQUESTS_PER_TURN, Limits, half_frame_ms
 from actors.network.messages import Close, CopyOut, PeerClosed, PeerLeft, StopReading
 from actors.network.request import Request
 from actors.network.sends import Buffer, Sends
-from actors.network.service import Service
+from actors.network.service import Service, admits, admitted
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.end_wire import DecodedEnd, EndDecoder
