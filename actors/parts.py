@@ -19,9 +19,9 @@ from actors.dispatching.reput import DispatchProgress
 from actors.engine.histogram import SYNC_BOUNDS_MS, ClassCounts
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.system import ActorSystem
-from actors.network.answer_stats import AnswerStats
 from actors.network.hooks import Hook, Hooks
 from actors.network.limits import ConnectionSlots
+from actors.network.request import AnswerStats
 from actors.network.start_access import opened_acl
 from actors.network.tls_contexts import tls_contexts
 from actors.pulling.held_pulls import HoldTable

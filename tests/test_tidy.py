@@ -73,7 +73,6 @@ TESTED_ELSEWHERE = {
     "actors/engine/histogram.py": "tests/actors/metrics/test_broker_metrics.py: who shows them",
     "actors/engine/snapshot_ref.py": "tests/actors/tables/test_topics.py: one attribute",
     "actors/naming/registration_reader.py": "tests/actors/naming/test_large_registrations.py",
-    "actors/network/answer_stats.py": "tests/actors/metrics/test_broker_metrics.py: shows them",
     "actors/parts.py": "tests/actors/test_broker.py: names what is made there",
     "actors/replication/ha_link.py": "tests/actors/replication/test_replication.py: one end of two",
     "actors/replication/ha_master.py": "tests/actors/replication/test_replication.py: the same",

@@ -12,9 +12,8 @@ from actors.access.access_state import AccessState
 from actors.access.administration import Administration
 from actors.access.authorizer import Authorizer, TooManyFailures
 from actors.engine.actor_address import ActorAddress
-from actors.network.answer_stats import AnswerStats
 from actors.network.messages import ClientAnswer
-from actors.network.request import Peer, Request, check_waiting
+from actors.network.request import AnswerStats, Peer, Request, check_waiting
 from actors.network.sends import StreamPeer, failure
 from protocol.codes import ResponseCode
 from protocol.command import RESPONSE_FLAG, RemotingCommand
