@@ -37,7 +37,7 @@ CALLS = {
     "protocol/errors.py": (1, VALUE),
     "protocol/fastjson.py": (1, OWN),
     "protocol/fastjson_reader.py": (3, PATTERN),
-    "protocol/header_json.py": (7, PATTERN),
+    "protocol/frame.py": (7, PATTERN),
     "protocol/java_numbers.py": (5, "it is the place"),
     "protocol/json_body.py": (1, VALUE),
     "protocol/send_reply.py": (1, OWN),
