@@ -33,10 +33,7 @@ from actors.sending.half_message_cache import HalfMessageCache
 from actors.sending.replication_progress import ReplicationProgress
 from actors.sending.timer_rules import TimerRules
 from actors.spans.span_queue import SpanQueue
-from actors.statistics.pull_stats import PullStats
-from actors.statistics.put_stats import PutStats
-from actors.statistics.timer_figures import TimerFigures
-from actors.statistics.transaction_stats import TransactionStats
+from actors.statistics.counts import PullStats, PutStats, TimerFigures, TransactionStats
 from actors.tables.first_pulls import FirstPulls
 from actors.tables.groups import GroupFinder
 from actors.tables.offset_guard import OffsetStats

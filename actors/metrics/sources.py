@@ -11,7 +11,7 @@ from actors.network.request import AnswerStats
 from actors.network.tls_contexts import TlsContexts
 from actors.sending.replication_progress import ReplicationProgress
 from actors.spans.span_queue import SpanQueue
-from actors.statistics.transaction_stats import TransactionStats
+from actors.statistics.counts import TransactionStats
 
 Kind = TypeVar("Kind")
 

@@ -55,7 +55,7 @@ from actors.sending.messages import (
 from actors.sending.put_answers import PutAnswers, SendPut
 from actors.sending.replication_progress import SlaveNotifier
 from actors.sending.send_rules import RefusedError
-from actors.statistics.put_stats import PutStats
+from actors.statistics.counts import PutStats
 from actors.tables.messages import TopicReady
 from protocol.bodies import TopicConfig
 from protocol.codes import ResponseCode

@@ -36,8 +36,7 @@ from actors.sending.send_rules import (
     read_queue,
 )
 from actors.sending.timer_rules import TimerRules
-from actors.statistics.counts import Counts
-from actors.statistics.put_stats import PutStats
+from actors.statistics.counts import Counts, PutStats
 from actors.tables.groups import GroupFinder
 from actors.tables.messages import CreateSystemTopic
 from actors.tables.topic_set import UNIT_SUB_FLAG
