@@ -79,7 +79,7 @@ TESTED_ELSEWHERE = {
     "actors/replication/ha_slave.py": "tests/actors/replication/test_replication.py: the other end",
     "actors/sending/replication_progress.py": "tests/actors/replication/test_sync_master.py",
     "actors/settings/metrics_settings.py": "tests/actors/metrics/test_selection.py: obeys them",
-    "actors/retention/messages.py": "tests/actors/sending/test_log_tail.py: both ends of DropFiles",
+    "actors/retention/messages.py": "tests/actors/sending/test_put_message_tail.py: both ends",
     "actors/settings/known_keys.py": "tests/actors/test_config.py: names, and no rule",
     "troupemq/kombu/fetching.py": "tests/troupemq/kombu/test_transport.py",
     "actors/tables/tables.py": "tests/actors/tables/test_topics.py: names them all",

@@ -14,8 +14,8 @@ from structlog import get_logger
 
 from actors.access.grant import AccessRefused
 from actors.sending.half_message_cache import HalfRecord
-from actors.sending.log_tail import CREATE_FAILED
 from actors.sending.messages import InternalAppend
+from actors.sending.put_message import CREATE_FAILED
 from actors.sending.records import InternalRecord
 from actors.sending.timer_rules import TimerRules
 from actors.statistics.counts import TransactionStats
