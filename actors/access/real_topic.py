@@ -1,7 +1,6 @@
 """Real topic of a stored message, for messages that wait in a topic of the broker's own."""
 
-from protocol.properties import REAL_TOPIC
-from protocol.property_shapes import find_pairs
+from protocol.properties import REAL_TOPIC, find_pairs
 from protocol.topic_names import REFUSED_TOPICS
 
 _REAL_TOPIC = REAL_TOPIC.encode()

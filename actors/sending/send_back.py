@@ -56,8 +56,8 @@ from protocol.properties import (
     TROUPE_FAILURE,
     WAIT,
     failure_bytes,
+    find_pairs,
 )
-from protocol.property_shapes import find_pairs
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from storage.access.acl_file import SUB

@@ -30,7 +30,7 @@ from protocol.host import HOST_V4_BYTES
 from protocol.java_numbers import NumberFormatError, int_in, long_in
 from protocol.message import MessageRecord, encode_record
 from protocol.message_id import offset_message_id
-from protocol.property_shapes import find_pairs, pairs_of
+from protocol.properties import find_pairs, pairs_of
 from protocol.sysflag import BORN_HOST_V6, TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.tags import tags_code as tags_code_of
 from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC

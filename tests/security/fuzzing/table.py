@@ -287,7 +287,7 @@ OF_CONTENTS: list[Decoder] = [
         read_shapes,
         (),
         lambda: [*PROPERTIES],
-        ("property_shapes.pairs_of", "property_shapes.PropertyShapes.cut"),
+        ("properties.pairs_of", "properties.PropertyShapes.cut"),
     ),
 ]
 
