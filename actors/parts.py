@@ -34,10 +34,9 @@ from actors.sending.replication_progress import ReplicationProgress
 from actors.sending.timer_rules import TimerRules
 from actors.spans.span_queue import SpanQueue
 from actors.statistics.counts import PullStats, PutStats, TimerFigures, TransactionStats
-from actors.tables.first_pulls import FirstPulls
 from actors.tables.groups import GroupFinder
 from actors.tables.offset_guard import OffsetStats
-from actors.tables.old_places import OldPlaces
+from actors.tables.old_places import FirstPulls, OldPlaces
 from actors.tables.tables import Tables
 from protocol.host import pack_host
 from protocol.topic_names import REPLY_TOPIC_SUFFIX, TRACE_TOPIC
