@@ -18,8 +18,7 @@ from dataclasses import replace
 from itertools import count
 from zlib import crc32
 
-from actors.sending.half_message_cache import HalfRecord
-from actors.sending.half_owner import OWNER, without_owner
+from actors.sending.half_message_cache import OWNER, HalfRecord, without_owner
 from actors.sending.property_rewriter import Redirect, delayed, timer_redirect
 from actors.sending.records import InternalRecord
 from actors.sending.timer_rules import TimerRules
