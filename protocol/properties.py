@@ -17,6 +17,7 @@ from re import Pattern, escape
 from re import compile as compile_pattern
 
 from protocol.timers import TIMER_NAMES, TIMER_OUT_MS
+from protocol.topic_names import REFUSED_TOPICS
 
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
@@ -101,7 +102,7 @@ def format(properties: Mapping[str, str]) -> bytes:
     ).encode("utf-8", "replace")
 
 
-# --- bytes of sends
+# --- texts in bytes
 
 find_pairs = compile_pattern(rb"(?<![^\x02])([^\x01\x02]+)\x01([^\x02]+)").findall
 """Pattern of names and values of a text, without incomplete pairs."""
@@ -121,6 +122,19 @@ def pairs_of(properties: bytes) -> dict[bytes, bytes]:
     except ValueError:
         pass
     return dict(find_pairs(properties))  # the text is odd
+
+
+def real_topic(topic: str, properties: bytes) -> str:
+    """Return the real topic of a record in `topic`.
+
+    Half messages and delayed messages are stored in topics of the broker's own. Only the broker
+    writes to those. Properties of a record with a unit there can thus be trusted
+    (storage/reading/record_place.py).
+    """
+    if topic not in REFUSED_TOPICS:
+        return topic
+    real = dict(find_pairs(properties)).get(REAL_TOPIC.encode())
+    return topic if real is None else real.decode("utf-8", "replace")
 
 
 Cut = tuple[bytes, bytes, bytes, bytes, bytes]

@@ -63,7 +63,6 @@ TESTED_ELSEWHERE = {
     ),
     "troupemq/client/connection/pending.py": "tests/troupemq/client/connection/test_remoting.py",
     "actors/access/acl_store.py": "tests/actors/admin/test_access_control.py: who owns it",
-    "actors/access/real_topic.py": "tests/security/test_holes_of_requests.py: H1, all its uses",
     "actors/children/tls.py": "tests/security/test_tls_of_servers.py: the doors that it makes",
     "actors/children/metrics.py": "tests/actors/metrics/test_metrics_port.py: what it makes",
     "actors/settings/span_settings.py": "tests/actors/spans/test_span_export.py",

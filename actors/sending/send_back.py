@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import ClassVar
 
-from actors.access.real_topic import real_topic
 from actors.config import BrokerConfig
 from actors.dispatching.messages import CheckRecord, RecordChecked
 from actors.engine.actor import Where, handles
@@ -57,6 +56,7 @@ from protocol.properties import (
     WAIT,
     failure_bytes,
     find_pairs,
+    real_topic,
 )
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
