@@ -19,9 +19,9 @@ from actors.dispatching.reput import DispatchProgress
 from actors.engine.histogram import SYNC_BOUNDS_MS, ClassCounts
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.system import ActorSystem
-from actors.network.answer_stats import AnswerStats
 from actors.network.hooks import Hook, Hooks
 from actors.network.limits import ConnectionSlots
+from actors.network.request import AnswerStats
 from actors.network.start_access import opened_acl
 from actors.network.tls_contexts import tls_contexts
 from actors.pulling.held_pulls import HoldTable
@@ -33,14 +33,10 @@ from actors.sending.half_message_cache import HalfMessageCache
 from actors.sending.replication_progress import ReplicationProgress
 from actors.sending.timer_rules import TimerRules
 from actors.spans.span_queue import SpanQueue
-from actors.statistics.pull_stats import PullStats
-from actors.statistics.put_stats import PutStats
-from actors.statistics.timer_figures import TimerFigures
-from actors.statistics.transaction_stats import TransactionStats
-from actors.tables.first_pulls import FirstPulls
+from actors.statistics.counts import PullStats, PutStats, TimerFigures, TransactionStats
 from actors.tables.groups import GroupFinder
 from actors.tables.offset_guard import OffsetStats
-from actors.tables.old_places import OldPlaces
+from actors.tables.old_places import FirstPulls, OldPlaces
 from actors.tables.tables import Tables
 from protocol.host import pack_host
 from protocol.topic_names import REPLY_TOPIC_SUFFIX, TRACE_TOPIC

@@ -3,8 +3,7 @@
 errors.py          errors by the side at fault
 codes.py           every number with a name
 command.py         the value that travels in a frame
-frame.py           length-prefixed frames         stream.py          a peer's bytes in, events out
-header_json.py     header serialisation 0         header_binary.py   serialisation 1
+frame.py           frames and their headers       stream.py          a peer's bytes in, events out
 headers/           typed command headers (extFields)
 bodies.py          typed JSON bodies              bodies_admin.py    those for administrators
 bodies_assignment.py   those of assignments       allocation.py      rules that divide queues

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from protocol.codes import RequestCode, SerializeType
 from protocol.command import RESPONSE_FLAG, RemotingCommand
 from protocol.errors import FrameError
-from protocol.header_binary import decode_header, encode_header
+from protocol.frame import decode_binary_header, encode_binary_header
 from protocol.headers.transaction import EndTransactionHeader
 
 _CODE: Final = int(RequestCode.END_TRANSACTION)
@@ -74,11 +74,11 @@ class EndDecoder:
     def _learn(self, header: bytes) -> None:
         """Learn the layout of this header, unless it is irregular."""
         try:
-            command = decode_header(header)
+            command = decode_binary_header(header)
         except FrameError:
             return
         fields = command.fields or {}
-        if encode_header(command) != header or not fields.keys() >= {*_MANDATORY}:
+        if encode_binary_header(command) != header or not fields.keys() >= {*_MANDATORY}:
             return
         if command.remark or any(len(fields[name]) > _LONG_DIGITS for name in _NUMBERS):
             return

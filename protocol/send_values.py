@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from protocol.header_json import decode_header
+from protocol.frame import decode_json_header
 
 HEADS_MAX = 16_384
 """Maximum heads. With more topics in turn heads are learnt again, at 10 to 20 µs a send."""
@@ -60,7 +60,7 @@ class SendSignature:
     def fields(self) -> Mapping[str, str]:
         """Return all ext fields of a send with a timestamp, under their own names."""
         header = self.header
-        return (decode_header(header).fields or {}) if isinstance(header, bytes) else header
+        return (decode_json_header(header).fields or {}) if isinstance(header, bytes) else header
 
 
 @dataclass(slots=True, eq=False)

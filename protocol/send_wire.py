@@ -39,7 +39,7 @@ from typing import ClassVar, NamedTuple
 
 from protocol.codes import RequestCode, SerializeType
 from protocol.command import RESPONSE_FLAG, RemotingCommand
-from protocol.header_binary import read_fields
+from protocol.frame import read_fields
 from protocol.headers.send import SendMessageHeader
 from protocol.send_values import (
     HEAD_BYTES_MAX,

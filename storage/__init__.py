@@ -6,7 +6,7 @@
     ├── checkpoint                      store times that are on disk           checkpoint
     ├── commitlog/                      every message, in order of arrival     commit_log
     │   ├── 00000000000000000000        named by the offset of its first byte  mapped_file
-    │   └── 00000000001073741824        allocated ahead of its use             mapped_file_queue
+    │   └── 00000000001073741824        allocated ahead of its use             mapped_file
     ├── consumequeue/                   derived from the commit log            consume_queues
     │   └── TopicTest/
     │       └── 0/

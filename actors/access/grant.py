@@ -11,8 +11,7 @@ from typing import NoReturn
 from actors.access.refusals import Refusals
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
-from protocol.properties import RETRY_TOPIC
-from protocol.property_shapes import find_pairs
+from protocol.properties import RETRY_TOPIC, find_pairs
 from protocol.signature import SecretKey
 from protocol.topic_names import DLQ_TOPIC_PREFIX, REFUSED_TOPICS, RETRY_TOPIC_PREFIX
 from storage.access.acl_file import DENY, PUB, SUB, Account

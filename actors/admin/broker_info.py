@@ -27,9 +27,7 @@ from actors.engine.system import ActorSystem
 from actors.network.request import Request, Responder, serves
 from actors.retention.retention_holds import KeepingReport
 from actors.scrubbing.scrubber import ScrubFigures
-from actors.statistics.pull_stats import PullStats
-from actors.statistics.put_stats import PUT_BOUNDS_MS, PutStats
-from actors.statistics.timer_figures import TimerFigures
+from actors.statistics.counts import PUT_BOUNDS_MS, PullStats, PutStats, TimerFigures
 from actors.tables.offset_guard import OffsetStats
 from actors.tables.tables import Tables
 from protocol.bodies import KVTable

@@ -14,10 +14,9 @@ from actors.sending.flush_real_time import FlushRealTime
 from actors.sending.flusher import Flusher
 from actors.sending.group_commit import GroupCommit
 from actors.sending.internal_append import InternalAppends
-from actors.sending.log_tail import LogTail
 from actors.sending.property_rewriter import PropertyRewriter
 from actors.sending.put_answers import PutAnswers
-from actors.sending.put_message import PutMessage
+from actors.sending.put_message import LogTail, PutMessage
 from actors.sending.replication_progress import ReplicaWait, SlaveNotifier
 from actors.sending.sink import Sink
 from protocol.codes import LanguageCode

@@ -39,8 +39,7 @@ from actors.network.client_calls import next_opaque
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import AskProducer, CallClient, Encodable, NoProducer, PeerClosed
 from actors.network.request import Peer, Request, Responder, serves, short_body
-from actors.pulling.compile_budget import CompileBudget
-from actors.pulling.property_filters import TAG_EXPRESSIONS, compiled, not_supported
+from actors.pulling.property_filters import TAG_EXPRESSIONS, CompileBudget, compiled, not_supported
 from actors.receipts.messages import MemberLeft
 from actors.tables.consumer_views import (
     ClientCounts,

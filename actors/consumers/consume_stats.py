@@ -25,7 +25,7 @@ from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import LongAnswer
 from actors.network.request import Request, serves
 from actors.receipts.figures import ReceiptFigures
-from actors.statistics.pull_stats import PullStats
+from actors.statistics.counts import PullStats
 from actors.tables.messages import OffsetsTold, TellOffsets
 from actors.tables.tables import Tables
 from protocol.bodies import MessageQueue, TopicConfig

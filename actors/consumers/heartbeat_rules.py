@@ -6,8 +6,7 @@ Names must pass the check of 4.9.7's clients (Validators.java); its broker accep
 from collections.abc import Container, Iterable, Mapping
 
 from actors.network.request import Peer
-from actors.pulling.compile_budget import CompileBudget
-from actors.pulling.property_filters import TAG_EXPRESSIONS
+from actors.pulling.property_filters import TAG_EXPRESSIONS, CompileBudget
 from actors.tables.groups import GroupFinder
 from actors.tables.names import check_group_name, check_topic_name
 from protocol.bodies import HeartbeatData, SubscriptionData

@@ -31,7 +31,7 @@ from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.send import RecallMessageHeader, RecallMessageResponseHeader
 from protocol.message import MessageRecord
-from protocol.property_shapes import pairs_of
+from protocol.properties import pairs_of
 from protocol.timers import RecallHandle, due_of
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.message_store import MessageStore

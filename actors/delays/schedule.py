@@ -49,7 +49,7 @@ from actors.pulling.messages import ReadCold
 from actors.sending.messages import AppendResult, InternalAppend, TimersStored
 from actors.sending.records import InternalRecord
 from actors.sending.timer_rules import TimerRules
-from actors.statistics.timer_figures import TimerFigures
+from actors.statistics.counts import TimerFigures
 from protocol.codes import ResponseCode
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.dispatching.dispatch import delay_levels_ms

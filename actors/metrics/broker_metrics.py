@@ -5,7 +5,6 @@ from time import perf_counter
 
 from structlog import get_logger
 
-from actors.access.real_topic import real_topic
 from actors.metrics.actor_figures import ActorFamilies
 from actors.metrics.broker_page import BrokerPage
 from actors.metrics.exporter_page import ExporterPage
@@ -18,6 +17,7 @@ from actors.metrics.process_page import ProcessPage
 from actors.metrics.selection import MetricsSelection
 from actors.metrics.sources import BrokerSources, FigureSet
 from actors.transactions.messages import OpenHalves
+from protocol.properties import real_topic
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from storage.reading.page_probe import PageProbe
 from storage.reading.queue_times import QueueTimes

@@ -18,8 +18,7 @@ from actors.metrics.selection import (
     topic_labels,
 )
 from actors.metrics.sources import BrokerSources, FigureSet
-from actors.statistics.counts import LARGE_BOUNDS, SMALL_BYTES, TopicCounts
-from actors.statistics.put_stats import PUT_BOUNDS_MS
+from actors.statistics.counts import LARGE_BOUNDS, PUT_BOUNDS_MS, SMALL_BYTES, TopicCounts
 from actors.tables.consumer_views import ClientCounts, ConsumerView
 from actors.transactions.messages import OpenHalves
 from protocol.client_versions import version_name

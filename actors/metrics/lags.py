@@ -14,8 +14,7 @@ from time import monotonic
 
 from actors.config import BrokerConfig
 from actors.metrics.selection import Row, items_of
-from actors.statistics.counts import GroupCounts
-from actors.statistics.pull_stats import PullStats
+from actors.statistics.counts import GroupCounts, PullStats
 from actors.tables.tables import Tables
 from storage.files.disk import Disk
 from storage.queues.consume_queue import ConsumeQueue

@@ -15,7 +15,7 @@ from actors.network.messages import ConnectionFigures
 from actors.pulling.messages import HoldFigures
 from actors.sending.messages import CommitFigures
 from actors.sending.replication_progress import FollowFigures, SlaveFigures
-from actors.statistics.put_stats import PUT_BOUNDS_MS
+from actors.statistics.counts import PUT_BOUNDS_MS
 from actors.tables.consumer_views import ClientCounts
 from actors.transactions.messages import OpenHalves
 from protocol.delay_levels import delay_levels_ms

@@ -7,11 +7,11 @@ from typing import Any, Protocol, TypeVar
 from actors.access.refusals import Refusals
 from actors.admin.broker_info import Sources
 from actors.engine.histogram import ClassCounts
-from actors.network.answer_stats import AnswerStats
+from actors.network.request import AnswerStats
 from actors.network.tls_contexts import TlsContexts
 from actors.sending.replication_progress import ReplicationProgress
 from actors.spans.span_queue import SpanQueue
-from actors.statistics.transaction_stats import TransactionStats
+from actors.statistics.counts import TransactionStats
 
 Kind = TypeVar("Kind")
 

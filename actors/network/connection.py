@@ -1,6 +1,6 @@
 """One TCP connection: passes requests to the actors that serve them, and sends the answers.
 
-Owns: its socket (transport.py), its stream (protocol/stream.py), the count of in-flight bytes.
+Owns: its socket (Transport), its stream (protocol/stream.py), the count of in-flight bytes.
 Receives: Write (from answering actors), CopyOut, StopReading and Close (from Connections).
 Sends: Sends (to PutMessage, all sends of one read); Request (to the actor of its code); PeerLeft
 (to Connections, when the peer has gone); PeerClosed (at its end, to actors that may know the peer).
@@ -9,6 +9,7 @@ A bad frame closes the connection, as in 4.9.7, with one log line. A frame is ba
 has contradictory lengths, or a header that cannot be decoded. Other connections are not affected.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -20,14 +21,11 @@ from structlog import get_logger
 from actors.access.authorizer import Authorizer, TooManyFailures
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
-from actors.network.fair_scheduler import REQUESTS_OF_READ, REQUESTS_PER_TURN
-from actors.network.gatekeeping import admits, admitted
-from actors.network.limits import Limits, half_frame_ms
+from actors.network.limits import REQUESTS_OF_READ, REQUESTS_PER_TURN, Limits, half_frame_ms
 from actors.network.messages import Close, CopyOut, PeerClosed, PeerLeft, StopReading
 from actors.network.request import Request
 from actors.network.sends import Buffer, Sends
-from actors.network.service import Service
-from actors.network.transport import RECEIVE_BYTES, TlsTransport, transport_of
+from actors.network.service import Service, admits, admitted
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.end_wire import DecodedEnd, EndDecoder
@@ -49,6 +47,19 @@ UNSENT_BYTES_MAX = 64 << 20
 
 COPIED_BYTES_MAX = 8 << 20
 """Limit for unsent answers in a log file that is deleted; beyond it, the connection is closed."""
+
+RECEIVE_BYTES = 256 << 10
+"""Maximum bytes of one read: a few hundred small sends, or a part of a large one."""
+
+BUFFERS_PER_SEND = 512
+SEND_BYTES = 1 << 20
+"""Bytes offered to the socket in one call."""
+
+KEPT_BYTES_MAX = 256 << 10
+"""Maximum copied bytes of output that the socket did not take, for each of many slow peers."""
+
+JOINED_BYTES_MAX = 1 << 10
+"""Buffers of a smaller average size cost more one by one than the copy that joins them."""
 
 REQUEST_FAILURES_MAX = 5
 REQUEST_FAILURES_WITHIN_MS = 60_000.0
@@ -87,7 +98,8 @@ class Connection(Actor):
         self.host = pack_host(remote[0], remote[1])
         self.is_fast = service.is_fast
         self.last_traffic_ms = 0.0
-        self._transport = transport_of(sock)
+        self.has_tls = isinstance(sock, TlsSocket)
+        self._transport = TlsTransport(sock) if self.has_tls else Transport(sock)
         self._stream = Stream(
             service.frame_bytes_max,
             SendDecoder(service.heads) if service.sends_to is not None else None,
@@ -102,7 +114,6 @@ class Connection(Actor):
         self._limits = limits
         self._half_since_ms = 0.0
         self._is_half_noted = self._is_unsent_noted = False
-        self.has_tls = isinstance(self._transport, TlsTransport)
         self._gate = None
         if service.guard is not None:
             self._gate = Authorizer(service.guard, remote[0], is_encrypted=self.has_tls)
@@ -371,3 +382,146 @@ class Connection(Actor):
     def on_stop(self) -> None:
         if not self._closed:
             self.end("server stopped")
+
+
+class Transport:
+    """Received, sent and unsent bytes of a connection, which decides when to read."""
+
+    __slots__ = ("_has_waited", "_unsent", "sock", "unsent_bytes")
+
+    def __init__(self, sock: socket | TlsSocket) -> None:
+        self.sock = sock
+        self.unsent_bytes = 0
+        self._unsent: deque[Buffer] = deque()
+        self._has_waited = False
+
+    @property
+    def is_laborious(self) -> bool:
+        """Whether a read may take long and bring little."""
+        return False
+
+    def receive(self) -> bytes | None:
+        """Return the received bytes, None without any, b"" at the end. Raises OSError."""
+        try:
+            return self.sock.recv(RECEIVE_BYTES)
+        except BlockingIOError:
+            return None
+
+    def queue(self, buffers: Sequence[Buffer]) -> None:
+        self._unsent += buffers
+        self.unsent_bytes += sum(map(len, buffers))
+
+    def flush(self) -> int:
+        """Send until the socket takes no more; return the number of bytes sent. Raises OSError."""
+        taken = 0
+        buffers: Sequence[Buffer]
+        while unsent := self._unsent:
+            if len(unsent) == 1:  # nearly always
+                buffers, offered = (unsent.popleft(),), self.unsent_bytes
+            else:
+                buffers, offered = self._next()
+            try:
+                sent = self.sock.sendmsg(buffers)
+            except BlockingIOError:
+                sent = 0
+            taken += sent
+            self.unsent_bytes -= sent
+            if sent < offered:
+                self._put_back(buffers, sent)
+                return taken
+        self._has_waited = False
+        return taken
+
+    def _next(self) -> tuple[Sequence[Buffer], int]:
+        """Remove and return the buffers for one call, and their total size."""
+        unsent = self._unsent
+        if self.unsent_bytes <= SEND_BYTES and len(unsent) <= BUFFERS_PER_SEND:
+            buffers, offered = [*unsent], self.unsent_bytes
+            unsent.clear()
+        else:
+            buffers, offered = [], 0
+            while unsent and offered < SEND_BYTES and len(buffers) < BUFFERS_PER_SEND:
+                buffers.append(unsent.popleft())
+                offered += len(buffers[-1])
+        if len(buffers) > 1 and offered < JOINED_BYTES_MAX * len(buffers) and not self._has_waited:
+            # Output that has waited may have to be read from the disk, where only the kernel may
+            # meet an error. All other output was in memory a moment ago.
+            return (b"".join(buffers),), offered
+        return buffers, offered
+
+    def _put_back(self, buffers: Sequence[Buffer], sent: int) -> None:
+        """Requeue what the socket did not take: the first bytes as copies, the rest unchanged.
+
+        A slow peer thus costs the memory of one call, not of all its output.
+        """
+        left: list[Buffer] = []
+        kept = 0
+        for buffer in buffers:
+            if sent >= len(buffer):
+                sent -= len(buffer)
+            else:
+                rest = _behind(buffer, sent) if sent else buffer
+                kept += len(rest)
+                left.append(bytes(rest) if kept <= KEPT_BYTES_MAX else rest)
+                sent = 0
+        self._unsent.extendleft(reversed(left))
+        self._has_waited = True
+
+    def copy_out(self, file: object, bytes_max: int) -> int:
+        """Copy queued views of this map, unless they exceed `bytes_max`.
+
+        Returns the bytes in such views, copied or not.
+        """
+        views = [
+            number
+            for number, buffer in enumerate(self._unsent)
+            if isinstance(buffer, memoryview) and buffer.obj is file
+        ]
+        view_bytes = sum(len(self._unsent[number]) for number in views)
+        if view_bytes <= bytes_max:
+            for number in views:
+                self._unsent[number] = bytes(self._unsent[number])
+        return view_bytes
+
+    def close(self) -> None:
+        self.sock.close()
+        self._unsent.clear()
+        self.unsent_bytes = 0
+
+
+class TlsTransport(Transport):
+    """TLS socket; this process reads its output from memory, not the kernel."""
+
+    __slots__ = ()
+
+    def queue(self, buffers: Sequence[Buffer]) -> None:
+        """Queue output; copy it if earlier output waits.
+
+        Parts of the commit log may leave the page cache before they are sent, and a disk error on a
+        mapped page would kill this process.
+        """
+        if self._has_waited:
+            buffers = [bytes(buffer) for buffer in buffers]
+        self._unsent += buffers
+        self.unsent_bytes += sum(map(len, buffers))
+
+    @property
+    def is_laborious(self) -> bool:
+        return isinstance(self.sock, TlsSocket) and self.sock.short_reads > 0
+
+    def _put_back(self, buffers: Sequence[Buffer], sent: int) -> None:
+        """Requeue what the socket did not take; copy all of it when the peer begins to lag.
+
+        The reason is that of `queue`. Output that has waited is not copied again.
+        """
+        begins = not self._has_waited
+        super()._put_back(buffers, sent)
+        if begins:
+            self._unsent = deque(bytes(buffer) for buffer in self._unsent)
+
+
+def _behind(buffer: Buffer, sent: int) -> Buffer:
+    """Return the rest of a buffer, copied once more than half of it is sent, to free the whole."""
+    rest = memoryview(buffer)[sent:]
+    whole = rest.obj
+    return bytes(rest) if isinstance(whole, bytes) and 2 * len(rest) < len(whole) else rest

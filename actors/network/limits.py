@@ -1,11 +1,15 @@
-"""Limits on what all connections of a server hold: slots, incomplete frames, unsent answers.
+"""Limits on what all connections of a server hold, and turns of those with much to do.
 
 These are plain classes. Connections owns them and shares them with its connections, all on the
 loop. A connection over a limit is closed; the operator gets one log line per kind and minute.
+
+A read may bring a thousand requests, and a hundred connections may do so at once. A small request
+of another connection then waits for one turn, not for all of them. Frames of more than 256 KiB are
+read in pieces, one in a round, which takes 0.1 ms.
 """
 
 import ctypes
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
@@ -14,7 +18,6 @@ from typing import Protocol
 from structlog import get_logger
 
 from actors.engine.rate_limited_log import MINUTE_MS, RateLimitedLog
-from actors.network.fair_scheduler import FairScheduler
 from protocol.host import network_of
 
 log = get_logger(__name__)
@@ -45,6 +48,11 @@ DESCRIPTORS_KEPT = 64
 CLOSINGS_TOLD_MAX = 100
 """Closings logged per address and minute."""
 _ADDRESSES_MAX = 10_000
+
+REQUESTS_OF_READ = 16
+"""Requests of a read served at once: some 0.5 ms of pulls. With 4, consuming cost 20 % more."""
+REQUESTS_PER_TURN = 4
+"""Further requests of that read served in each round of the loop."""
 
 _malloc_trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
 """None without glibc."""
@@ -178,6 +186,41 @@ class CloseLog:
         end_ms = self._now_ms() - MINUTE_MS
         for host in [each for each, found in self._found.items() if found.since_ms <= end_ms]:
             self._untold(host)
+
+
+class Schedulable(Protocol):
+    def take_turn(self) -> bool: ...
+
+
+class FairScheduler:
+    """Round-robin scheduler of connections with pending requests, of one server."""
+
+    def __init__(self, in_next_round: Callable[[], None]) -> None:
+        """`in_next_round` schedules a call of `next` for the next round of the loop."""
+        self._in_next_round = in_next_round
+        self._waiting: deque[Schedulable] = deque()
+        self._round = -1
+
+    def is_first(self, round_number: int) -> bool:
+        """Return whether no connection waits and none has asked in this round: it needs no turn."""
+        if self._waiting or round_number == self._round:
+            return False
+        self._round = round_number
+        return True
+
+    def wait(self, taker: Schedulable) -> None:
+        self._waiting.append(taker)
+        if len(self._waiting) == 1:
+            self._in_next_round()
+
+    def next(self) -> None:
+        if self._waiting:
+            if self._waiting[0].take_turn():
+                self._waiting.rotate(-1)
+            else:
+                self._waiting.popleft()
+            if self._waiting:
+                self._in_next_round()
 
 
 @dataclass(slots=True)

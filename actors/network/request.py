@@ -4,15 +4,15 @@ A Request carries its connection and opaque, so that every actor that holds it c
 that actor fails, the request is answered with an error.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from actors.access.grant import Grant
 from actors.engine.actor import Actor, handles
+from actors.engine.histogram import RPC_BOUNDS_MS, ClassCounts
 from actors.engine.messages import Message
-from actors.network.answer_stats import AnswerStats
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.errors import LimitReached, RemoteError
@@ -25,6 +25,39 @@ WAITING_BYTES_MAX = 16 << 20
 """Bytes of all requests that wait for one actor if they are alike; 170 MiB if none is."""
 _REQUEST_BYTES = 1 << 10
 """Memory of a request without body and fields."""
+
+ANSWERS_MAX = 4096
+"""Maximum pairs of request and response code; further pairs are not counted."""
+
+
+class AnswerStats:
+    """Response times of one server, by request and response code, and counts of bad frames.
+
+    Sends and pulls are counted elsewhere. The loop and actors on threads write it: of two
+    simultaneous counts one may be missing.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, int], ClassCounts] = {}
+        self.bad_frames: dict[str, int] = {}
+        """Connections closed for what they sent, by reason."""
+
+    def note(self, code: int, response_code: int, took_ms: float) -> None:
+        key = code, response_code
+        found = self._found.get(key)
+        if found is None:
+            if len(self._found) >= ANSWERS_MAX:
+                return
+            found = self._found[key] = ClassCounts(RPC_BOUNDS_MS)
+        found.note(took_ms)
+
+    def note_bad_frame(self, reason: str) -> None:
+        self.bad_frames[reason] = self.bad_frames.get(reason, 0) + 1
+
+    def all(self) -> Iterator[tuple[int, int, ClassCounts]]:
+        """Yield request code, response code, and response times in ms. Any thread."""
+        for (code, response_code), found in self._found.copy().items():
+            yield code, response_code, found
 
 
 class Peer(Protocol):

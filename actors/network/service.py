@@ -1,4 +1,8 @@
-"""Service of a listening port: which actor serves which request code."""
+"""Service of a listening port: which actor serves a request code, after its authorization.
+
+Connections and callers in this process use it after the frames are cut, before any actor or body
+decoder sees the request. Authorized requests pass, others get an error answer.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,18 +10,17 @@ from time import perf_counter
 
 from actors.access.access_state import AccessState
 from actors.access.administration import Administration
-from actors.access.authorizer import Authorizer
+from actors.access.authorizer import Authorizer, TooManyFailures
 from actors.engine.actor_address import ActorAddress
-from actors.network.answer_stats import AnswerStats
-from actors.network.gatekeeping import admits
 from actors.network.messages import ClientAnswer
-from actors.network.request import Peer, Request, check_waiting
+from actors.network.request import AnswerStats, Peer, Request, check_waiting
+from actors.network.sends import StreamPeer, failure
 from protocol.codes import ResponseCode
 from protocol.command import RESPONSE_FLAG, RemotingCommand
 from protocol.errors import RemoteError
 from protocol.frame import FRAME_BYTES_MAX
 from protocol.headers.fields import Header
-from protocol.send_values import Heads
+from protocol.send_values import Heads, Send
 
 
 @dataclass(frozen=True)
@@ -86,3 +89,34 @@ class Service:
             code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
             Request(command, peer).answer(code, remark=remark)
         return False
+
+
+def admits(gate: Authorizer, request: Request, *, is_served: bool = True) -> bool:
+    """Authorize a request and set its grant; else answer it and return False.
+
+    A code that is not served needs a known sender only. Raises TooManyFailures if the connection
+    must be closed.
+    """
+    try:
+        request.grant = (gate.grant if is_served else gate.identify)(request.command)
+    except TooManyFailures:
+        raise
+    except RemoteError as error:
+        request.answer(error.code, remark=error.remark)
+        return False
+    return True
+
+
+def admitted(gate: Authorizer, peer: StreamPeer, sends: list[Send]) -> list[Send]:
+    """Return the authorized sends; answer the others.
+
+    Raises TooManyFailures if the connection must be closed.
+    """
+    refused = gate.refused(sends)
+    if not refused:
+        return sends
+    for place, error in refused.items():
+        frame = failure(sends[place], error.code, remark=error.remark)
+        if frame is not None:
+            peer.write((frame,))
+    return [send for place, send in enumerate(sends) if place not in refused]

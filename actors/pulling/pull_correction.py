@@ -5,7 +5,7 @@
                                                start of a new group in a young queue
     offset above the max offset, others        to the max offset, as in 4.9.7
     offset from before the queue was deleted   to the min offset of the new one (old_places.py)
-    offset of a log that has lost its end      to the group's consumer offset (first_pulls.py)
+    offset of a log that has lost its end      to the group's consumer offset (the same)
 
 4.9.7 moves a pull above the max offset to the current max offset, which skips the messages stored
 meanwhile.
@@ -23,9 +23,8 @@ from actors.pulling.pull_rules import BROADCASTING
 from actors.sending.messages import InternalAppend
 from actors.sending.records import InternalRecord
 from actors.tables.consumer_views import ConsumerView
-from actors.tables.first_pulls import FirstPulls
 from actors.tables.offset_searches import Offsets
-from actors.tables.old_places import OldPlaces
+from actors.tables.old_places import FirstPulls, OldPlaces
 from protocol.bodies import MessageQueue, OffsetMovedEvent
 from protocol.headers.pull import PullMessageHeader
 from protocol.topic_names import OFFSET_MOVED_TOPIC

@@ -31,8 +31,7 @@ from actors.pulling.held_pulls import TOO_MANY_HELD, HoldTable, hold_of
 from actors.pulling.messages import NEVER, BarrierForHolds, LastAnswered, ReadCold, Woken
 from actors.pulling.pull_correction import PullCorrection
 from actors.pulling.pull_rules import NotCompiled, PullRules
-from actors.statistics.counts import GroupCounts
-from actors.statistics.pull_stats import PullStats
+from actors.statistics.counts import GroupCounts, PullStats
 from actors.tables.consumer_views import ConsumerView
 from actors.tables.groups import GroupFinder
 from actors.tables.messages import CommitOffset, CompileFirst

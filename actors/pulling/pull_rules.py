@@ -11,11 +11,12 @@ from typing import Protocol
 
 from actors.config import BrokerConfig
 from actors.network.request import Peer, Request
-from actors.pulling.compile_budget import CompileBudget, is_to_be_compiled
 from actors.pulling.property_filters import (
     TAG_EXPRESSIONS,
+    CompileBudget,
     check_registered,
     compiled,
+    is_to_be_compiled,
     not_supported,
     registered_filter,
     retry_matches,

@@ -17,7 +17,6 @@ from typing import ClassVar
 
 from structlog import get_logger
 
-from actors.access.real_topic import real_topic
 from actors.dispatching.messages import CheckRecord, IndexWritten, RecordChecked, WriteOutIndex
 from actors.engine.actor import Where, handles
 from actors.engine.actor_address import ActorAddress
@@ -33,6 +32,7 @@ from protocol.headers.pull import (
     ViewMessageHeader,
 )
 from protocol.message import decode_record
+from protocol.properties import real_topic
 from storage.access.acl_file import SUB
 from storage.dispatching.dispatch import index_keys
 from storage.message_store import MessageStore

@@ -16,8 +16,7 @@ from actors.receipts.held_receives import HeldReceive, Place, WaitTable
 from actors.receipts.ledger import Entry, EntryState, Ledger
 from actors.receipts.ledgers import Ledgers
 from actors.receipts.neighbours import Neighbours
-from actors.statistics.counts import GroupCounts
-from actors.statistics.pull_stats import PullStats
+from actors.statistics.counts import GroupCounts, PullStats
 from protocol.headers.pop import ALL_QUEUES, PopMessageHeader
 from protocol.java_numbers import LONG_END
 from protocol.message import HEADS, SYS_FLAG_POSITION, RecordError, scan_head

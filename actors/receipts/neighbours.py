@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.pulling.held_pulls import HoldTable
-from actors.statistics.pull_stats import PullStats
+from actors.statistics.counts import PullStats
 from actors.tables.consumer_views import ConsumerView
 
 RECEIVED_MS = 60_000.0

@@ -59,7 +59,7 @@ from actors.receipts.neighbours import Neighbours
 from actors.receipts.receive_rules import ReceiveRules, topic_meant
 from actors.receipts.settlement import Copy, Settlement, Terms
 from actors.sending.messages import HeldReturned, ReturnHeld
-from actors.statistics.pull_stats import PullStats
+from actors.statistics.counts import PullStats
 from actors.tables.messages import AdvanceOffsets, Answer, CompileFirst, OffsetsAdvanced
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand

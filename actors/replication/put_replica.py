@@ -29,10 +29,10 @@ from actors.retention.clean_files import DISK_USE
 from actors.retention.messages import DropFiles, QueuesGone
 from actors.sending.admission import Admission
 from actors.sending.internal_append import InternalAppends
-from actors.sending.log_tail import CREATE_FAILED, LogTail
 from actors.sending.messages import BeginLogAt, FileFailed, FilePrepared, InternalAppend
+from actors.sending.put_message import CREATE_FAILED, LogTail
 from actors.sending.send_rules import RefusedError
-from actors.statistics.put_stats import PutStats
+from actors.statistics.counts import PutStats
 from actors.tables.messages import TopicReady
 from protocol.bodies import TopicConfig
 from protocol.codes import ResponseCode

@@ -17,8 +17,7 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.hooks import SendContext
 from actors.network.sends import Sends
 from actors.sending.appender import Appender
-from actors.sending.half_message_cache import HalfMessageCache, HalfRecord
-from actors.sending.half_owner import with_owner
+from actors.sending.half_message_cache import HalfMessageCache, HalfRecord, with_owner
 from actors.sending.property_rewriter import BatchSuffix, PropertyRewriter
 from actors.sending.put_answers import PutAnswers, SendPut
 from actors.sending.records import NO_HOST_FLAGS, Record, TimerRecord

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.sending.records import Record
 from actors.sending.send_rules import TopicState, new_state
-from actors.statistics.counts import SMALL_BYTES
-from actors.statistics.put_stats import PutStats
+from actors.statistics.counts import SMALL_BYTES, PutStats
 from protocol.bodies import TopicConfig
 from protocol.sysflag import TRANSACTION_PREPARED
 from storage.log.append import CLOCK_TOPICS, PutBatch

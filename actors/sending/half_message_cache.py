@@ -1,11 +1,16 @@
-"""Cache of recent half messages as they were appended; most are settled soon.
+"""Recent half messages as they were appended, most of which are settled soon, and their owners.
 
 Settling a half message needs the whole record. The cache provides it without a read, a CRC check
 and parsing, together with values of its send. A miss (taken, older than the start, or too old) is
 read from the log. The cache has two generations of limited size; the older one is dropped as a
-whole.
+whole. PutMessage writes it, Transactions reads it, both on the event loop.
 
-PutMessage writes it, Transactions reads it, both on the event loop.
+On a broker with access control a half message names the account that sent it:
+
+    TROUPE_OWNER    behind its other properties: a checksum of the account, 16 hexadecimal digits
+
+Only the owner, or a producer that the broker has checked back with, can end the transaction. The
+committed message and the check-back do not carry the property; copies among the half messages do.
 """
 
 from dataclasses import dataclass
@@ -13,6 +18,9 @@ from dataclasses import dataclass
 from actors.sending.records import Record
 from protocol.host import HOST_V4_BYTES
 from protocol.message import MessageRecord
+from protocol.properties import TROUPE_OWNER
+from protocol.send_values import Send
+from protocol.sink import owner_of
 from protocol.sysflag import STORE_HOST_V6
 from protocol.topic_names import HALF_TOPIC
 from storage.log.commit_log import CommitLog
@@ -20,6 +28,9 @@ from storage.log.commit_log import CommitLog
 GENERATION_COUNT_MAX = 4096
 GENERATION_BYTES_MAX = 4 << 20
 """Maximum bytes of records; the overhead of Python is below 1 KiB each."""
+
+OWNER = TROUPE_OWNER.encode()
+_BEHIND = b"\x02%b\x01" % OWNER
 
 
 @dataclass(slots=True, eq=False)
@@ -101,3 +112,19 @@ class HalfMessageCache:
             record.body_crc,
             record.record_bytes,
         )
+
+
+def with_owner(properties: bytes, send: Send) -> bytes:
+    """Return the stored properties of a half message; a TROUPE_OWNER from the sender is removed."""
+    properties = without_owner(properties)
+    if send.signature is None or not send.signature.access_key:
+        return properties
+    return b"%b%b%b" % (properties, _BEHIND, owner_of(send.signature.access_key).encode())
+
+
+def without_owner(properties: bytes) -> bytes:
+    """Return the properties without the owner, for records that leave the half topic."""
+    if OWNER not in properties:
+        return properties
+    pairs = properties.split(b"\x02")
+    return b"\x02".join(each for each in pairs if not each.startswith(OWNER + b"\x01"))

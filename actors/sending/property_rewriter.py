@@ -18,7 +18,7 @@ from actors.sending.timer_rules import TimerRules
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.java_numbers import NumberFormatError, int_in
-from protocol.property_shapes import PropertyShapes, find_pairs, pairs_of
+from protocol.properties import PropertyShapes, find_pairs, pairs_of
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.tags import tags_code
 from protocol.timers import TIMER_NAMES, TIMER_OUT_MS, due_property

@@ -7,7 +7,7 @@ from actors.network.hooks import Hooks, SendContext
 from actors.network.sends import Sends, answer_of, failure
 from actors.sending.appender import Put
 from actors.sending.send_rules import RefusedError
-from actors.statistics.put_stats import PutStats
+from actors.statistics.counts import PutStats
 from protocol.codes import SerializeType
 from protocol.command import ONEWAY_FLAG
 from protocol.errors import RemoteError

@@ -20,7 +20,7 @@ message per connection. The path of a send:
         property_rewriter.py       stored properties and tags code
         topic_wait_list.py         parked sends until their topic is made
     appender.py                gives queue offsets, appends, returns the entries to dispatch
-        storage/log/               one write; the rest waits for the next file of log_tail.py
+        storage/log/               one write; the rest waits for the next file (LogTail)
     put_answers.py             answers at once, or after group_commit.py
 
 Internal appends (internal_append.py) take the same path from appender.py on.
@@ -32,37 +32,41 @@ from dataclasses import dataclass
 from structlog import get_logger
 
 from actors.config import BrokerConfig
-from actors.dispatching.messages import WritesForbidden
+from actors.dispatching.messages import Appended, WritesForbidden
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.sends import Sends
-from actors.retention.messages import DropFiles, QueuesGone
+from actors.retention.messages import DropFiles, FilesDropped, QueuesGone
 from actors.sending.admission import BUSY, Admission
 from actors.sending.appender import Appender, Put
 from actors.sending.half_message_cache import HalfMessageCache
 from actors.sending.internal_append import COMMIT_RECORDS, InternalAppends
-from actors.sending.log_tail import CREATE_FAILED, LogTail
 from actors.sending.messages import (
     CommitUpTo,
     FileFailed,
     FilePrepared,
     InternalAppend,
     InternalAppendGroup,
+    PrepareFile,
     TimersStored,
     answer_appends,
 )
 from actors.sending.put_answers import PutAnswers, SendPut
 from actors.sending.replication_progress import SlaveNotifier
 from actors.sending.send_rules import RefusedError
-from actors.statistics.put_stats import PutStats
+from actors.statistics.counts import PutStats
 from actors.tables.messages import TopicReady
 from protocol.bodies import TopicConfig
 from protocol.codes import ResponseCode
+from storage.config import StoreConfig
 from storage.dispatching.dispatch import INDEXED_WORDS_MAX
 from storage.errors import StoreError
+from storage.files.disk import Disk
+from storage.log.commit_log import CommitLog
 from storage.message_store import MessageStore
 from storage.queues.dispatch_entry import Dispatched
+from storage.retention.cleaning import disk_use
 
 log = get_logger(__name__)
 
@@ -72,10 +76,104 @@ COMMIT_BYTES = 1 << 20
 SLOW_PUT_MS = 500.0
 TICK_MS = 100
 
+CREATE_FAILED = "create mapped file failed, server is busy or broken."
+_STOPPED = (
+    "service not available now. It may be caused by one of the following reasons: "
+    "the broker's disk is full [%s], messages are put to the slave, "
+    "message store has been shut down, etc."
+)
+
 
 @dataclass(slots=True)
 class _Tick:
     """Timer tick: refuse sends that waited too long for a file."""
+
+
+class LogTail:
+    """Tail of the commit log for its writer: next file, write permission, dispatch.
+
+    PutMessage owns it, or PutReplica on a slave.
+    """
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        config: StoreConfig,
+        disk: Disk,
+        *,
+        addresses: Mapping[str, ActorAddress],
+        owner: ActorAddress,
+    ) -> None:
+        """`owner` receives the files."""
+        self._log = commit_log
+        self._config, self._disk = config, disk
+        self._allocate_file, self._reput = addresses["allocate_file"], addresses["reput"]
+        self._owner = owner
+        self._file_wanted = -1
+        self._forbidden: dict[str, WritesForbidden] = {}
+        self.is_forbidden = False
+        """Whether any source forbids writes."""
+        self.waits_for_file = False
+        """Whether records wait for the next file; set by the owner."""
+
+    # --- room
+
+    def want_file(self) -> None:
+        offset = self._log.next_file_offset_to_prepare()
+        if offset is not None and offset != self._file_wanted:
+            self._file_wanted = offset
+            self._allocate_file.tell(PrepareFile(offset, self._owner))
+
+    def adopt(self, message: FilePrepared) -> bool:
+        """Adopt the file and return True.
+
+        Return False if the log already has it, from an earlier instance of the owner.
+        """
+        if message.offset != self._log.queue.capacity_end:
+            return False
+        self._log.adopt(message.file)
+        self.waits_for_file = False
+        return True
+
+    def give_up_file(self) -> bool:
+        """Allow another request for the failed file; return whether records waited for it."""
+        self._file_wanted = -1
+        waited, self.waits_for_file = self.waits_for_file, False
+        return waited
+
+    def drop_files(self, message: DropFiles) -> None:
+        """Drop the files before an offset, but never the last one."""
+        message.reply_to.tell(FilesDropped(self._log.drop_before(message.offset)))
+
+    # --- write permission
+
+    def forbid(self, message: WritesForbidden) -> None:
+        """Apply a ban of its source, or its end."""
+        before = self._forbidden.get(message.source)
+        if before is not None and before.final:
+            return
+        if message.reason is not None:
+            self._forbidden[message.source] = message
+            if before is None:
+                log.error("writes disabled", reason=message.reason)
+        elif self._forbidden.pop(message.source, None) is not None and not self._forbidden:
+            log.info("writes enabled")
+        self.is_forbidden = bool(self._forbidden)
+
+    def is_forbidden_but_by(self, source: str) -> bool:
+        """Return whether another source than `source` forbids writes."""
+        return any(each != source for each in self._forbidden)
+
+    def not_available(self) -> RefusedError:
+        """Return the refusal of a message while writes are disabled."""
+        used = disk_use(self._config, self._disk)
+        return RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, _STOPPED % used)
+
+    # --- dispatch
+
+    def dispatch(self, entries: list[Dispatched]) -> None:
+        """Send Reput these records, up to the end of the log."""
+        self._reput.tell(Appended(self._log.end_offset, entries))
 
 
 class PutMessage(Actor):

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import ClassVar
 
-from actors.access.real_topic import real_topic
 from actors.config import BrokerConfig
 from actors.dispatching.messages import CheckRecord, RecordChecked
 from actors.engine.actor import Where, handles
@@ -36,8 +35,7 @@ from actors.sending.send_rules import (
     read_queue,
 )
 from actors.sending.timer_rules import TimerRules
-from actors.statistics.counts import Counts
-from actors.statistics.put_stats import PutStats
+from actors.statistics.counts import Counts, PutStats
 from actors.tables.groups import GroupFinder
 from actors.tables.messages import CreateSystemTopic
 from actors.tables.topic_set import UNIT_SUB_FLAG
@@ -57,8 +55,9 @@ from protocol.properties import (
     TROUPE_FAILURE,
     WAIT,
     failure_bytes,
+    find_pairs,
+    real_topic,
 )
-from protocol.property_shapes import find_pairs
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from storage.access.acl_file import SUB

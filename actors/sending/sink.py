@@ -50,7 +50,7 @@ from protocol.headers.sink import (
     SinkProgressHeader,
     chain_of,
 )
-from protocol.property_shapes import find_pairs
+from protocol.properties import find_pairs
 from protocol.sink import (
     CHAIN_START,
     SINK_MARK,

@@ -36,9 +36,7 @@ from typing import ClassVar
 from actors.engine.actor import Where, handles
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request, Responder, serves
-from actors.statistics.counts import Counts
-from actors.statistics.pull_stats import PullStats
-from actors.statistics.put_stats import PutStats
+from actors.statistics.counts import Counts, PullStats, PutStats
 from actors.tables.rates import NO_SPAN, SECOND_MS, Rates, Sample, Span
 from protocol.bodies_admin import BrokerStatsData, StatsItem
 from protocol.codes import RequestCode, ResponseCode

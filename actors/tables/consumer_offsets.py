@@ -8,9 +8,9 @@ TellOffsets (OffsetReset, ConsumeStats, QueueOffsets).
 Sends: WriteFile (ConfigWriter); EncodeAnswer (TableEncoder); OffsetsTold,
 OffsetsAdvanced (the requesting actor); answers of Receipts to the clients.
 
-One-way commits and commits of pulls pass offset_guard.py, old_places.py and first_pulls.py, which
-recognize stale ones. Commits in request form are stored as sent. All pass offset_ceiling.py, the
-limit of offsets, and offset_bounds.py, the end of the queue. Offsets are deleted with their topic.
+One-way commits and commits of pulls pass offset_guard.py and old_places.py, which recognize stale
+ones. Commits in request form are stored as sent. All pass offset_ceiling.py, the limit of offsets,
+and offset_bounds.py, the end of the queue. Offsets are deleted with their topic.
 The file is saved every few seconds, after a reset or deletion, and at the stop. A crash loses the
 latest commits of pulls. Progress of receives is in the journal (offset_journal.py) before they are
 answered, so that only a power cut loses it. Messages of lost commits are consumed again.
@@ -31,7 +31,6 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Peer, Request, serves
 from actors.tables.consumer_views import ConsumerView
-from actors.tables.first_pulls import FirstPulls
 from actors.tables.messages import (
     AdvanceOffsets,
     Answer,
@@ -54,7 +53,7 @@ from actors.tables.offset_ceiling import OffsetCeiling
 from actors.tables.offset_guard import OffsetGuard, OffsetStats
 from actors.tables.offset_journal import OffsetJournal
 from actors.tables.offset_searches import Offsets, OffsetSearches, names_of
-from actors.tables.old_places import OldPlaces
+from actors.tables.old_places import FirstPulls, OldPlaces
 from actors.tables.persisted import Then, TickedTable
 from protocol.bodies import ConsumerOffsetTable, TopicConfig
 from protocol.codes import RequestCode, ResponseCode

@@ -1,4 +1,4 @@
-"""Marks that detect consumer positions in queues that were deleted since.
+"""Detection of consumer positions in queues that were deleted, or lost their end, since.
 
 A consumer keeps its position in memory. It continues to pull and commit at 100 of a queue that was
 deleted, created again and numbered from 0. A mark per queue and group tells such a position from
@@ -12,6 +12,17 @@ one in the new queue. Marks are set for offsets and for subscriptions of live gr
 
 A client that was a member at the deletion and reconnected has not queried it. Members of a
 broadcasting group have one position each, so the first pull of each is checked.
+
+A broker that lost its newest messages gives their queue offsets again. That happens after a crash
+under ASYNC_FLUSH, after a change of masters, and with a store from a backup. A running consumer
+continues at its old position and would skip new messages up to it.
+
+    first pull of a group's queue, beyond the end at the start     moved to the consumer offset
+    commit beyond the end at the start, before any pull            ignored
+
+A position that a consumer has queried since then is its consumer offset, which is not beyond the
+end. Only live groups with a consumer offset are moved, for WATCH_MS. A pull before the group's
+first heartbeat is noted as its first one.
 
 4.9.7 keeps the offsets of deleted topics and accepts every position.
 """
@@ -27,6 +38,15 @@ OLD_MS = 600_000
 """Time after the deletion in which commits are compared with the mark."""
 SETTLED_MS = 30_000
 """Such time after the consumer was moved; a Java client continues 10 s later, with a commit."""
+
+WATCH_MS = 120_000
+"""A client looks for the master every 30 s, and pulls at once then."""
+
+SEEN_MAX = 200_000
+"""Pulls that are noted, 40 MiB: a pull before its group's first heartbeat may name any group."""
+
+QueueOfGroup = tuple[str, str, int]
+"""Topic, group and queue id."""
 
 
 @dataclass(slots=True)
@@ -127,3 +147,30 @@ class OldPlaces:
         if mark.moved_ms is not None:
             return now_ms - mark.moved_ms < SETTLED_MS
         return now_ms - mark.at_ms < OLD_MS
+
+
+class FirstPulls:
+    """Queue ends at the start, for PullMessage and ConsumerOffsets; times are monotonic."""
+
+    def __init__(self, ends: Mapping[tuple[str, int], int], now_ms: float) -> None:
+        """Take the ends of all queues with messages, by topic and queue id."""
+        self._ends = ends
+        self._until_ms = now_ms + WATCH_MS
+        self._seen: set[QueueOfGroup] = set()
+
+    def is_over(self, now_ms: float) -> bool:
+        """Return whether the watch is over, and free its memory then."""
+        if self._ends and now_ms > self._until_ms:
+            self._ends, self._seen = {}, set()
+        return not self._ends
+
+    def note(self, topic: str, group: str, queue_id: int) -> None:
+        if (topic, queue_id) in self._ends and len(self._seen) < SEEN_MAX:
+            self._seen.add((topic, group, queue_id))
+
+    def end_passed(self, topic: str, group: str, queue_id: int, offset: int) -> int | None:
+        """Return the queue's end at the start if this offset is beyond it and stale, else None."""
+        end = self._ends.get((topic, queue_id))
+        if end is None or offset <= end or (topic, group, queue_id) in self._seen:
+            return None
+        return end

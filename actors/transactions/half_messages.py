@@ -18,8 +18,7 @@ from dataclasses import replace
 from itertools import count
 from zlib import crc32
 
-from actors.sending.half_message_cache import HalfRecord
-from actors.sending.half_owner import OWNER, without_owner
+from actors.sending.half_message_cache import OWNER, HalfRecord, without_owner
 from actors.sending.property_rewriter import Redirect, delayed, timer_redirect
 from actors.sending.records import InternalRecord
 from actors.sending.timer_rules import TimerRules
@@ -30,7 +29,7 @@ from protocol.host import HOST_V4_BYTES
 from protocol.java_numbers import NumberFormatError, int_in, long_in
 from protocol.message import MessageRecord, encode_record
 from protocol.message_id import offset_message_id
-from protocol.property_shapes import find_pairs, pairs_of
+from protocol.properties import find_pairs, pairs_of
 from protocol.sysflag import BORN_HOST_V6, TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.tags import tags_code as tags_code_of
 from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC

@@ -14,11 +14,11 @@ from structlog import get_logger
 
 from actors.access.grant import AccessRefused
 from actors.sending.half_message_cache import HalfRecord
-from actors.sending.log_tail import CREATE_FAILED
 from actors.sending.messages import InternalAppend
+from actors.sending.put_message import CREATE_FAILED
 from actors.sending.records import InternalRecord
 from actors.sending.timer_rules import TimerRules
-from actors.statistics.transaction_stats import TransactionStats
+from actors.statistics.counts import TransactionStats
 from actors.transactions.half_messages import HalfMessage, committed_as_sent, operation
 from actors.transactions.half_state import HalfState, Standings
 from actors.transactions.messages import End, EndStored

@@ -38,7 +38,7 @@ from actors.sending.messages import (
 )
 from actors.sending.records import InternalRecord
 from actors.sending.timer_rules import TimerRules
-from actors.statistics.transaction_stats import TransactionStats
+from actors.statistics.counts import TransactionStats
 from actors.tables.consumer_views import Producing
 from actors.tables.messages import CommitOffset, CreateSystemTopic
 from actors.transactions.check_back_planner import Batch, Check, CheckBackPlanner, Finish, Round

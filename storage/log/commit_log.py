@@ -15,8 +15,7 @@ from storage.clock import later_time
 from storage.config import StoreConfig
 from storage.errors import OffsetError, SyncFailed, store_error
 from storage.files.disk import Disk
-from storage.files.mapped_file import MappedFile, create_mapped_file
-from storage.files.mapped_file_queue import MappedFileQueue
+from storage.files.mapped_file import MappedFile, MappedFileQueue, create_mapped_file
 from storage.log.append import (
     BLANK_BYTES,
     Group,

@@ -1,7 +1,7 @@
 """Reads of queues: messages for a pull, bulk reads and offsets by time.
 
-get_message.py   status, corrected offset and records of a pull
-plain_get.py     fast path; checked_get.py: unverified units and filters
+get_message.py   status, corrected offset and records of a pull; its fast path
+checked_get.py   unverified units and filters
 raw_get.py       units and log pieces in bulk, for readers of whole queues
 get_result.py    limits and result of a get
 unit_check.py    check of a unit against its record

@@ -25,7 +25,7 @@ from storage.config import StoreConfig
 from storage.files.below import name_fault
 from storage.files.checked_json import ODD_VALUES, read_checked, write_checked
 from storage.files.disk import Disk
-from storage.files.mapped_file_queue import MappedFileQueue
+from storage.files.mapped_file import MappedFileQueue
 from storage.index.index_layout import HEADER_BYTES
 from storage.recovery.checkpoint import Checkpoint
 

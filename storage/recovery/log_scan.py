@@ -31,8 +31,7 @@ from protocol.message import (
 )
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.dispatching.dispatch import TAGS_NAME, entry_of, tags_code_of
-from storage.files.mapped_file import MappedFile
-from storage.files.mapped_file_queue import MappedFileQueue
+from storage.files.mapped_file import MappedFile, MappedFileQueue
 from storage.log.reader import (
     ONE_RECORD_BYTES,
     Fault,

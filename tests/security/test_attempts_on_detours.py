@@ -20,8 +20,7 @@ from protocol.headers.client import ConsumerSendMsgBackHeader
 from protocol.headers.jobs import JobRunHeader
 from protocol.host import pack_host
 from protocol.message_id import offset_message_id
-from protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, parse
-from protocol.property_shapes import find_pairs
+from protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, find_pairs, parse
 from tests.support.brokers import SimulatedBroker, send_command
 from tests.support.guarded import (
     ACCOUNTS,

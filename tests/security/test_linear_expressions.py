@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from protocol.property_shapes import _compile
+from protocol.properties import _compile
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("actors", "protocol", "remoting", "spark", "storage", "troupemq")
@@ -81,15 +81,13 @@ TABLE: dict[str, Entry] = {
     "protocol/fastjson_reader.py:_LONE_SURROGATE": SUB,
     "protocol/fastjson_reader.py:_PATH_STEP": Entry("match", [".", "["]),
     "protocol/fastjson_reader.py:_UNESCAPE": SUB,
-    "protocol/header_json.py:_NUMBER": Entry(),
-    "protocol/header_json.py:_GO_ESCAPED": SUB,
+    "protocol/frame.py:_NUMBER": Entry(),
+    "protocol/frame.py:_GO_ESCAPED": SUB,
     "protocol/java_numbers.py:_DECIMAL": Entry("match", ["1.", "1.0e"]),
     "protocol/java_numbers.py:_HEXADECIMAL": Entry("match", ["0x", "0x1.", "0x1p"]),
-    "protocol/property_shapes.py:find_pairs": Entry("findall", ["\2"]),
-    "protocol/property_shapes.py:PropertyShapes.__init__": Entry(),
-    "protocol/property_shapes.py:_compile": Entry(
-        made=lambda: _compile((b"a", b"WAIT", b"KEYS"))[0]
-    ),
+    "protocol/properties.py:find_pairs": Entry("findall", ["\2"]),
+    "protocol/properties.py:PropertyShapes.__init__": Entry(),
+    "protocol/properties.py:_compile": Entry(made=lambda: _compile((b"a", b"WAIT", b"KEYS"))[0]),
     "protocol/registration.py:_TABLE": Entry("search", ['"topicConfigTable"']),
     "protocol/registration.py:_ENTRY": Entry("match", ['"', '"a"', '"a":{']),
     "protocol/send_wire.py:_BINARY_REST": Entry("match", ["\0\1e\0\0\0\1", "\0\1e\0\0\0\x09"]),

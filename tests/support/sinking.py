@@ -8,7 +8,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.sink import SinkBatchHeader, SinkLaneHeader, SinkProgressHeader
 from protocol.message import MessageRecord
-from protocol.property_shapes import find_pairs
+from protocol.properties import find_pairs
 from protocol.sink import CHAIN_START, SinkMessage, chain_behind, encode_sink_body
 from tests.support.brokers import SimulatedBroker
 from troupemq.testing.local_client import LocalClient

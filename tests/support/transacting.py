@@ -13,7 +13,7 @@ from protocol.codes import RequestCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.headers.transaction import CheckTransactionStateHeader, EndTransactionHeader
 from protocol.message import MessageRecord, decode_record
-from protocol.property_shapes import find_pairs
+from protocol.properties import find_pairs
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
 from troupemq.testing.local_client import LocalClient

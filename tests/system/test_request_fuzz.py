@@ -21,7 +21,7 @@ from protocol.bodies import ConsumerData, HeartbeatData, ProducerData, Subscript
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
-from protocol.header_json import decode_header
+from protocol.frame import decode_json_header
 from protocol.message import decode_records
 from protocol.message_id import offset_message_id
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
@@ -219,7 +219,7 @@ class Fuzz:
             "version": random.choice((407, 407, 28, 479, 0, -1)),
             "extFields": found or None,
         }
-        command = decode_header(dumps(header).encode())
+        command = decode_json_header(dumps(header).encode())
         command.body = self.body()
         return command
 

@@ -25,9 +25,7 @@ from actors.network.request import codes_of
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
-from protocol.header_binary import decode_header as decode_binary
-from protocol.header_binary import encode_header as encode_binary
-from protocol.header_json import decode_header as decode_json
+from protocol.frame import decode_binary_header, decode_json_header, encode_binary_header
 from protocol.headers.namesrv import PutKvConfigHeader
 from protocol.headers.offset import UpdateConsumerOffsetHeader
 from storage.tables.json_config import load
@@ -208,10 +206,12 @@ def made_request(
     flag = ONEWAY_FLAG if oneway else 0
     if is_json:
         found = {"code": code, "flag": flag, "language": "JAVA", "version": 407}
-        command = decode_json(dumps({**found, "extFields": fields}).encode())
+        command = decode_json_header(dumps({**found, "extFields": fields}).encode())
     else:
         texts = {name: str(value) for name, value in fields.items()}
-        command = decode_binary(encode_binary(RemotingCommand(code, texts, flag=flag, version=407)))
+        command = decode_binary_header(
+            encode_binary_header(RemotingCommand(code, texts, flag=flag, version=407))
+        )
     usual = {
         key: f"{value}-{number}" if value in ("victims", "Victim") else value
         for key, value in BODIES.get(code, {}).items()

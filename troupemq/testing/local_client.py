@@ -14,11 +14,10 @@ from threading import Event
 from actors.access.authorizer import Authorizer
 from actors.engine.system import ActorSystem
 from actors.network.connection import peer_ids
-from actors.network.gatekeeping import admitted
 from actors.network.messages import PeerClosed
 from actors.network.request import Request
 from actors.network.sends import Buffer, Sends
-from actors.network.service import Service
+from actors.network.service import Service, admitted
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.frame import encode

@@ -12,9 +12,7 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.retention.retention_holds import KeepingReport
 from actors.scrubbing.scrubber import ScrubFigures
-from actors.statistics.pull_stats import PullStats
-from actors.statistics.put_stats import PutStats
-from actors.statistics.timer_figures import TimerFigures
+from actors.statistics.counts import PullStats, PutStats, TimerFigures
 from actors.tables.offset_guard import OffsetStats
 from actors.tables.tables import Tables
 from protocol.bloom import BloomFilter

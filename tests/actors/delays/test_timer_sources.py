@@ -8,7 +8,7 @@ from protocol.batch import BatchMessage, encode_batch
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import ConsumerSendMsgBackHeader
-from protocol.property_shapes import pairs_of
+from protocol.properties import pairs_of
 from protocol.timers import due_of
 from tests.actors.delays.test_timers import ILLEGAL, bodies, broker, timed, waiting
 from tests.actors.replication.test_change_of_roles import becomes_master

@@ -7,7 +7,7 @@ import pytest
 
 from protocol.command import RemotingCommand
 from protocol.message import MessageRecord
-from protocol.property_shapes import pairs_of
+from protocol.properties import pairs_of
 from protocol.timers import RecallHandle, due_of
 from storage.config import StoreConfig
 from tests.support.brokers import STORE, SimulatedBroker

@@ -2,7 +2,7 @@
 
 import pytest
 
-from actors.network.transport import Transport
+from actors.network.connection import Transport
 from tests.support.brokers import SimulatedBroker, send_command
 from tests.support.sockets import paired_lines
 

@@ -10,8 +10,7 @@ from actors.pulling import held_pulls
 from actors.pulling.held_pulls import HoldTable, hold_of
 from actors.pulling.messages import NEVER, Hold
 from protocol.codes import RequestCode
-from protocol.frame import encode
-from protocol.header_json import decode_header
+from protocol.frame import decode_json_header, encode
 from protocol.headers.pull import PullMessageHeader
 from protocol.message import MessageRecord, encode_record
 from protocol.standard_json import dumps, loads
@@ -104,7 +103,7 @@ def test_a_held_pull_takes_at_most_half_a_kilobyte() -> None:
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     for number, header_bytes in enumerate(frames):
-        request = Request(decode_header(header_bytes), peer)
+        request = Request(decode_json_header(header_bytes), peer)
         header = PullMessageHeader.decode(request.command.fields)
         table.add(hold_of(request, header, None, number * 10.5, header.queue_offset))
         del header, request

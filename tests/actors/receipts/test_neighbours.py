@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.pulling.held_pulls import HoldTable
 from actors.receipts.neighbours import PULLED_MS, RECEIVED_MS, Neighbours
-from actors.statistics.counts import GroupCounts
-from actors.statistics.pull_stats import PullStats
+from actors.statistics.counts import GroupCounts, PullStats
 from actors.tables.consumer_views import ConsumerView, Member
 from tests.support.peers import RecordingPeer
 

@@ -8,8 +8,7 @@ import pytest
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.sending.appender import Appender, Put
 from actors.sending.records import Record
-from actors.statistics.counts import TopicCounts
-from actors.statistics.put_stats import PutStats
+from actors.statistics.counts import PutStats, TopicCounts
 from protocol.bodies import TopicConfig
 from protocol.checksum import body_crc
 from protocol.sysflag import TRANSACTION_PREPARED

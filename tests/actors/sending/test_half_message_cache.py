@@ -3,17 +3,23 @@
 import pytest
 
 from actors.sending import half_message_cache
-from actors.sending.half_message_cache import HalfMessageCache
+from actors.sending.half_message_cache import HalfMessageCache, with_owner, without_owner
 from actors.sending.half_message_cache import HalfRecord as Record
 from protocol.checksum import body_crc
+from protocol.command import RemotingCommand
+from protocol.send_wire import send_of
+from protocol.sink import owner_of
 from protocol.sysflag import BORN_HOST_V6
 from storage.config import StoreConfig
 from storage.log.commit_log import CommitLog, prepare_file
+from tests.support.brokers import send_command
+from tests.support.guarded import signed
 from tests.support.puts import HOST, HOST_V6
 from troupemq.testing.fake_disk import FakeDisk
 
 HALF = b"RMQ_SYS_TRANS_HALF_TOPIC"
 CONFIG = StoreConfig(root="/store", commit_log_file_bytes=4096)
+PLAIN = b"TRAN_MSG\x01true\x02PGROUP\x01p"
 TEXT = b"UNIQ_KEY\x01K\x02TRAN_MSG\x01true\x02REAL_TOPIC\x01Topic\x02REAL_QID\x013"
 
 
@@ -90,3 +96,32 @@ def test_a_half_message_in_a_deleted_file_is_not_found() -> None:
         put(log, recent, half())
     log.drop_before(4096)
     assert recent.take(first) is None
+
+
+# --- the owner
+
+
+def sent(command: RemotingCommand) -> bytes:
+    return with_owner(PLAIN, send_of(command))
+
+
+def test_the_account_that_signed_a_send_is_the_owner() -> None:
+    owner = owner_of("shop-account").encode()
+    text = sent(signed(send_command(b"b"), "shop-account"))
+    assert text == PLAIN + b"\x02TROUPE_OWNER\x01" + owner
+    assert without_owner(text) == PLAIN
+
+
+def test_a_send_without_an_account_has_no_owner() -> None:
+    assert sent(send_command(b"b")) == PLAIN
+
+
+def test_no_sender_names_the_owner() -> None:
+    forged = b"TROUPE_OWNER\x01mine\x02" + PLAIN + b"\x02TROUPE_OWNER\x01mine"
+    text = with_owner(forged, send_of(signed(send_command(b"b"), "shop-account")))
+    assert text.count(b"TROUPE_OWNER") == 1 and b"mine" not in text
+
+
+def test_similar_names_and_values_are_kept() -> None:
+    text = b"a\x01TROUPE_OWNER\x02TROUPE_OWNERS\x01b"
+    assert without_owner(text) == text

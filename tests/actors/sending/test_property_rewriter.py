@@ -7,8 +7,7 @@ import pytest
 from actors.sending.property_rewriter import PropertyRewriter, Redirect
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
-from protocol.properties import parse
-from protocol.property_shapes import find_pairs
+from protocol.properties import find_pairs, parse
 from protocol.sysflag import (
     TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,
@@ -16,7 +15,7 @@ from protocol.sysflag import (
 )
 from protocol.tags import java_hash_code
 from storage.dispatching.dispatch import index_keys
-from tests.protocol.test_property_shapes import random_text
+from tests.protocol.test_properties_shapes import random_text
 
 DELAYS_MS = (1000, 5000, 10_000)
 CLUSTER = b"CLUSTER\x01DefaultCluster"

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from actors.sending.sink import BatchStored, Sink
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
-from protocol.property_shapes import find_pairs
+from protocol.properties import find_pairs
 from protocol.sink import SINK_MARK, parse_mark
 from storage.message_store import MessageStore
 from tests.support.brokers import BROKER, STORE, SimulatedBroker

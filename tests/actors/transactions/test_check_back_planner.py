@@ -13,7 +13,7 @@ from protocol.frame import decode_frame
 from protocol.headers.transaction import CheckTransactionStateHeader
 from protocol.message import decode_record
 from protocol.message_id import offset_message_id
-from protocol.property_shapes import find_pairs
+from protocol.properties import find_pairs
 from storage.transactions.units import REPLACED
 from tests.support.brokers import STORE
 from tests.support.golden import frames

@@ -13,7 +13,7 @@ from protocol.command import RemotingCommand
 from protocol.headers.transaction import ResumeCheckHalfMessageHeader
 from protocol.message import MessageRecord
 from protocol.message_id import offset_message_id
-from protocol.property_shapes import find_pairs
+from protocol.properties import find_pairs
 from storage.transactions.units import COMMITTED, COMMITTING, PREPARED, ROLLED_BACK
 from tests.support.brokers import STORE, SimulatedBroker
 from tests.support.golden import manifest

@@ -20,8 +20,7 @@ from protocol.message import (
     scan_head,
 )
 from protocol.message_id import is_offset_message_id
-from protocol.properties import parse
-from protocol.property_shapes import PropertyShapes, pairs_of
+from protocol.properties import PropertyShapes, pairs_of, parse
 from protocol.registration import read_registration
 from protocol.send_wire import SendDecoder
 from protocol.signature import SecretKey, signed_values

@@ -16,9 +16,8 @@ from protocol.compression import CompressionError, compress, inflate, unfolds_be
 from protocol.errors import FrameError, RemoteError
 from protocol.fastjson import FastjsonError, loads_object, loads_standard
 from protocol.fastjson_reader import NODES_MAX, SHORT_NODES_MAX
+from protocol.frame import decode_binary_header, decode_json_header
 from protocol.ha import ReportBuffer, TransferBuffer, encode_report, encode_transfer_head
-from protocol.header_binary import decode_header as decode_binary_header
-from protocol.header_json import decode_header as decode_json_header
 from protocol.headers.fields import Header
 from protocol.headers.send import SendMessageHeader
 from protocol.headers.sink import chain_of
@@ -117,21 +116,21 @@ PLAIN: list[Decoder] = [
         decode_json_header,
         (FrameError,),
         partial(headers_seeds, 0),
-        ("header_json.decode_header",),
+        ("frame.decode_json_header",),
     ),
     Decoder(
         "header.binary",
         decode_binary_header,
         (FrameError,),
         partial(headers_seeds, 1),
-        ("header_binary.decode_header", "header_binary.read_header"),
+        ("frame.decode_binary_header", "frame.read_binary_header"),
     ),
     Decoder(
         "stream.server",
         read_stream,
         (),
         whole_seeds,
-        ("stream.Stream.receive", "stream.Stream.more", "header_binary.read_fields"),
+        ("stream.Stream.receive", "stream.Stream.more", "frame.read_fields"),
     ),
     Decoder(
         "stream.client",
@@ -288,7 +287,7 @@ OF_CONTENTS: list[Decoder] = [
         read_shapes,
         (),
         lambda: [*PROPERTIES],
-        ("property_shapes.pairs_of", "property_shapes.PropertyShapes.cut"),
+        ("properties.pairs_of", "properties.PropertyShapes.cut"),
     ),
 ]
 

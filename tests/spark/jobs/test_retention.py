@@ -16,7 +16,7 @@ from spark.source.plan import last_message_at
 from storage.config import StoreConfig
 from storage.errors import StoreError
 from storage.files.disk import RealDisk
-from storage.files.mapped_file_queue import MappedFileQueue
+from storage.files.mapped_file import MappedFileQueue
 from storage.retention.archive_manifest import LastMessage
 from storage.retention.archive_policy import ArchivePolicy
 from storage.retention.cleaning import FILES_PER_ROUND_MAX, Cleaning, RetentionHold

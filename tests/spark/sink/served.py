@@ -14,7 +14,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
 from protocol.message import MessageRecord, decode_record
-from protocol.property_shapes import find_pairs
+from protocol.properties import find_pairs
 from remoting.sync_connection import SyncConnection
 from spark.sink.options import SinkOptions, parse_sink_options
 from tests.support.sockets import HOST, serving_broker

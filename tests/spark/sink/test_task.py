@@ -9,7 +9,7 @@ import pytest
 from protocol.bodies import BrokerData, ClusterInfo
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
-from protocol.property_shapes import find_pairs
+from protocol.properties import find_pairs
 from spark.sink.task import TaskDone, TaskName, send_task
 from storage.errors import StoreError
 from tests.spark.sink.served import Served, batches, sequences, serving, tell_routes

@@ -3,8 +3,7 @@
 import pytest
 
 from storage.errors import OffsetError, StoreError
-from storage.files.mapped_file import create_mapped_file, file_name
-from storage.files.mapped_file_queue import MappedFileQueue
+from storage.files.mapped_file import MappedFileQueue, create_mapped_file, file_name
 from troupemq.testing.fake_disk import FakeDisk
 
 FILE_BYTES = 4096

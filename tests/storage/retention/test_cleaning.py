@@ -7,8 +7,7 @@ import pytest
 
 from storage.config import StoreConfig
 from storage.errors import StoreError
-from storage.files.mapped_file import create_mapped_file
-from storage.files.mapped_file_queue import MappedFileQueue
+from storage.files.mapped_file import MappedFileQueue, create_mapped_file
 from storage.retention.cleaning import (
     FILES_PER_ROUND_MAX,
     ROUNDS_ON_REQUEST,

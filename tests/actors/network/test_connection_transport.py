@@ -1,4 +1,4 @@
-"""Tests of actors/network/transport.py: sent buffers, unsent buffers, copies."""
+"""Tests of Transport in actors/network/connection.py: sent buffers, unsent buffers, copies."""
 
 from collections.abc import Sequence
 from socket import socketpair
@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from actors.network import transport as module
-from actors.network.sends import Buffer
-from actors.network.transport import (
+from actors.network import connection as module
+from actors.network.connection import (
     BUFFERS_PER_SEND,
     JOINED_BYTES_MAX,
     KEPT_BYTES_MAX,
@@ -16,6 +15,7 @@ from actors.network.transport import (
     TlsTransport,
     Transport,
 )
+from actors.network.sends import Buffer
 from protocol.command import RESPONSE_FLAG, RemotingCommand
 from tests.support.brokers import SimulatedBroker, pull_command
 from tests.support.runtimes import end_views

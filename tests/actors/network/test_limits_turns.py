@@ -1,9 +1,9 @@
-"""Tests of actors/network/fair_scheduler.py: busy connections wait for quiet ones."""
+"""Tests of FairScheduler in actors/network/limits.py: busy connections wait for quiet ones."""
 
 import pytest
 
-from actors.network.fair_scheduler import REQUESTS_OF_READ, REQUESTS_PER_TURN, FairScheduler
-from actors.network.transport import RECEIVE_BYTES, Transport
+from actors.network.connection import RECEIVE_BYTES, Transport
+from actors.network.limits import REQUESTS_OF_READ, REQUESTS_PER_TURN, FairScheduler
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.offset import QueueHeader

@@ -4,8 +4,7 @@ from random import Random
 
 import pytest
 
-from protocol.properties import parse
-from protocol.property_shapes import PropertyShapes, find_pairs, pairs_of
+from protocol.properties import PropertyShapes, find_pairs, pairs_of, parse
 
 NAMES = [b"UNIQ_KEY", b"KEYS", b"TAGS", b"WAIT", b"a", b"color", b"BUYER_ID", "名".encode()]
 VALUES = [b"true", b"false", b"TRUE", b"v", b"a b", b"", "值".encode(), b"WAIT", b"k1  k2", b"."]

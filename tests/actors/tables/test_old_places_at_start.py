@@ -1,11 +1,11 @@
-"""Tests of actors/tables/first_pulls.py: a broker starts without its newest messages."""
+"""Tests of actors/tables/old_places.py: a broker starts without its newest messages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from actors.tables.first_pulls import WATCH_MS, FirstPulls
+from actors.tables.old_places import WATCH_MS, FirstPulls
 from protocol.codes import ResponseCode
 from tests.support.brokers import SimulatedBroker
 from tests.support.numbering import broker, commit, committed, pulled, send_many
@@ -87,7 +87,7 @@ def test_a_client_that_pulls_before_its_heartbeat_gets_no_message_twice() -> Non
 
 def test_a_limited_number_of_pulls_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pull before the first heartbeat may name any group."""
-    monkeypatch.setattr("actors.tables.first_pulls.SEEN_MAX", 2)
+    monkeypatch.setattr("actors.tables.old_places.SEEN_MAX", 2)
     pulls = FirstPulls({("T", 0): 10}, 0.0)
     for number in range(3):
         pulls.note("T", f"g{number}", 0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from actors.pulling.compile_budget import (
+from actors.pulling.property_filters import (
     ADDRESS_TIMES,
     BURST_CHARS,
     CHARS_PER_MS,

@@ -4,8 +4,8 @@ from structlog.testing import capture_logs
 
 from actors.dispatching.messages import Appended, WritesForbidden
 from actors.retention.messages import DropFiles, FilesDropped
-from actors.sending.log_tail import LogTail
 from actors.sending.messages import FilePrepared, PrepareFile
+from actors.sending.put_message import LogTail
 from storage.log.commit_log import CommitLog, prepare_file
 from storage.queues.dispatch_entry import DispatchEntry
 from tests.support.brokers import STORE

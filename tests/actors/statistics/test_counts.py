@@ -1,6 +1,6 @@
 """Figures of timers, and their text in an answer to code 28."""
 
-from actors.statistics.timer_figures import TimerFigures
+from actors.statistics.counts import TimerFigures
 from protocol.timers import LevelTimers
 
 
