@@ -114,9 +114,12 @@ class AioLifecycle(ABC):
         self._check(LifecycleState.RUNNING)
         _ = self._client.remoting.loop
 
-    def _check_not_stopped(self) -> None:
+    def _check_usable(self) -> None:
+        """Raise ClientClosed after a stop, on another loop and in another process."""
         if self._state is LifecycleState.STOPPED:
             self._check(LifecycleState.NEW)
+        if self.is_running:
+            self.check_running()
 
     def _check(self, wanted: LifecycleState) -> None:
         if self._state is not wanted:

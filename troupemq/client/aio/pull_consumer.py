@@ -18,6 +18,7 @@ from troupemq.client.connection.lifecycle import LifecycleState
 from troupemq.client.consuming.assignment import Assignment, averagely, check_assignment
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
+from troupemq.client.consuming.group_work import GroupTerms
 from troupemq.client.consuming.pull_work import (
     BATCH_COUNT_MAX,
     BATCH_WAIT_MS,
@@ -74,19 +75,9 @@ class PullConsumer(AioGroupMember, PullWork):
         """Take the arguments of `troupemq.PullConsumer`, with the same errors; do no I/O."""
         check_assignment(assign)
         check_flag(auto_commit, "auto_commit")
-        super().__init__(
-            group,
-            namesrv,
-            settings or ConsumerSettings(),
-            begin,
-            begin_ms,
-            broadcast,
-            instance_name,
-            client_ip,
-            offsets_folder,
-            credentials,
-            tls,
-        )
+        settings = settings or ConsumerSettings()
+        terms = GroupTerms(settings, begin, begin_ms, broadcast, offsets_folder)
+        super().__init__(group, namesrv, terms, instance_name, client_ip, credentials, tls)
         self._lock = nullcontext()
         self._changed = asyncio.Event()
         self._turn_since_s = 0.0
@@ -259,12 +250,6 @@ class PullConsumer(AioGroupMember, PullWork):
         if kind is None:
             self._acknowledge()
         await self.stop()
-
-    def _check_usable(self) -> None:
-        """Raise ClientClosed after a stop, on another loop and in another process."""
-        self._check_not_stopped()
-        if self.is_running:
-            self.check_running()
 
     async def _prepare(self) -> None:
         self._spans = spans_of(self.client_id)
