@@ -89,21 +89,12 @@ class PullConsumer(AioGroupMember, PullWork):
     async def subscribe(
         self, topic: str, expression: str = ALL_TAGS, *, sql: str | None = None
     ) -> None:
-        """Subscribe to `topic` as a member of the group, as PushConsumer does.
-
-        Raises ClientError after `assign`, else as PushConsumer.
-        """
+        """Subscribe to `topic`, as `troupemq.PullConsumer.subscribe`."""
         self._check_may_subscribe()
         await super().subscribe(topic, expression, sql=sql)
 
     async def assign(self, queues: Iterable[MessageQueue], expression: str = ALL_TAGS) -> None:
-        """Consume exactly these queues, without a rebalance; `expression`: tags, `a || b`.
-
-            await consumer.assign((await consumer.fetch_queues("Orders"))[:1])
-
-        Other consumers may have the same queues. Raises ClientError after `subscribe`, and if an
-        offset cannot be read.
-        """
+        """Consume exactly these queues, as `troupemq.PullConsumer.assign`."""
         self._check_usable()
         await self._client.run(self._assigning(queues, expression))
 
@@ -126,10 +117,7 @@ class PullConsumer(AioGroupMember, PullWork):
     async def poll(
         self, timeout_ms: float = POLL_TIMEOUT_MS, count_max: int = POLL_COUNT_MAX
     ) -> Sequence[MessageView]:
-        """Return the next messages of one queue, in order; none after `timeout_ms` without any.
-
-        Raises ClientClosed, and ClientError without a subscription or an assignment.
-        """
+        """Return the next messages of one queue, as `troupemq.PullConsumer.poll`."""
         self.check_running()
         self._check_poll(timeout_ms, count_max)
         return await self._next(timeout_ms, lambda: self._ready() > 0, self._take, count_max)
@@ -141,11 +129,7 @@ class PullConsumer(AioGroupMember, PullWork):
     def batches(
         self, count_max: int = BATCH_COUNT_MAX, wait_ms: float = BATCH_WAIT_MS
     ) -> AsyncIterator[Sequence[MessageView]]:
-        """Yield up to `count_max` messages of all queues, until the consumer stops.
-
-        A batch is complete after `wait_ms` as well, if it has a message then. Those of a queue are
-        in order. Raises as `poll`.
-        """
+        """Yield messages of all queues, as `troupemq.PullConsumer.batches`."""
         self._check_poll(wait_ms, count_max)
 
         async def following() -> Sequence[MessageView]:
@@ -204,11 +188,7 @@ class PullConsumer(AioGroupMember, PullWork):
     # --- offsets
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Continue `queue` at `offset` with the next poll, and store the offset at once.
-
-        Raises ClientError for a queue that is not assigned, MessageIllegal for an offset outside
-        the queue's min and max offset.
-        """
+        """Continue `queue` at `offset`, as `troupemq.PullConsumer.seek`."""
         self.check_running()
         await self._client.run(self._seeking(queue, offset))
 
@@ -223,11 +203,7 @@ class PullConsumer(AioGroupMember, PullWork):
         await self._client.run(self._seeking_to(queue, self._ends.end))
 
     async def offset_for_timestamp(self, queue: MessageQueue, time_ms: int) -> int:
-        """Return the offset of the first message stored at or after `time_ms` (since 1970).
-
-        If all are older, TroupeMQ answers the max offset, 4.9.7 that of the last message. Raises
-        ClientError.
-        """
+        """Return an offset, as `troupemq.PullConsumer.offset_for_timestamp`."""
         return await self._client.run(self._finding_time(queue, time_ms))
 
     async def committed(self, queue: MessageQueue) -> int | None:
@@ -235,12 +211,7 @@ class PullConsumer(AioGroupMember, PullWork):
         return await self._client.run(self._reading_committed(queue))
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store `offsets`, or those behind all polled messages, and wait for the confirmations.
-
-            await consumer.commit({queue: 17})
-
-        Raises ClientError.
-        """
+        """Store `offsets`, or those behind all polled messages, and await the confirmations."""
         self.check_running()
         await self._client.run(self._committing(offsets))
 
