@@ -87,7 +87,8 @@ class TransactionProducer(Producer, TransactionWork):
         self._check_state = check
         self._turns = asyncio.Semaphore(checks_max)
         self._checks: set[asyncio.Task[None]] = set()
-        self._client.serves[RequestCode.CHECK_TRANSACTION_STATE] = self._asked
+        self._core = self._client
+        self._core.serves[RequestCode.CHECK_TRANSACTION_STATE] = self._asked
 
     def _work(self) -> Work:
         return {**super()._work(), "checks": lambda: len(self._checks)}

@@ -104,7 +104,7 @@ class TransactionWork(SendMaker):
     """A producer that ends transactions and answers check-backs; the application decides."""
 
     group: str
-    _client: ClientCore
+    _core: ClientCore
     _tracing: Tracing | None
 
     def _ending(
@@ -127,9 +127,9 @@ class TransactionWork(SendMaker):
         """
         command = RemotingCommand(RequestCode.END_TRANSACTION, header.encode(), remark=remark)
         try:
-            address = self._client.routes.master(header.broker_name or "")
+            address = self._core.routes.master(header.broker_name or "")
             if state is TransactionState.UNKNOWN:
-                self._client.remoting.oneway(address, command)
+                self._core.remoting.oneway(address, command)
                 return False
             yield Call(address, command, self.settings.send_timeout_ms)
         except ClientError as error:
@@ -152,7 +152,7 @@ class TransactionWork(SendMaker):
         answer = answer_of(self.group, header, view, state)
         remark = f"checkLocalTransactionState Exception: {error!r}" if error else None
         command = RemotingCommand(RequestCode.END_TRANSACTION, answer.encode(), remark=remark)
-        self._client.remoting.oneway(address, command)
+        self._core.remoting.oneway(address, command)
         if self._tracing is not None:
             self._tracing.transaction_ended(view, view.message_id, address, state.value, True)
 
@@ -204,7 +204,8 @@ class TransactionProducer(Producer, TransactionWork):
         self._checks = Workers("troupemq-check", check_threads)
         self._open_checks = 0
         self._checks_lock = Lock()
-        self._client.serves[RequestCode.CHECK_TRANSACTION_STATE] = self._asked
+        self._core = self._client
+        self._core.serves[RequestCode.CHECK_TRANSACTION_STATE] = self._asked
 
     def _begin(self) -> None:
         self._checks.start()
