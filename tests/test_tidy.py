@@ -58,6 +58,9 @@ TESTED_ELSEWHERE = {
         "tests/troupemq/client/consuming/test_pull_consumer.py"
     ),
     "troupemq/client/consuming/push_work.py": "tests/troupemq/client/consuming/test_consumer.py",
+    "troupemq/client/receiving/receive_work.py": (
+        "tests/troupemq/client/receiving/test_simple_consumer.py"
+    ),
     "troupemq/client/consuming/running_info.py": (
         "tests/troupemq/client/consuming/test_consumer_requests.py: who answers with it"
     ),

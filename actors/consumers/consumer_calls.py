@@ -25,7 +25,7 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import Message
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.messages import CallClient, CallDone, CallEnd
-from actors.network.request import Request, Responder, serves, short_body
+from actors.network.request import Request, RequestMessage, Responder, serves, short_body
 from actors.tables.consumer_views import ConsumerView, Member
 from protocol.bodies import MessageQueue
 from protocol.bodies_client import ConsumerStatusBody
@@ -58,13 +58,10 @@ _NOT_SENT = "org.apache.rocketmq.remoting.exception.RemotingSendRequestException
 
 
 @dataclass(slots=True)
-class _PassedOn(Message):
+class _PassedOn(RequestMessage):
     request: Request
     group: str
     client_id: str | None
-
-    def on_undelivered(self, remark: str) -> None:
-        self.request.refuse(remark)
 
 
 @dataclass(slots=True)

@@ -12,8 +12,7 @@ from typing import TypeAlias
 
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
-from actors.engine.messages import Message
-from actors.network.request import Request, Responder, check_waiting
+from actors.network.request import Request, RequestMessage, Responder, check_waiting
 from actors.pulling.messages import ReadCold
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
@@ -35,7 +34,7 @@ Job: TypeAlias = Callable[[QueueTimes], object]
 
 
 @dataclass(slots=True, eq=False)
-class QueueWork(Message):
+class QueueWork(RequestMessage):
     """Remaining jobs of a request, and the function that answers it after them."""
 
     request: Request
@@ -46,9 +45,6 @@ class QueueWork(Message):
     cold_steps: int = 0
     done: int = 0
     """Number of finished jobs."""
-
-    def on_undelivered(self, remark: str) -> None:
-        self.request.refuse(remark)
 
 
 @dataclass(frozen=True, slots=True)

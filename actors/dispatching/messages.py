@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import Message
 from actors.engine.snapshot_ref import SnapshotRef
-from actors.network.request import Request
+from actors.network.request import Request, RequestMessage
 from protocol.bodies import TopicConfig
 from storage.dispatching.dispatch import Follower
 from storage.dispatching.sink_table import SinkCopy
@@ -88,13 +88,10 @@ class WriteOutIndex(Message):
 
 
 @dataclass(slots=True)
-class IndexWritten(Message):
+class IndexWritten(RequestMessage):
     """Every key dispatched before WriteOutIndex is in a file, unless the disk failed."""
 
     request: Request
-
-    def on_undelivered(self, remark: str) -> None:
-        self.request.refuse(remark)
 
 
 # --- ownership of followers: between Reput and CatchUp (see gap_closer.py)

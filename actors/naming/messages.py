@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import refuse
 from actors.engine.messages import Message
-from actors.network.request import Request
+from actors.network.request import Request, RequestMessage
 from protocol.bodies import DataVersion, QueueData
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
@@ -132,27 +132,21 @@ class TopicSlice:
 
 
 @dataclass(slots=True)
-class Ended(Message):
+class Ended(RequestMessage):
     """All topics of the registration were sent."""
 
     request: Request
     header: RegisterBrokerHeader
     filter_servers: list[str] | None
 
-    def on_undelivered(self, remark: str) -> None:
-        self.request.refuse(remark)
-
 
 @dataclass(slots=True)
-class UnreadableRegistration(Message):
+class UnreadableRegistration(RequestMessage):
     """A registration is invalid and must be refused."""
 
     request: Request
     code: int
     remark: str
-
-    def on_undelivered(self, remark: str) -> None:
-        self.request.refuse(remark)
 
 
 @dataclass(slots=True)

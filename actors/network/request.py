@@ -136,6 +136,17 @@ class Request(Message):
         self.refuse(remark)
 
 
+class RequestMessage(Message):
+    """Message about a request, which is refused if the message is undelivered."""
+
+    __slots__ = ()
+
+    request: Request
+
+    def on_undelivered(self, remark: str) -> None:
+        self.request.refuse(remark)
+
+
 Handler = TypeVar("Handler", bound=Callable[..., RemotingCommand | None])
 
 

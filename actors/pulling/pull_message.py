@@ -22,10 +22,9 @@ from actors.config import MASTER_ID, BrokerConfig
 from actors.dispatching.messages import VerifyUnit
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
-from actors.engine.messages import Message
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.hooks import Hooks, PullContext
-from actors.network.request import Request, Responder, serves
+from actors.network.request import Request, RequestMessage, Responder, serves
 from actors.network.sends import StreamPeer
 from actors.pulling.held_pulls import TOO_MANY_HELD, HoldTable, hold_of
 from actors.pulling.messages import NEVER, BarrierForHolds, LastAnswered, ReadCold, Woken
@@ -69,7 +68,7 @@ COLD_READS_MAX = 2
 
 
 @dataclass(slots=True)
-class ColdReadForPull(Message):
+class ColdReadForPull(RequestMessage):
     """Request to process a pull again after a cold read or a compilation."""
 
     request: Request
@@ -77,9 +76,6 @@ class ColdReadForPull(Message):
     """The end of its hold; None if it has not been held."""
     cold_reads: int
     """Number of cold reads since it arrived or was woken; 0: it has not been read yet."""
-
-    def on_undelivered(self, remark: str) -> None:
-        self.request.refuse(remark)
 
 
 @dataclass(slots=True)

@@ -14,8 +14,7 @@ from typing import TypeAlias
 
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
-from actors.engine.messages import Message
-from actors.network.request import Request, Responder, serves
+from actors.network.request import Request, RequestMessage, Responder, serves
 from actors.pulling.messages import ReadCold
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
@@ -29,15 +28,12 @@ Question: TypeAlias = Callable[[Request, QueueTimes], RemotingCommand]
 
 
 @dataclass(slots=True)
-class AskAgain(Message):
+class AskAgain(RequestMessage):
     """Request to repeat a query after a cold read."""
 
     request: Request
     question: Question
     step: int
-
-    def on_undelivered(self, remark: str) -> None:
-        self.request.refuse(remark)
 
 
 class QueueOffsets(Responder):

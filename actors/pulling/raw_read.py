@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from actors.config import BrokerConfig
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
-from actors.engine.messages import Message
 from actors.engine.snapshot_ref import SnapshotRef
-from actors.network.request import Request, Responder, serves
+from actors.network.request import Request, RequestMessage, Responder, serves
 from actors.network.sends import StreamPeer
 from actors.pulling.messages import ReadCold
 from actors.pulling.pull_rules import PullRules
@@ -35,15 +34,12 @@ from storage.reading.raw_get import GAP_BYTES, RawPart, raw_records, raw_units
 
 
 @dataclass(slots=True)
-class ReadAgain(Message):
+class ReadAgain(RequestMessage):
     """Request to answer after a cold read."""
 
     request: Request
     header: ReadRecordsHeader | ReadUnitsHeader
     tries: int
-
-    def on_undelivered(self, remark: str) -> None:
-        self.request.refuse(remark)
 
 
 TRIES_MAX = 3

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import Message
 from actors.network.messages import Encodable
-from actors.network.request import Peer, Request, check_waiting
+from actors.network.request import Peer, Request, RequestMessage, check_waiting
 from protocol.bodies import (
     ConsumerData,
     ConsumerOffsetTable,
@@ -74,15 +74,12 @@ class FileWritten:
 
 
 @dataclass(frozen=True, slots=True)
-class EncodeAnswer(Message):
+class EncodeAnswer(RequestMessage):
     """Answer with `body`, which must not change any more, and these fields."""
 
     request: Request
     body: Encodable
     fields: dict[str, str] | None = None
-
-    def on_undelivered(self, remark: str) -> None:
-        self.request.refuse(remark)
 
 
 _ENTRY_BYTES = 100
@@ -190,15 +187,12 @@ class WhenRegistered(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class NameServersTold(Message):
+class NameServersTold(RequestMessage):
     """The name servers know the topic of this request, or their time is over."""
 
     request: Request
     refusal: str
     """Reason why the disk refused the change; empty if it is saved."""
-
-    def on_undelivered(self, remark: str) -> None:
-        self.request.refuse(remark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +370,7 @@ class MergeOffsets:
 
 
 @dataclass(slots=True)
-class TellOffsets(Message):
+class TellOffsets(RequestMessage):
     """Request for a copy of offsets: of a group, a topic, both, or, with neither, of all."""
 
     request: Request
@@ -384,33 +378,24 @@ class TellOffsets(Message):
     group: str | None = None
     topic: str | None = None
 
-    def on_undelivered(self, remark: str) -> None:
-        self.request.refuse(remark)
-
 
 @dataclass(slots=True)
-class OffsetsTold(Message):
+class OffsetsTold(RequestMessage):
     """Answer to TellOffsets: offsets by topic and group, then by queue."""
 
     request: Request
     offsets: Mapping[tuple[str, str], Mapping[int, int]]
-
-    def on_undelivered(self, remark: str) -> None:
-        self.request.refuse(remark)
 
 
 # --- filters
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterFilters(Message):
+class RegisterFilters(RequestMessage):
     """Register the expressions of a heartbeat, then answer it."""
 
     consumers: Sequence[ConsumerData]
     request: Request
-
-    def on_undelivered(self, remark: str) -> None:
-        self.request.refuse(remark)
 
 
 @dataclass(frozen=True, slots=True)

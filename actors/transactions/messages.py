@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from actors.engine.messages import Message
-from actors.network.request import Request
+from actors.network.request import Request, RequestMessage
 from actors.sending.messages import AppendResult
 from actors.transactions.half_state import HalfState
 from protocol.codes import ResponseCode
@@ -107,12 +107,9 @@ class ResumeStored(AppendResult):
 
 
 @dataclass(slots=True)
-class ListOpen(Message):
+class ListOpen(RequestMessage):
     """Request to answer with the half messages at `offsets`; `count` is the total of open ones."""
 
     request: Request
     count: int
     offsets: Sequence[int]
-
-    def on_undelivered(self, remark: str) -> None:
-        self.request.refuse(remark)

@@ -32,9 +32,9 @@ from troupemq.console.asking import (
     TEXT_CHARS_MAX,
     Console,
     NotThere,
-    NotUsable,
     PageRequest,
     Place,
+    RequestRefused,
     zone_of,
 )
 from troupemq.console.change_pages import ChangeStep, asked_page, changed_page, done_json
@@ -91,16 +91,24 @@ ALL_OF_THEM = (
 """Modules imported because they register pages and changes."""
 
 
-class NotAllowed(Exception):
-    """Refusal of a request: an HTTP status and a sentence."""
+class NotAllowed(RequestRefused):
+    """Request that the viewer may not make, or that no form of the console sends."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
         self.status = status
 
 
-class NotUnderstood(Exception):
+class NotUnderstood(RequestRefused):
     """Unexpected answer of a server or a client; the text is Python's error."""
+
+    status, title = 502, "Invalid answer"
+
+    def __init__(self, said: str) -> None:
+        super().__init__(
+            "An answer of a server or a client cannot be understood, so this page cannot be shown."
+            f" See the console's log for details: {said}"
+        )
 
 
 class Application:
@@ -136,10 +144,7 @@ class Application:
             middleware=[Middleware(RequestGate, hosts=hosts)],
             exception_handlers={
                 HTTPException: self._failed,
-                NotAllowed: self._refused,
-                NotThere: self._not_there,
-                NotUsable: self._not_usable,
-                NotUnderstood: self._not_understood,
+                RequestRefused: self._refused,
                 ClientError: self._no_answer,
                 StoreError: self._no_answer,
             },
@@ -186,7 +191,7 @@ class Application:
                 if is_api:
                     return JSONResponse(as_json(page))
                 return HTMLResponse(self._renderer.page(page, place.path, viewer, csrf, asked.zone))
-            except (ClientError, HTTPException, NotAllowed, NotThere, StoreError):
+            except (ClientError, HTTPException, RequestRefused, StoreError):
                 raise
             except NOT_UNDERSTOOD as error:
                 log.error("page failed", path=place.path, exc_info=True)
@@ -357,26 +362,13 @@ class Application:
         return HTMLResponse(self._renderer.page(page, "", viewer, csrf, zone), status)
 
     def _refused(self, request: Request, error: Exception) -> Response:
-        assert isinstance(error, NotAllowed)
+        assert isinstance(error, RequestRefused)
         if error.status == 401 and request.method == "GET" and not self._is_api(request):
             return RedirectResponse(f"{self._prefix}/login?{following_of(request)}", 303)
-        return self._sentence(request, error.status, "Not allowed", str(error))
+        return self._sentence(request, error.status, error.title, str(error))
 
     def _is_api(self, request: Request) -> bool:
         return request.url.path.startswith(f"{self._prefix}/api/")
-
-    def _not_there(self, request: Request, error: Exception) -> Response:
-        return self._sentence(request, 404, "Not found", str(error))
-
-    def _not_usable(self, request: Request, error: Exception) -> Response:
-        return self._sentence(request, 400, "Invalid parameter", str(error))
-
-    def _not_understood(self, request: Request, error: Exception) -> Response:
-        sentence = (
-            "An answer of a server or a client cannot be understood, so this page cannot be shown."
-            f" See the console's log for details: {error}"
-        )
-        return self._sentence(request, 502, "Invalid answer", sentence)
 
     def _no_answer(self, request: Request, error: Exception) -> Response:
         return self._sentence(request, 502, "No answer", f"{error}")

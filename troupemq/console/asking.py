@@ -74,12 +74,23 @@ class Console:
         return is_over
 
 
-class NotThere(Exception):
-    """Requested object not found: a sentence for a 404."""
+class RequestRefused(Exception):
+    """RequestRefused of a request: an HTTP status, a title and a sentence."""
+
+    status = 403
+    title = "Not allowed"
 
 
-class NotUsable(Exception):
-    """Invalid parameter: a sentence for a 400."""
+class NotThere(RequestRefused):
+    """Requested object not found."""
+
+    status, title = 404, "Not found"
+
+
+class NotUsable(RequestRefused):
+    """Parameter with an invalid value."""
+
+    status, title = 400, "Invalid parameter"
 
 
 @dataclass(frozen=True)
@@ -230,6 +241,11 @@ def zone_of(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (OSError, ValueError, LookupError):
         return UTC
+
+
+def snapshot_page(title: str, now: ClusterSnapshot, parts: list[Part], refresh_s: int = 0) -> Page:
+    """Return a page about a snapshot, with what is missing in it."""
+    return Page(title, parts, now.missing, refresh_s, now.taken_ms)
 
 
 def table_of(found: CommandResult[Any], name: str, title: str, nothing: str) -> list[Part]:

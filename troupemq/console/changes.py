@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from protocol.java_numbers import plain_number
+from storage.errors import StoreError
 from troupemq.client.admin import Admin, Result
 from troupemq.client.admin.base import INT_MAX
-from troupemq.client.errors import ArgumentIllegal
+from troupemq.client.errors import ArgumentIllegal, ClientError
 from troupemq.console.asking import PageRequest
 from troupemq.console.cluster import CommandResult
 from troupemq.console.names import GROUPS, missing_name
@@ -45,8 +46,8 @@ class ConsoleChange:
     preview: Callable[[PageRequest, Given], Preview] = lambda asked, given: Preview()
     act: Callable[[Admin, Given], Iterable[Result]] | None = None
     """Call the method of Admin behind the command of `words`."""
-    do: Callable[[PageRequest, Given], CommandResult[Any]] | None = None
-    """Carry out a change without a method of Admin."""
+    do: Callable[[PageRequest, Given, CommandResult[Any]], None] | None = None
+    """Carry out a change without a method of Admin. Raises ClientError, StoreError."""
     about: str = ""
     refuses: Callable[[Given], str] = lambda given: ""
     """Return why the values are rejected, neither previewed nor noted; else an empty text."""
@@ -65,7 +66,12 @@ class ConsoleChange:
 
     def carry_out(self, asked: PageRequest, given: Given) -> CommandResult[Any]:
         if self.do is not None:
-            return self.do(asked, given)
+            result = CommandResult[Any]()
+            try:
+                self.do(asked, given, result)
+            except (ClientError, StoreError) as error:
+                result.fail(str(error))
+            return result
         act = self.act
         assert act is not None
         out = asked.cluster.ask(lambda admin: act(admin, given), CHANGE_S)

@@ -1,6 +1,7 @@
 """Requests of a snapshot: sent at once, answered under one deadline, with what is missing."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import monotonic
 from typing import TypeVar
 
@@ -45,34 +46,30 @@ class UnsupportedRequests:
         self._since_s[address, code] = self._clock()
 
 
+@dataclass
 class SnapshotQuestions:
     """Requests of one round of a snapshot."""
 
-    def __init__(
-        self,
-        session: DeadlineSession,
-        missing: list[str],
-        seconds: float,
-        unsupported: UnsupportedRequests,
-    ) -> None:
-        """Prepare requests of `seconds`; sentences about missing answers go to `missing`."""
-        self._session = session
-        self._unsupported = unsupported
-        self._missing = missing
-        self._timeout_ms = seconds * 1000
-        self.in_vain_s = 0.0
-        """Time of waiting for answers that did not come."""
+    session: DeadlineSession
+    missing: list[str]
+    """Sentences about missing answers."""
+    seconds: float
+    """Timeout of each request."""
+    unsupported: UnsupportedRequests
+    in_vain_s: float = 0.0
+    """Time of waiting for answers that did not come."""
 
     def ask(
         self, address: str, code: RequestCode, header: Header | None = None
     ) -> PendingAnswer | None:
         """Send a request; return None if the broker does not support it."""
-        if self._unsupported.holds(address, code):
+        if self.unsupported.holds(address, code):
             return None
         command = RemotingCommand(code, {} if header is None else header.encode())
-        is_silent = self._session.is_silent(address)
-        timeout_ms = min(self._timeout_ms, SILENT_MS) if is_silent else self._timeout_ms
-        return self._session.call_later(address, command, timeout_ms)
+        timeout_ms = self.seconds * 1000
+        if self.session.is_silent(address):
+            timeout_ms = min(timeout_ms, SILENT_MS)
+        return self.session.call_later(address, command, timeout_ms)
 
     def answer(
         self, address: str, later: PendingAnswer | None, perhaps: bool = False
@@ -89,17 +86,17 @@ class SnapshotQuestions:
         except ClientError as error:
             self.in_vain_s += monotonic() - began_s
             if later.code == RequestCode.GET_BROKER_RUNTIME_INFO:
-                self._session.note_silence(address, error)
+                self.session.note_silence(address, error)
             self._miss(str(error) if address in str(error) else f"{address}: {error}")
             return None
         if later.code == RequestCode.GET_BROKER_RUNTIME_INFO:
-            self._session.note_silence(address, None)
+            self.session.note_silence(address, None)
         if answer.code == ResponseCode.SUCCESS:
             return answer
         is_unknown = answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         is_refused = later.code == RequestCode.GET_ACL_REFUSALS and ACCESS in (answer.remark or "")
         if perhaps and (is_unknown or is_refused):  # each further request would be a refusal
-            self._unsupported.note(address, later.code)
+            self.unsupported.note(address, later.code)
         if not perhaps:
             self._miss(f"{address} refuses: {BrokerError(answer.code, answer.remark, address)}")
         return None
@@ -151,5 +148,5 @@ class SnapshotQuestions:
 
     def _miss(self, sentence: str) -> None:
         sentence = one_line(sentence)
-        if sentence not in self._missing and len(self._missing) < MISSING_MAX:
-            self._missing.append(sentence)
+        if sentence not in self.missing and len(self.missing) < MISSING_MAX:
+            self.missing.append(sentence)

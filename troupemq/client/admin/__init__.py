@@ -25,8 +25,9 @@ from troupemq.client.admin.answers import Answers, Change, Result, Span, Time
 from troupemq.client.admin.base import TIMEOUT_MS, BrokerPlace
 from troupemq.client.admin.callers import PRODUCER_GROUP, BlockingCaller
 from troupemq.client.admin.flows import AdminFlows
-from troupemq.client.admin.operations import BlockingMethods, finished
+from troupemq.client.admin.operations import BlockingMethods
 from troupemq.client.admin.reading import TOOLS_GROUP, QueueReader
+from troupemq.client.connection.calls import finished
 from troupemq.client.message import MessageQueue
 from troupemq.client.producing.producer import Producer
 from troupemq.client.producing.producer_settings import ProducerSettings

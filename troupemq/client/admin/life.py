@@ -215,19 +215,8 @@ class LifeAdmin(MessageAdmin):
         )
 
     async def _traces(self, failures: Failures, message_id: str, topic: str) -> list[TraceEvent]:
-        return [
-            event
-            for event in events_in(await self._copies(failures, topic, message_id))
-            if event.message_id == message_id
-        ]
-
-    async def _groups_of(self, failures: Failures, topic: str) -> list[str]:
-        groups: set[str] = set()
-        with suppress(RouteNotFound):
-            for place in await self.topic_brokers(topic):
-                with failures.attempt():
-                    groups.update(await self._consumers_of(place, topic))
-        return sorted(groups)
+        copies = await self._copies(failures, topic, message_id)
+        return [*events_in(copies, message_id)]
 
     # --- stages
 

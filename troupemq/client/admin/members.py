@@ -280,7 +280,7 @@ class MemberAdmin(QueueAdmin):
                 continue
             try:
                 check_success(answer, address)
-                yield ClientInfo(understood(plain_names, json_object(answer.body)))
+                yield ClientInfo.decode(answer.body)
             except ClientError as error:
                 yield error
 

@@ -343,14 +343,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         self, failures: Failures, view: MessageView
     ) -> AsyncIterator[MessageTrack]:
         """Return the state of a message for each consumer group of its topic."""
-        try:
-            places = await self.topic_brokers(view.topic)
-        except RouteNotFound:
-            return
-        groups: set[str] = set()
-        for place in places:
-            with failures.attempt():
-                groups.update(await self._consumers_of(place, view.topic))
+        groups = await self._groups_of(failures, view.topic)
         if not groups:
             return
         address = None
@@ -360,10 +353,18 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
             MessageTrack(
                 group, "unknown" if address is None else await self._track(view, group, address)
             )
-            for group in sorted(groups)
+            for group in groups
         ]
         for each in found:
             yield each
+
+    async def _groups_of(self, failures: Failures, topic: str) -> list[str]:
+        groups: set[str] = set()
+        with suppress(RouteNotFound):
+            for place in await self.topic_brokers(topic):
+                with failures.attempt():
+                    groups.update(await self._consumers_of(place, topic))
+        return sorted(groups)
 
     async def _track(self, view: MessageView, group: str, address: str) -> str:
         try:
@@ -393,12 +394,8 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         self, message_id: str, trace_topic: str = TRACE_TOPIC
     ) -> list[TraceEvent]:
         """Return the traces of a message: sends and consumptions with their duration."""
-        found = [
-            event
-            for event in events_in(await self.query_by_key(trace_topic, message_id))
-            if event.message_id == message_id
-        ]
-        return sorted(found, key=lambda event: str(event.time_ms or ""))
+        views = await self.query_by_key(trace_topic, message_id)
+        return sorted(events_in(views, message_id), key=lambda event: str(event.time_ms or ""))
 
     # --- sending
 

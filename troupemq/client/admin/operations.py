@@ -15,6 +15,7 @@ from types import GenericAlias
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
 
 from troupemq.client.admin.answers import Answers, Failures
+from troupemq.client.connection.calls import finished
 
 Found = TypeVar("Found")
 Given = ParamSpec("Given")
@@ -25,16 +26,6 @@ class BlockingMethods:
 
     _flows: Any
     """Object of the same operations, whose Caller never suspends."""
-
-
-def finished(work: Coroutine[Any, Any, Found]) -> Found:
-    """Return the result of a coroutine that never suspends."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        found: Found = done.value
-        return found
-    raise RuntimeError(f"{work} waits for an event loop")
 
 
 def stepped(found: AsyncIterator[Found]) -> Iterator[Found]:

@@ -175,12 +175,17 @@ _FIELDS = {
 }
 
 
-def events_in(views: Iterable[MessageView]) -> Iterator[TraceEvent]:
-    """Yield the valid records of trace messages; anyone may have sent unreadable ones."""
+def events_in(views: Iterable[MessageView], message_id: str | None = None) -> Iterator[TraceEvent]:
+    """Yield the valid records of trace messages, all or those about one message.
+
+    Any client may have sent unreadable ones.
+    """
     for view in views:
         with suppress(CompressionError):
             body = decompress(view.stored_body, view.sys_flag, TRACE_BYTES_MAX)
-            yield from islice(events_of(body), EVENTS_MAX)
+            for event in islice(events_of(body), EVENTS_MAX):
+                if message_id in (None, event.message_id):
+                    yield event
 
 
 def events_of(body: bytes) -> Iterator[TraceEvent]:

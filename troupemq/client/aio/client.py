@@ -24,7 +24,6 @@ from troupemq.client.connection.calls import (
 from troupemq.client.connection.client import (
     HEARTBEAT_INTERVAL_MS,
     HEARTBEAT_TIMEOUT_MS,
-    REFRESH_DELAY_MS,
     ROUTE_INTERVAL_MS,
     ClientCore,
     local_ip,
@@ -39,7 +38,7 @@ log = client_logger(__name__)
 Value = TypeVar("Value")
 
 
-async def happens(awaited: Coroutine[Any, Any, object], timeout_s: float) -> bool:
+async def happens(awaited: Coroutine[Any, Any, object], timeout_s: float | None) -> bool:
     """Await something; return False on timeout."""
     try:
         async with asyncio.timeout(timeout_s):
@@ -205,7 +204,6 @@ class AioClient(ClientCore):
         self.housekeeping = LoopTasks(self.remoting)
         self.flows = LoopFlows(self)
         self._turn = asyncio.Lock()
-        self._to_refresh: set[str] = set()
 
     async def start(self) -> None:
         if self.ip:
@@ -276,12 +274,5 @@ class AioClient(ClientCore):
                     return await self.run(flow)
         assert_never(wanted)
 
-    def refresh_soon(self, topic: str) -> None:
-        """Refresh the route of `topic` after REFRESH_DELAY_MS, once for all calls until then."""
-        if topic not in self._to_refresh:
-            self._to_refresh.add(topic)
-            self.remoting.unless_closed(REFRESH_DELAY_MS, lambda: self._refresh(topic))
-
-    def _refresh(self, topic: str) -> None:
-        self._to_refresh.discard(topic)
+    def _refresh_route(self, topic: str) -> None:
         self.remoting.spawn(self.routes.refresh((topic,), and_known=False))

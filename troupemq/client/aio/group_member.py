@@ -1,7 +1,6 @@
 """Base of the consumers of an event loop that are members of a group."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
@@ -9,11 +8,8 @@ from remoting.local_address import local_address
 from remoting.tls_options import Tls
 from troupemq.client.aio.lifecycle import AioMember
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, Work, seconds_to
-from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
-from troupemq.client.consuming.group_work import GroupWork, check_arguments
+from troupemq.client.consuming.group_work import GroupTerms, GroupWork
 from troupemq.client.consuming.local_offsets import INSTANCE_NAME
-from troupemq.client.message import check_topic
 
 
 class AioGroupMember(AioMember, GroupWork):
@@ -23,33 +19,20 @@ class AioGroupMember(AioMember, GroupWork):
         self,
         group: str,
         namesrv: str | Sequence[str] | None,
-        settings: ConsumerSettings,
-        begin: ConsumeFrom,
-        begin_ms: int | None,
-        broadcast: bool,
+        terms: GroupTerms,
         instance_name: str | None,
         client_ip: str | None,
-        offsets_folder: Path | None,
         credentials: Credentials | None,
         tls: Tls | None,
     ) -> None:
         """Raise ArgumentIllegal for invalid arguments, ConnectionFailed for an invalid address."""
-        check_arguments(
-            settings, begin, begin_ms, broadcast=broadcast, offsets_folder=offsets_folder
-        )
-        if broadcast:
+        terms.check()
+        if terms.broadcast:
             instance_name = instance_name or INSTANCE_NAME
         super().__init__(group, namesrv, instance_name, credentials, tls, client_ip)
-        if broadcast and client_ip is None:
+        if terms.broadcast and client_ip is None:
             self._client.find_ip = local_address
-        self._join(
-            self._client,
-            settings,
-            begin,
-            begin_ms,
-            broadcast=broadcast,
-            offsets_folder=offsets_folder,
-        )
+        self._join(self._client, terms)
 
     async def subscribe(
         self, topic: str, expression: str = ALL_TAGS, *, sql: str | None = None
@@ -58,22 +41,12 @@ class AioGroupMember(AioMember, GroupWork):
 
         Arguments and errors are those of the threaded consumer.
         """
-        self._check_not_stopped()
-        if self.is_running:
-            self.check_running()
-        subscription = self._subscription(topic, expression, sql)
-        if self.is_running:
-            await self._client.run(self._check_filter(subscription))
-        self._subscriptions[topic] = subscription
-        if self.is_running:
-            self._client.flows.post(self._rebalance)
+        self._check_usable()
+        await self._client.run(self._subscribing(topic, expression, sql))
 
     async def unsubscribe(self, topic: str) -> None:
         """End the subscription to `topic` and release its queues. Raises MessageIllegal."""
-        check_topic(topic)
-        self._subscriptions.pop(topic, None)
-        if self.is_running:
-            self._client.flows.post(self._rebalance)
+        self._unsubscribe(topic)
 
     # --- within
 

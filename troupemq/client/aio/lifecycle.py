@@ -1,36 +1,34 @@
 """Bases of the classes of an event loop: a client, one start and one stop, and a group."""
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import Self
 
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
 from troupemq.client.aio.client import AioClient, happens
 from troupemq.client.arguments import MS_MAX, check_range
-from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, LifecycleState, StopReport, Work
-from troupemq.client.errors import ClientClosed
+from troupemq.client.connection.lifecycle import (
+    LAST_TIMEOUT_S,
+    Lifecycle,
+    LifecycleState,
+    StopReport,
+)
 from troupemq.client.message import check_own_group
 
 
-class AioLifecycle(ABC):
+class AioLifecycle(Lifecycle):
     """Owner of a client; call `start` and `stop`, or use `async with`.
 
     It belongs to the event loop that runs at its start. A failed start may be repeated; after a
     stop, make a new one.
     """
 
-    kind: ClassVar[str]
-    """Name of the class in errors, such as "the producer is not started"."""
-
-    group: str = ""
-    stop_timeout_s: ClassVar[float]
-    """Default timeout of `stop`."""
+    _client: AioClient
 
     def __init__(self, client: AioClient) -> None:
         self._client = client
-        self._state = LifecycleState.NEW
         self._starting = asyncio.Lock()
         self._stopped = asyncio.Event()
         """Set at the end of the stop."""
@@ -99,51 +97,32 @@ class AioLifecycle(ABC):
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         await self.stop()
 
-    @property
-    def client_id(self) -> str:
-        """Id of this client at the brokers, `ip@instance`; complete after the start."""
-        return self._client.id
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it is started and not stopped."""
-        return self._state is LifecycleState.RUNNING
-
     def check_running(self) -> None:
         """Raise ClientClosed unless it runs, on this event loop and in this process."""
-        self._check(LifecycleState.RUNNING)
+        super().check_running()
         _ = self._client.remoting.loop
 
-    def _check_not_stopped(self) -> None:
-        if self._state is LifecycleState.STOPPED:
-            self._check(LifecycleState.NEW)
-
-    def _check(self, wanted: LifecycleState) -> None:
-        if self._state is not wanted:
-            raise ClientClosed(f"the {self.kind} {self._state.value}")
+    def _check_usable(self) -> None:
+        """Raise ClientClosed after a stop, on another loop and in another process."""
+        self.check_not_stopped()
+        if self.is_running:
+            self.check_running()
 
     async def _open(self) -> None:
         await self._client.start()
 
-    async def _prepare(self) -> None:  # noqa: B027 (optional)
+    async def _prepare(self) -> None:
         """Run the steps of a start that may fail, before it counts as running."""
 
-    def _give_up_start(self) -> None:  # noqa: B027 (optional)
+    def _give_up_start(self) -> None:
         """Undo what `_prepare` has done: the start may be repeated."""
 
-    def _begin(self) -> None:  # noqa: B027 (optional)
-        """Start own tasks, after the client has started."""
-
-    async def _abandon(self) -> None:  # noqa: B027 (optional)
+    async def _abandon(self) -> None:
         """End own tasks that still run, after the connections are closed."""
 
     def _is_own_task(self) -> bool:
         """Return whether the caller is a task that a stop waits for, such as a handler."""
         return False
-
-    @abstractmethod
-    def _work(self) -> Work:
-        """Return the counters of in-flight work by name."""
 
     @abstractmethod
     async def _finish(self, deadline_s: float) -> int | None:

@@ -280,11 +280,7 @@ class Producer(SendMaker, AioMember):
         *,
         queue: MessageQueue | None = None,
     ) -> list[SendResult]:
-        """Send any number of messages of one topic in as few batches as possible, one by one.
-
-        If a batch fails, the earlier ones are stored; a note on the error says how many messages
-        they hold.
-        """
+        """Send any number of messages in batches, as `troupemq.Producer.send_batches`."""
         messages = check_messages(messages)
         results: list[SendResult] = []
         stored = 0
@@ -315,10 +311,7 @@ class Producer(SendMaker, AioMember):
         queue: MessageQueue | None = None,
         choose: QueueChoice | None = None,
     ) -> MessageView:
-        """Send a message and return its consumer's reply.
-
-        Raises ClientError: RequestTimeout also if the message was stored and no reply arrived.
-        """
+        """Send a message and return its consumer's reply, as `troupemq.Producer.request`."""
         self.check_running()
         check_timeout(timeout_ms)
         self._check_message(message)
@@ -358,11 +351,7 @@ class Producer(SendMaker, AioMember):
         return self._replies.unknown_brokers(routes.all_addresses(masters_only=True))
 
     async def recall(self, topic: str, handle: str | None, timeout_ms: float | None = None) -> str:
-        """Cancel a delivery by `delay` or `deliver_at` that is not due yet; return its message id.
-
-        Raises ClientError: BrokerError if the message is delivered or recalled already, and
-        NotSupported for a broker that cannot recall.
-        """
+        """Cancel a delivery that is not due yet, as `troupemq.Producer.recall`."""
         self.check_running()
         check_timeout(timeout_ms)
         timeout_ms = self.settings.send_timeout_ms if timeout_ms is None else timeout_ms

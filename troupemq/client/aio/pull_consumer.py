@@ -18,6 +18,7 @@ from troupemq.client.connection.lifecycle import LifecycleState
 from troupemq.client.consuming.assignment import Assignment, averagely, check_assignment
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
+from troupemq.client.consuming.group_work import GroupTerms
 from troupemq.client.consuming.pull_work import (
     BATCH_COUNT_MAX,
     BATCH_WAIT_MS,
@@ -74,19 +75,9 @@ class PullConsumer(AioGroupMember, PullWork):
         """Take the arguments of `troupemq.PullConsumer`, with the same errors; do no I/O."""
         check_assignment(assign)
         check_flag(auto_commit, "auto_commit")
-        super().__init__(
-            group,
-            namesrv,
-            settings or ConsumerSettings(),
-            begin,
-            begin_ms,
-            broadcast,
-            instance_name,
-            client_ip,
-            offsets_folder,
-            credentials,
-            tls,
-        )
+        settings = settings or ConsumerSettings()
+        terms = GroupTerms(settings, begin, begin_ms, broadcast, offsets_folder)
+        super().__init__(group, namesrv, terms, instance_name, client_ip, credentials, tls)
         self._lock = nullcontext()
         self._changed = asyncio.Event()
         self._turn_since_s = 0.0
@@ -98,21 +89,12 @@ class PullConsumer(AioGroupMember, PullWork):
     async def subscribe(
         self, topic: str, expression: str = ALL_TAGS, *, sql: str | None = None
     ) -> None:
-        """Subscribe to `topic` as a member of the group, as PushConsumer does.
-
-        Raises ClientError after `assign`, else as PushConsumer.
-        """
+        """Subscribe to `topic`, as `troupemq.PullConsumer.subscribe`."""
         self._check_may_subscribe()
         await super().subscribe(topic, expression, sql=sql)
 
     async def assign(self, queues: Iterable[MessageQueue], expression: str = ALL_TAGS) -> None:
-        """Consume exactly these queues, without a rebalance; `expression`: tags, `a || b`.
-
-            await consumer.assign((await consumer.fetch_queues("Orders"))[:1])
-
-        Other consumers may have the same queues. Raises ClientError after `subscribe`, and if an
-        offset cannot be read.
-        """
+        """Consume exactly these queues, as `troupemq.PullConsumer.assign`."""
         self._check_usable()
         await self._client.run(self._assigning(queues, expression))
 
@@ -135,10 +117,7 @@ class PullConsumer(AioGroupMember, PullWork):
     async def poll(
         self, timeout_ms: float = POLL_TIMEOUT_MS, count_max: int = POLL_COUNT_MAX
     ) -> Sequence[MessageView]:
-        """Return the next messages of one queue, in order; none after `timeout_ms` without any.
-
-        Raises ClientClosed, and ClientError without a subscription or an assignment.
-        """
+        """Return the next messages of one queue, as `troupemq.PullConsumer.poll`."""
         self.check_running()
         self._check_poll(timeout_ms, count_max)
         return await self._next(timeout_ms, lambda: self._ready() > 0, self._take, count_max)
@@ -150,11 +129,7 @@ class PullConsumer(AioGroupMember, PullWork):
     def batches(
         self, count_max: int = BATCH_COUNT_MAX, wait_ms: float = BATCH_WAIT_MS
     ) -> AsyncIterator[Sequence[MessageView]]:
-        """Yield up to `count_max` messages of all queues, until the consumer stops.
-
-        A batch is complete after `wait_ms` as well, if it has a message then. Those of a queue are
-        in order. Raises as `poll`.
-        """
+        """Yield messages of all queues, as `troupemq.PullConsumer.batches`."""
         self._check_poll(wait_ms, count_max)
 
         async def following() -> Sequence[MessageView]:
@@ -213,11 +188,7 @@ class PullConsumer(AioGroupMember, PullWork):
     # --- offsets
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Continue `queue` at `offset` with the next poll, and store the offset at once.
-
-        Raises ClientError for a queue that is not assigned, MessageIllegal for an offset outside
-        the queue's min and max offset.
-        """
+        """Continue `queue` at `offset`, as `troupemq.PullConsumer.seek`."""
         self.check_running()
         await self._client.run(self._seeking(queue, offset))
 
@@ -232,11 +203,7 @@ class PullConsumer(AioGroupMember, PullWork):
         await self._client.run(self._seeking_to(queue, self._ends.end))
 
     async def offset_for_timestamp(self, queue: MessageQueue, time_ms: int) -> int:
-        """Return the offset of the first message stored at or after `time_ms` (since 1970).
-
-        If all are older, TroupeMQ answers the max offset, 4.9.7 that of the last message. Raises
-        ClientError.
-        """
+        """Return an offset, as `troupemq.PullConsumer.offset_for_timestamp`."""
         return await self._client.run(self._finding_time(queue, time_ms))
 
     async def committed(self, queue: MessageQueue) -> int | None:
@@ -244,12 +211,7 @@ class PullConsumer(AioGroupMember, PullWork):
         return await self._client.run(self._reading_committed(queue))
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store `offsets`, or those behind all polled messages, and wait for the confirmations.
-
-            await consumer.commit({queue: 17})
-
-        Raises ClientError.
-        """
+        """Store `offsets`, or those behind all polled messages, and await the confirmations."""
         self.check_running()
         await self._client.run(self._committing(offsets))
 
@@ -259,12 +221,6 @@ class PullConsumer(AioGroupMember, PullWork):
         if kind is None:
             self._acknowledge()
         await self.stop()
-
-    def _check_usable(self) -> None:
-        """Raise ClientClosed after a stop, on another loop and in another process."""
-        self._check_not_stopped()
-        if self.is_running:
-            self.check_running()
 
     async def _prepare(self) -> None:
         self._spans = spans_of(self.client_id)

@@ -16,6 +16,7 @@ from troupemq.client.connection.lifecycle import seconds_to
 from troupemq.client.consuming.assignment import Assignment, averagely, check_assignment
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
+from troupemq.client.consuming.group_work import GroupTerms
 from troupemq.client.consuming.listener import ListenersByTopic
 from troupemq.client.consuming.push_work import PushWork
 from troupemq.client.log import client_logger
@@ -70,19 +71,9 @@ class PushConsumer(AioGroupMember, PushWork):
         self._handlers = ListenersByTopic(handler, _check_handler)
         check_assignment(assign)
         check_flag(orderly, "orderly")
-        super().__init__(
-            group,
-            namesrv,
-            settings or ConsumerSettings(),
-            begin,
-            begin_ms,
-            broadcast,
-            instance_name,
-            client_ip,
-            offsets_folder,
-            credentials,
-            tls,
-        )
+        settings = settings or ConsumerSettings()
+        terms = GroupTerms(settings, begin, begin_ms, broadcast, offsets_folder)
+        super().__init__(group, namesrv, terms, instance_name, client_ip, credentials, tls)
         self.orderly = orderly
         self._calls = HandlerTasks(self._client, group, self._handlers, concurrency)
         self._order_flows = LoopFlows(self._client)

@@ -1,76 +1,51 @@
 """SimpleConsumer for an event loop: coroutines receive messages and settle each by itself.
 
-The flows of the threaded consumer (receiving/flows.py) have the logic.
+The flows of the threaded consumer (receiving/flows.py) have the logic, and
+receiving/receive_work.py has what is held.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
 from datetime import timedelta
-from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any, Literal
 
-from protocol.bodies import ConsumerData
-from protocol.bodies_client import ConsumerRunningInfo
-from protocol.codes import RequestCode
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
 from remoting.tls_options import Tls
+from troupemq.client.aio.client import happens
 from troupemq.client.aio.lifecycle import AioMember
 from troupemq.client.aio.remoting import finished
 from troupemq.client.aio.waiter import AioWaiter
-from troupemq.client.arguments import (
-    MS_MAX,
-    check_instance,
-    check_integer,
-    check_range,
-    delay_milliseconds,
-    names_checked,
-)
+from troupemq.client.arguments import names_checked
+from troupemq.client.connection.calls import Value
 from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, LifecycleState, Work
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_requests import answer_running_info
 from troupemq.client.consuming.consumer_settings import UNLIMITED
 from troupemq.client.consuming.listener import RISING_DELAY, RetryLater, reason_of
-from troupemq.client.consuming.running_info import receiver_info
-from troupemq.client.consuming.subscription import TopicSubscription
-from troupemq.client.errors import (
-    ArgumentIllegal,
-    ClientClosed,
-    ClientError,
-    DeliveryExpired,
-    DeliverySettled,
-)
+from troupemq.client.errors import ClientClosed, ClientError
 from troupemq.client.log import client_logger
-from troupemq.client.message import check_topic
-from troupemq.client.receiving.delivery import (
-    MESSAGE_MODEL,
-    DeliveryState,
-    HeldMessage,
-    delivery_spans,
-    retry_delay_ms,
-)
-from troupemq.client.receiving.flows import SETTLE_TIMEOUT_MS, Flow, Flows, expired
+from troupemq.client.receiving.delivery import HeldMessage
+from troupemq.client.receiving.flows import Flow
 from troupemq.client.receiving.receipt import Receipt
-from troupemq.client.receiving.simple_consumer import (
-    ACKS_MAX,
-    CONSUME_TYPE,
+from troupemq.client.receiving.receive_work import (
     EXTENSIONS,
     INVISIBLE_S,
     RECEIVE_COUNT_MAX,
     WAIT_MS,
+    ReceiveWork,
     terms_of,
 )
 from troupemq.client.spans import spans_of
 
 if TYPE_CHECKING:
-    from troupemq.client.span_making import ClientSpans, DeliverySpan
+    from troupemq.client.span_making import DeliverySpan
 
 log = client_logger(__name__)
 
 
-class Delivery(HeldMessage):
+class Delivery(HeldMessage["SimpleConsumer"]):
     """A received message and its settlement.
 
         for delivery in await consumer.receive():
@@ -82,14 +57,7 @@ class Delivery(HeldMessage):
     and errors are those of `troupemq.Delivery`.
     """
 
-    __slots__ = ("consumer",)
-
-    def __init__(
-        self, consumer: "SimpleConsumer", receipt: Receipt, span: "DeliverySpan | None" = None
-    ) -> None:
-        """Start open; SimpleConsumer creates deliveries."""
-        super().__init__(receipt, span)
-        self.consumer = consumer
+    __slots__ = ()
 
     async def ack(self) -> None:
         """Settle the message as consumed, and return when the broker has confirmed it."""
@@ -137,8 +105,15 @@ class Delivery(HeldMessage):
             await self.retry(reason=reason)
 
 
+class LoopChanges(asyncio.Condition):
+    """Condition of the coroutines of a loop."""
+
+    async def holds(self, is_so: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        return await happens(self.wait_for(is_so), timeout_s)
+
+
 @names_checked
-class SimpleConsumer(AioMember):
+class SimpleConsumer(AioMember, ReceiveWork[Delivery]):
     """A consumer whose coroutines receive messages and settle each by itself.
 
         async with aio.SimpleConsumer("workers", namesrv="127.0.0.1:9876") as consumer:
@@ -150,9 +125,6 @@ class SimpleConsumer(AioMember):
     Holds, deliveries and errors are those of `troupemq.SimpleConsumer`. A receive that is cancelled
     loses no message: the next one returns what it would have returned.
     """
-
-    kind = "consumer"
-    stop_timeout_s = 10.0
 
     def __init__(
         self,
@@ -172,36 +144,18 @@ class SimpleConsumer(AioMember):
     ) -> None:
         """Take the arguments of `troupemq.SimpleConsumer`, with the same errors; do no I/O."""
         terms = terms_of(
-            group,
-            hold=hold,
-            invisible_s=invisible_s,
-            auto_extend=auto_extend,
-            orderly=orderly,
-            begin=begin,
-            max_reconsume_times=max_reconsume_times,
-            highest_queue_first=highest_queue_first,
+            group, hold, invisible_s, orderly, begin, max_reconsume_times, highest_queue_first
         )
         super().__init__(group, namesrv, instance_name, credentials, tls)
-        self.invisible_s, self.auto_extend = invisible_s, auto_extend
-        self._begin_where = begin
-        self._flows = Flows(terms, monotonic)
+        self._join(self._client, terms, begin, auto_extend)
+        self._changed = LoopChanges()
         self._waiter = AioWaiter(self._client)
-        self._spans: ClientSpans | None = None
-        self._subscriptions: dict[str, TopicSubscription] = {}
-        self._held: dict[Receipt, Delivery] = {}
+        self._spans = None
         self._spare: deque[Delivery] = deque()
         """Messages of receives that were cancelled, and of answers with more than was asked for."""
-        self._left: list[asyncio.Task[list[Delivery]]] = []
+        self._left: list[asyncio.Task[None]] = []
         """Receives that were cancelled and still wait."""
         self._acks: dict[str, _Acks] = {}
-        self._changed = asyncio.Condition()
-        self._client.consumer_data = self._consumer_data
-        self._client.topics = lambda: tuple(self._subscriptions)
-        self._started_at_ms = 0
-        self._client.serves |= {
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: lambda command: None,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: lambda it: answer_running_info(it, self),
-        }
 
     # --- receiving
 
@@ -209,20 +163,14 @@ class SimpleConsumer(AioMember):
         self, topic: str, expression: str = ALL_TAGS, *, sql: str | None = None
     ) -> None:
         """Receive from `topic`, all messages or those of some tags, before or after `start`."""
-        if not self.is_running:
-            self._check_not_stopped()
-        check_topic(topic)
-        subscription = TopicSubscription.of(topic, expression, sql, now_ms())
-        subscription.warn_of_doubts(self.group)
-        self._subscriptions = {**self._subscriptions, topic: subscription}
-        self._announce()
+        self._check_usable()
+        self._subscribe(topic, expression, sql)
 
     async def unsubscribe(self, topic: str) -> None:
         """Receive no more from `topic`; what is held stays so."""
-        check_topic(topic)
-        rest = {name: each for name, each in self._subscriptions.items() if name != topic}
-        self._subscriptions = rest
-        self._announce()
+        if self.is_running:
+            self.check_running()
+        self._unsubscribe(topic)
 
     async def receive(
         self, count_max: int = RECEIVE_COUNT_MAX, wait_ms: float = WAIT_MS
@@ -232,11 +180,7 @@ class SimpleConsumer(AioMember):
         Settle each of them. Any number of coroutines may wait. Errors are those of
         `troupemq.SimpleConsumer.receive`.
         """
-        self.check_running()
-        check_integer(count_max, 1, RECEIVE_COUNT_MAX, "count_max")
-        check_range(wait_ms, 0, MS_MAX, "wait_ms")
-        if not self._subscriptions:
-            raise ClientError(f"the {self.kind} has no topics: subscribe first")
+        self._check_receive(count_max, wait_ms)
         if not (found := self._taken(count_max)):
             await self._receive(count_max, wait_ms)
             found = self._taken(count_max)
@@ -267,23 +211,9 @@ class SimpleConsumer(AioMember):
         if task.done() and not task.cancelled():
             task.result()
 
-    async def _fetch(self, count_max: int, wait_ms: float) -> list[Delivery]:
-        begun_ns, was_served = time_ns(), self._flows.served
-        flow = self._flows.receive(self._subscriptions, count_max, wait_ms)
-        try:
-            receipts = await self._waiter.run(flow)
-        except ClientClosed:
-            return []
-        if not was_served and self._flows.served:
-            self._announce()
-        spans = delivery_spans(self._spans, self.group, receipts, begun_ns)
-        deliveries = [Delivery(self, *each) for each in zip(receipts, spans, strict=True)]
-        if not self.is_running:
-            await self._give_back(receipts, LAST_TIMEOUT_S * 1000)
-            return []
-        self._held.update(zip(receipts, deliveries, strict=True))
+    async def _fetch(self, count_max: int, wait_ms: float) -> None:
+        deliveries = await self._received(count_max, wait_ms)
         self._spare += deliveries
-        return deliveries
 
     def __aiter__(self) -> AsyncIterator[Delivery]:
         """Yield messages until the consumer stops. Raises as `receive`.
@@ -300,15 +230,6 @@ class SimpleConsumer(AioMember):
             found = await self.receive()
         return found
 
-    def info(self, *, stacks: bool = False) -> ConsumerRunningInfo:
-        """Return the state that administrators see; `stacks`: with stack traces of all threads."""
-        wanted, begun_ms = self._subscriptions.values(), self._started_at_ms
-        return receiver_info(self.group, self._client, wanted, self.held(), begun_ms, stacks=stacks)
-
-    def held(self) -> list[Delivery]:
-        """Return the received messages that are not settled."""
-        return list(self._held.values())
-
     # --- settling
 
     async def ack(self, deliveries: Iterable[Delivery]) -> None:
@@ -317,27 +238,9 @@ class SimpleConsumer(AioMember):
         A call that is cancelled goes on, as those of the other settlements do.
         """
         self.check_running()
-        await self._shielded(self._ack(deliveries))
+        await self._shielded(self._acking(deliveries))
 
-    async def _ack(self, deliveries: Iterable[Delivery]) -> None:
-        own = await self._claim(deliveries)
-        gone: list[Receipt] = []
-        try:
-            by_broker: dict[str, list[Delivery]] = {}
-            for each in own:
-                by_broker.setdefault(each.receipt.broker_name, []).append(each)
-            for name, several in by_broker.items():
-                lost = await self._ack_at(name, [each.receipt for each in several])
-                gone += lost
-                for each in several:
-                    is_lost = each.receipt in lost
-                    each.state = DeliveryState.EXPIRED if is_lost else DeliveryState.ACKED
-        finally:
-            await self._release(own)
-        if gone:
-            raise expired(gone)
-
-    async def _ack_at(self, broker_name: str, receipts: Sequence[Receipt]) -> list[Receipt]:
+    async def _ack_at(self, broker_name: str, receipts: Sequence[Receipt]) -> Collection[Receipt]:
         """Settle receipts of one broker; those that come while others are sent share a request."""
         acks = self._acks.setdefault(broker_name, _Acks())
         turn: asyncio.Future[Collection[Receipt]] = asyncio.get_running_loop().create_future()
@@ -357,9 +260,7 @@ class SimpleConsumer(AioMember):
                 gone: list[Receipt] = []
                 error: ClientError | None = None
                 try:
-                    for start in range(0, len(receipts), ACKS_MAX):
-                        some = receipts[start : start + ACKS_MAX]
-                        gone += await self._waiter.run(self._flows.ack(some))
+                    gone = await self._waiter.run(self._flows.ack_all(receipts))
                 except ClientError as failure:
                     error = failure
                 for _, turn in turns:
@@ -384,100 +285,23 @@ class SimpleConsumer(AioMember):
         reason: str | None = None,
     ) -> None:
         """Give a message back, as `Delivery.retry`. Raises as `ack`."""
-        delay_ms = retry_delay_ms(delay_level, seconds, reason)
-        self.check_running()
-        flow = self._flows.retry(delivery.receipt, delay_level, delay_ms, reason or "")
-        await self._shielded(self._settle(delivery, flow, DeliveryState.RETRIED))
+        await self._shielded(self._retrying(delivery, delay_level, seconds, reason))
 
     async def extend(self, delivery: Delivery, seconds: float | timedelta) -> None:
         """Keep a message, as `Delivery.extend`. Raises as `ack`."""
-        hold_ms = delay_milliseconds(seconds, "seconds")
-        is_held = delivery.holds_with_connection
-        flow = None if is_held else self._flows.change(delivery.receipt, hold_ms)
-        self.check_running()
-        await self._shielded(self._settle(delivery, flow, DeliveryState.OPEN))
-
-    async def _settle(
-        self, delivery: Delivery, flow: Flow[None] | None, then: DeliveryState
-    ) -> None:
-        own = await self._claim([delivery])
-        try:
-            if flow is not None:
-                await self._waiter.run(flow)
-            delivery.state = then
-        except DeliveryExpired:
-            delivery.state = DeliveryState.EXPIRED
-            raise
-        finally:
-            await self._release(own)
-
-    async def _claim(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
-        """Mark deliveries as busy, after the extensions that run. Raises DeliverySettled."""
-        check_instance(deliveries, Iterable, "what is settled is a list of Deliveries")
-        own: dict[Delivery, None] = {}
-        for each in deliveries:
-            check_instance(each, Delivery, "what is settled is a Delivery")
-            if each.consumer is not self:
-                raise ArgumentIllegal("a delivery is settled by the consumer that received it")
-            own[each] = None
-        async with self._changed:
-            await self._changed.wait_for(
-                lambda: all(each.state is not DeliveryState.BUSY for each in own)
-            )
-            for each in own:
-                if each.state is not DeliveryState.OPEN:
-                    raise DeliverySettled(
-                        f"the message {each.message.message_id} {each.state.value} already"
-                    )
-            for each in own:
-                each.state = DeliveryState.BUSY
-        return list(own)
-
-    async def _release(self, deliveries: Iterable[Delivery]) -> None:
-        """Open those that are still busy again, and forget the settled ones."""
-        async with self._changed:
-            for each in deliveries:
-                if each.state is DeliveryState.BUSY:
-                    each.state = DeliveryState.OPEN
-                if each.state is not DeliveryState.OPEN:
-                    self._held.pop(each.receipt, None)
-            self._changed.notify_all()
-        for each in deliveries:
-            if each.is_settled:
-                each.end_span()
-
-    async def _extend_all(self) -> None:
-        """Extend again and again what would be delivered again before the next check but one."""
-        hold_ms = round(self.invisible_s * 1000)
-        while True:
-            await asyncio.sleep(self.invisible_s / EXTENSIONS)
-            soon_s = monotonic() + self.invisible_s * 2 / EXTENSIONS
-            due = [
-                each
-                for each in self._held.values()
-                if each.state is DeliveryState.OPEN
-                and each.receipt.expires_s is not None
-                and each.receipt.expires_s <= soon_s
-            ]
-            if not due:
-                continue
-            for each in due:
-                each.state = DeliveryState.BUSY
-            try:
-                receipts = [each.receipt for each in due]
-                flow = self._flows.change_all(receipts, hold_ms, SETTLE_TIMEOUT_MS)
-                gone = await self._waiter.run(flow)
-                for each in due:
-                    if each.receipt in gone:
-                        each.state = DeliveryState.EXPIRED
-            finally:
-                await self._release(due)
+        await self._shielded(self._extending(delivery, seconds))
 
     # --- within
 
     async def _shielded(self, work: Coroutine[Any, Any, None]) -> None:
         """Await work that goes on if the caller is cancelled."""
         await finished(self._client.remoting.spawn(work))
+
+    def _delivery(self, receipt: Receipt, span: "DeliverySpan | None") -> Delivery:
+        return Delivery(self, receipt, span)
+
+    async def _run(self, flow: Flow[Value]) -> Value:
+        return await self._waiter.run(flow)
 
     async def _prepare(self) -> None:
         self._spans = spans_of(self.client_id)
@@ -487,52 +311,20 @@ class SimpleConsumer(AioMember):
         if self.auto_extend:
             self._client.remoting.spawn(self._extend_all())
 
+    async def _extend_all(self) -> None:
+        while True:
+            await asyncio.sleep(self.invisible_s / EXTENSIONS)
+            await self._extend_due()
+
     def _work(self) -> Work:
         return {"settlements": self._settling}
-
-    def _settling(self) -> int:
-        """Return the number of deliveries whose settlement runs."""
-        held = tuple(self._held.values())
-        return sum(each.state is DeliveryState.BUSY for each in held)
 
     async def _finish(self, deadline_s: float) -> None:
         loop = asyncio.get_running_loop()
         self._waiter.stop()
-        held = self._held.values()
-        try:
-            async with asyncio.timeout_at(deadline_s), self._changed:
-                await self._changed.wait_for(
-                    lambda: all(each.state is not DeliveryState.BUSY for each in held)
-                )
-        except TimeoutError:
-            log.warning("settlement still running at stop", group=self.group)
-        returned = [each for each in held if each.state is DeliveryState.OPEN]
-        for each in returned:
-            each.state = DeliveryState.RETURNED
-            del self._held[each.receipt]
-            each.end_span()
+        returned = await self._take_back(deadline_s - loop.time())
         timeout_ms = 1000 * max(LAST_TIMEOUT_S, deadline_s - loop.time())
-        await self._give_back(
-            [each.receipt for each in returned], min(timeout_ms, SETTLE_TIMEOUT_MS)
-        )
-
-    async def _give_back(self, receipts: Sequence[Receipt], timeout_ms: float) -> None:
-        if receipts:
-            log.info("messages given back", group=self.group, count=len(receipts))
-            await self._waiter.run(self._flows.change_all(receipts, 0, timeout_ms))
-
-    def _announce(self) -> None:
-        """Send a heartbeat soon, with which brokers list this consumer and keep its connection."""
-        if self.is_running:
-            self._client.remoting.spawn(self._client.heartbeat())
-
-    def _consumer_data(self) -> list[ConsumerData]:
-        """Return the group's data once a broker knows POP; others would list a pull consumer."""
-        if not self._flows.served:
-            return []
-        subscriptions = [each.data() for each in self._subscriptions.values()]
-        begin = self._begin_where.value
-        return [ConsumerData(self.group, CONSUME_TYPE, MESSAGE_MODEL, begin, subscriptions)]
+        await self._give_back(returned, timeout_ms)
 
 
 class _Deliveries(AsyncIterator[Delivery]):

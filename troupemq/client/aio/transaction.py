@@ -6,12 +6,13 @@ from functools import partial
 
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
-from protocol.headers.transaction import CheckTransactionStateHeader, EndTransactionHeader
+from protocol.headers.transaction import CheckTransactionStateHeader
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
 from troupemq.client.aio.producer import Producer
 from troupemq.client.arguments import check_integer, names_checked
 from troupemq.client.callbacks import check_coroutine
+from troupemq.client.connection.calls import drive
 from troupemq.client.connection.lifecycle import Work
 from troupemq.client.errors import ClientError
 from troupemq.client.log import client_logger
@@ -22,7 +23,7 @@ from troupemq.client.producing.transaction import (
     CHECKS_OPEN_MAX,
     TransactionResult,
     TransactionState,
-    answer_of,
+    TransactionWork,
     checked_half,
     decided,
     end_of,
@@ -44,7 +45,7 @@ CHECKS_MAX = 16
 
 
 @partial(names_checked, settings=ProducerSettings)
-class TransactionProducer(Producer):
+class TransactionProducer(Producer, TransactionWork):
     """A Producer that also sends in transactions.
 
         async def pay(message, transaction_id):
@@ -86,7 +87,8 @@ class TransactionProducer(Producer):
         self._check_state = check
         self._turns = asyncio.Semaphore(checks_max)
         self._checks: set[asyncio.Task[None]] = set()
-        self._client.serves[RequestCode.CHECK_TRANSACTION_STATE] = self._asked
+        self._core = self._client
+        self._core.serves[RequestCode.CHECK_TRANSACTION_STATE] = self._asked
 
     def _work(self) -> Work:
         return {**super()._work(), "checks": lambda: len(self._checks)}
@@ -124,47 +126,11 @@ class TransactionProducer(Producer):
                 log_undecided(self.group, half.message_id, raised)
                 state, error = TransactionState.UNKNOWN, raised
             except asyncio.CancelledError:
-                self._tell_unknown(end_of(self.group, half, TransactionState.UNKNOWN))
+                state = TransactionState.UNKNOWN
+                told = self._telling(end_of(self.group, half, state), state)
+                drive(told, self._client.carry_out)  # which asks for nothing
                 raise
-        header = end_of(self.group, half, state)
-        remark = f"executeLocalTransactionBranch exception: {error!r}" if error else None
-        told = await self._tell(header, state, remark)
-        if self._tracing is not None:
-            name = half.queue.broker_name
-            self._tracing.transaction_ended(message, half.message_id, name, state.value, False)
-        return TransactionResult(half, state, told, error)
-
-    async def _tell(
-        self, header: EndTransactionHeader, state: TransactionState, remark: str | None
-    ) -> bool:
-        """Send the end of a transaction; return whether the broker confirmed it."""
-        if state is TransactionState.UNKNOWN:
-            self._tell_unknown(header, remark)
-            return False
-        command = RemotingCommand(RequestCode.END_TRANSACTION, header.encode(), remark=remark)
-        try:
-            address = self._client.routes.master(header.broker_name or "")
-            await self._client.remoting.ask(address, command, self.settings.send_timeout_ms)
-        except ClientError as error:
-            self._log_unconfirmed(header, error)
-            return False
-        return True
-
-    def _tell_unknown(self, header: EndTransactionHeader, remark: str | None = None) -> None:
-        """Send the end UNKNOWN, which brokers do not answer."""
-        command = RemotingCommand(RequestCode.END_TRANSACTION, header.encode(), remark=remark)
-        try:
-            address = self._client.routes.master(header.broker_name or "")
-            self._client.remoting.oneway(address, command)
-        except ClientError as error:
-            self._log_unconfirmed(header, error)
-
-    @staticmethod
-    def _log_unconfirmed(header: EndTransactionHeader, error: ClientError) -> None:
-        hint = "the broker will check back"
-        log.warning(
-            "transaction end unconfirmed", message_id=header.msg_id, error=str(error), hint=hint
-        )
+        return await self._client.run(self._ending(message, half, state, error))
 
     # --- check-backs
 
@@ -197,9 +163,4 @@ class TransactionProducer(Producer):
         except Exception as raised:  # an application error: its progress is unknown
             log_undecided(self.group, view.message_id, raised)
             state, error = TransactionState.UNKNOWN, raised
-        answer = answer_of(self.group, header, view, state)
-        remark = f"checkLocalTransactionState Exception: {error!r}" if error else None
-        command = RemotingCommand(RequestCode.END_TRANSACTION, answer.encode(), remark=remark)
-        self._client.remoting.oneway(address, command)
-        if self._tracing is not None:
-            self._tracing.transaction_ended(view, view.message_id, address, state.value, True)
+        self._answer_check(header, view, address, state, error)

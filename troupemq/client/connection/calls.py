@@ -5,7 +5,7 @@ carries requests out and blocks; `AioClient.run` awaits them.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -89,6 +89,16 @@ def drive(flow: Generator[Asked, Any, Value], ask: Callable[[Asked], object]) ->
         return value
     finally:
         flow.close()
+
+
+def finished(work: Coroutine[Any, Any, Value]) -> Value:
+    """Return the result of a coroutine that blocks and never suspends, such as one of a thread."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        value: Value = done.value
+        return value
+    raise RuntimeError(f"{work} waits for an event loop")
 
 
 class FlowTasks(ABC):

@@ -196,6 +196,8 @@ class ClientCore:
 
         self.consumer_data: Callable[[], list[ConsumerData]] = list
         self.producer_groups: list[str] = []
+        self._to_refresh: set[str] = set()
+        self._lock = Lock()
 
     @property
     def id(self) -> str:
@@ -257,6 +259,23 @@ class ClientCore:
         remark = f" request type {command.code} not supported"
         return command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
 
+    def refresh_soon(self, topic: str) -> None:
+        """Refresh the route of `topic` after REFRESH_DELAY_MS, once for all calls until then."""
+        with self._lock:
+            if topic in self._to_refresh:
+                return
+            self._to_refresh.add(topic)
+        self.housekeeping.later(REFRESH_DELAY_MS, lambda: self._refresh(topic))
+
+    def _refresh(self, topic: str) -> None:
+        with self._lock:
+            self._to_refresh.discard(topic)
+        self._refresh_route(topic)
+
+    def _refresh_route(self, topic: str) -> None:
+        """Look the route of a topic up again, or begin to."""
+        raise NotImplementedError
+
 
 class ThreadFlows(FlowTasks):
     """Runs flows on a thread, which blocks meanwhile. For any thread."""
@@ -301,8 +320,6 @@ class Client(ClientCore):
         self.housekeeping = TaskThread("troupemq-housekeeping")
         self.flows = ThreadFlows(self.housekeeping, self.run)
         self._turn = RLock()
-        self._to_refresh: set[str] = set()
-        self._lock = Lock()
 
     def start(self) -> None:
         self.housekeeping.start()
@@ -373,15 +390,5 @@ class Client(ClientCore):
     def _refresh_routes(self) -> None:
         self.routes.refresh(self.topics())
 
-    def refresh_soon(self, topic: str) -> None:
-        """Refresh the route of `topic` after REFRESH_DELAY_MS, once for all calls until then."""
-        with self._lock:
-            if topic in self._to_refresh:
-                return
-            self._to_refresh.add(topic)
-        self.housekeeping.later(REFRESH_DELAY_MS, lambda: self._refresh(topic))
-
-    def _refresh(self, topic: str) -> None:
-        with self._lock:
-            self._to_refresh.discard(topic)
+    def _refresh_route(self, topic: str) -> None:
         self.routes.refresh((topic,), and_known=False)

@@ -10,7 +10,7 @@ from typing import ClassVar, Self, TypeAlias
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
 from troupemq.client.arguments import MS_MAX, check_range
-from troupemq.client.connection.client import Client
+from troupemq.client.connection.client import Client, ClientCore
 from troupemq.client.errors import ClientClosed
 from troupemq.client.log import client_logger
 from troupemq.client.message import check_own_group
@@ -58,17 +58,58 @@ class LifecycleState(Enum):
     STOPPED = "was stopped and does not start again: make a new one"
 
 
-class ClientMember(ABC):
-    """A producer or consumer with its own Client; call `start` and `stop`, or use `with`.
-
-    A failed start may be repeated; after a stop, make a new one.
-    """
+class Lifecycle(ABC):
+    """Owner of a client with one start and one stop, of threads or of an event loop."""
 
     kind: ClassVar[str]
     """Name of the class in errors, such as "the producer is not started"."""
 
     stop_timeout_s: ClassVar[float]
     """Default timeout of `stop`."""
+
+    group: str = ""
+    _client: ClientCore
+    _state = LifecycleState.NEW
+
+    @property
+    def client_id(self) -> str:
+        """Id of this client at the brokers, `ip@instance`; complete after the start."""
+        return self._client.id
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is started and not stopped."""
+        return self._state is LifecycleState.RUNNING
+
+    def check_running(self) -> None:
+        """Raise ClientClosed unless it runs."""
+        self._check(LifecycleState.RUNNING)
+
+    def check_not_stopped(self) -> None:
+        """Raise ClientClosed after a stop."""
+        if self._state is LifecycleState.STOPPED:
+            self._check(LifecycleState.NEW)
+
+    def _check(self, wanted: LifecycleState) -> None:
+        state = self._state
+        if state is not wanted:
+            raise ClientClosed(f"the {self.kind} {state.value}")
+
+    def _begin(self) -> None:  # noqa: B027 (optional)
+        """Start own threads, tasks and timers, after the client has started."""
+
+    @abstractmethod
+    def _work(self) -> Work:
+        """Return the counters of in-flight work by name."""
+
+
+class ClientMember(Lifecycle):
+    """A producer or consumer with its own Client; call `start` and `stop`, or use `with`.
+
+    A failed start may be repeated; after a stop, make a new one.
+    """
+
+    _client: Client
 
     def __init__(
         self,
@@ -88,7 +129,6 @@ class ClientMember(ABC):
         check_own_group(group, self.kind)
         self.group = group
         self._client = Client(namesrv, instance_name, ip, credentials, tls)
-        self._state = LifecycleState.NEW
         self._state_lock = Lock()
 
     def start(self) -> None:
@@ -134,39 +174,8 @@ class ClientMember(ABC):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.stop()
 
-    @property
-    def client_id(self) -> str:
-        """Id of this client at the brokers, `ip@instance`."""
-        return self._client.id
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it is started and not stopped."""
-        return self._state is LifecycleState.RUNNING
-
-    def check_running(self) -> None:
-        """Raise ClientClosed unless it runs."""
-        self._check(LifecycleState.RUNNING)
-
-    def check_not_stopped(self) -> None:
-        """Raise ClientClosed after a stop."""
-        if self._state is LifecycleState.STOPPED:
-            self._check(LifecycleState.NEW)
-
-    def _check(self, wanted: LifecycleState) -> None:
-        state = self._state
-        if state is not wanted:
-            raise ClientClosed(f"the {self.kind} {state.value}")
-
-    def _prepare(self) -> None:  # noqa: B027 (optional)
+    def _prepare(self) -> None:
         """Run the steps of a start that may fail, before the Client starts."""
-
-    def _begin(self) -> None:  # noqa: B027 (optional)
-        """Start own threads and timers, after the Client has started."""
-
-    @abstractmethod
-    def _work(self) -> Work:
-        """Return the counters of in-flight work by name."""
 
     @abstractmethod
     def _finish(self, deadline_s: float) -> int | None:

@@ -55,30 +55,20 @@ class ListenerRunner(Protocol):
         """Drive `flow` as soon as one of those before it ends, or at once."""
 
 
+@dataclass(eq=False)
 class Consuming(ABC):
     """Base of concurrent and orderly consuming: the flows of listener calls."""
 
-    def __init__(
-        self,
-        group: str,
-        listening: ListenerRunner,
-        settings: ConsumerSettings,
-        statistics: ConsumerStatistics,
-        on_room: Callable[[ProcessQueue], None],
-        sending_back: SendingBack | None,
-        tasks: FlowTasks,
-    ) -> None:
-        """`on_room` gets a queue that was full and has room again; `tasks` runs other flows.
-
-        `sending_back` is None for broadcasting.
-        """
-        self._group = group
-        self.listening = listening
-        self._settings = settings
-        self._statistics = statistics
-        self._on_room = on_room
-        self._sending_back = sending_back
-        self._tasks = tasks
+    group: str
+    listening: ListenerRunner
+    settings: ConsumerSettings
+    statistics: ConsumerStatistics
+    on_room: Callable[[ProcessQueue], None]
+    """Function that gets a queue that was full and has room again."""
+    sending_back: SendingBack | None
+    """None for broadcasting."""
+    tasks: FlowTasks
+    """Runner of other flows."""
 
     @abstractmethod
     def submit(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> None:
@@ -101,7 +91,7 @@ class Consuming(ABC):
         more = f" +{len(views) - NAMED_MAX}" if len(views) > NAMED_MAX else ""
         log.error(
             "listener failed",
-            group=self._group,
+            group=self.group,
             topic=views[0].topic,
             queue=str(views[0].queue),
             id=",".join(view.message_id for view in named) + more,
@@ -119,20 +109,20 @@ class Consuming(ABC):
         bad: Sequence[MessageView],
         took_ms: float,
     ) -> None:
-        self._statistics.consumed(process_queue.queue.topic, len(good), len(bad), took_ms)
+        self.statistics.consumed(process_queue.queue.topic, len(good), len(bad), took_ms)
 
     def _done(
         self, process_queue: ProcessQueue, views: Sequence[MessageView], *, in_call: bool = False
     ) -> None:
-        if process_queue.done(views, self._settings, in_call=in_call):
-            self._on_room(process_queue)
+        if process_queue.done(views, self.settings, in_call=in_call):
+            self.on_room(process_queue)
 
 
 class ConcurrentConsuming(Consuming):
     """Consumes messages of all queues concurrently, in no order."""
 
     def submit(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> None:
-        size = self._settings.consume_batch_size
+        size = self.settings.consume_batch_size
         for first in range(0, len(views), size):
             self.listening.run(self._run(process_queue, views[first : first + size]))
 
@@ -163,13 +153,13 @@ class ConcurrentConsuming(Consuming):
         if process_queue.dropped:
             return  # the queue's next owner gets the failed messages again
         kept: list[MessageView] = []
-        back, level, seconds = self._sending_back, failed.delay_level, failed.seconds
+        back, level, seconds = self.sending_back, failed.delay_level, failed.seconds
         if bad:
             next_try = "none, broadcast" if back is None else back.next_try(bad[0], level, seconds)
             self._log_failure(bad, outcome, next_try)
         for view in bad:
             if back is None:
-                log.warning("broadcast message dropped", group=self._group, id=view.message_id)
+                log.warning("broadcast message dropped", group=self.group, id=view.message_id)
             elif process_queue.holds(view) and not (
                 yield from back.give_back(view, level, outcome.reason, seconds)
             ):
@@ -179,7 +169,7 @@ class ConcurrentConsuming(Consuming):
         self._done(process_queue, [view for view in bad if id(view) not in kept_ids])
         if kept:
             again = partial(self._again, process_queue, kept)
-            self._tasks.later(self._settings.again_after_ms, again)
+            self.tasks.later(self.settings.again_after_ms, again)
 
     def _again(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> Flow[None]:
         yield from ()  # a flow, though it waits for nothing
@@ -187,15 +177,15 @@ class ConcurrentConsuming(Consuming):
 
     def give_back_overdue(self, process_queues: Iterable[ProcessQueue]) -> Flow[None]:
         """Return messages with calls over `consume_timeout_ms` to the broker."""
-        if self._sending_back is None:
+        if self.sending_back is None:
             return
-        late = f"its listener took longer than {self._settings.consume_timeout_ms} ms"
+        late = f"its listener took longer than {self.settings.consume_timeout_ms} ms"
         for process_queue in process_queues:
             for _ in range(OVERDUE_MAX):
-                view = process_queue.overdue(self._settings.consume_timeout_ms)
+                view = process_queue.overdue(self.settings.consume_timeout_ms)
                 if view is None:
                     break
-                if not (yield from self._sending_back.give_back(view, OVERDUE_LEVEL, late)):
+                if not (yield from self.sending_back.give_back(view, OVERDUE_LEVEL, late)):
                     break
                 log.warning("overdue message returned to broker", id=view.message_id)
                 self._done(process_queue, (view,), in_call=True)

@@ -8,16 +8,14 @@ Source: client/impl/consumer/ConsumeMessageOrderlyService.java.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import monotonic
 
-from troupemq.client.connection.calls import Flow, FlowTasks
-from troupemq.client.consuming.consume import Consuming, Handle, ListenerFlow, ListenerRunner
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
-from troupemq.client.consuming.consumer_statistics import ConsumerStatistics
+from troupemq.client.connection.calls import Flow
+from troupemq.client.consuming.consume import Consuming, Handle, ListenerFlow
 from troupemq.client.consuming.listener import Outcome, RetryLater
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.queue_locks import MemberLocks
-from troupemq.client.consuming.sending_back import SendingBack
 from troupemq.client.message import MessageView
 
 REST_MS_MIN = 10
@@ -25,25 +23,13 @@ REST_MS_MAX = 30_000
 LOCK_AGAIN_MS = 3000
 
 
+@dataclass(eq=False)
 class OrderlyConsuming(Consuming):
     """Consumes each queue in the order of its messages, with one call at a time."""
 
-    def __init__(
-        self,
-        group: str,
-        listening: ListenerRunner,
-        settings: ConsumerSettings,
-        statistics: ConsumerStatistics,
-        on_room: Callable[[ProcessQueue], None],
-        sending_back: SendingBack | None,
-        tasks: FlowTasks,
-        locks: MemberLocks | None,
-        now_s: Callable[[], float] = monotonic,
-    ) -> None:
-        """`locks` is None for broadcasting."""
-        super().__init__(group, listening, settings, statistics, on_room, sending_back, tasks)
-        self._locks = locks
-        self._now_s = now_s
+    locks: MemberLocks | None
+    """None for broadcasting."""
+    now_s: Callable[[], float] = monotonic
 
     def submit(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> None:
         if process_queue.claim():
@@ -53,7 +39,7 @@ class OrderlyConsuming(Consuming):
         self.listening.run(self._run(process_queue))
 
     def _later(self, process_queue: ProcessQueue, delay_ms: float) -> None:
-        self._tasks.later(delay_ms, lambda: self._resumed(process_queue))
+        self.tasks.later(delay_ms, lambda: self._resumed(process_queue))
 
     def _resumed(self, process_queue: ProcessQueue) -> Flow[None]:
         yield from ()  # a flow, though it waits for nothing
@@ -61,13 +47,13 @@ class OrderlyConsuming(Consuming):
 
     def _run(self, process_queue: ProcessQueue) -> ListenerFlow[None]:
         """Consume the claimed queue until it is empty or fails, or other queues are due."""
-        begun_s = self._now_s()
-        settings = self._settings
+        begun_s = self.now_s()
+        settings = self.settings
         while not process_queue.dropped:
-            if self._locks is not None and not process_queue.lock_is_valid(settings.lock_valid_ms):
-                self._tasks.later(REST_MS_MIN, lambda: self._lock_again(process_queue))
+            if self.locks is not None and not process_queue.lock_is_valid(settings.lock_valid_ms):
+                self.tasks.later(REST_MS_MIN, lambda: self._lock_again(process_queue))
                 return
-            if (self._now_s() - begun_s) * 1000 > settings.continuous_ms:
+            if (self.now_s() - begun_s) * 1000 > settings.continuous_ms:
                 self._go_on(process_queue)  # behind the queues that wait for a thread
                 return
             views = process_queue.first(settings.consume_batch_size)
@@ -80,9 +66,9 @@ class OrderlyConsuming(Consuming):
         process_queue.release()
 
     def _lock_again(self, process_queue: ProcessQueue) -> Flow[None]:
-        assert self._locks is not None
+        assert self.locks is not None
         if not process_queue.dropped:
-            ours = yield from self._locks.renew([process_queue])
+            ours = yield from self.locks.renew([process_queue])
             self._later(process_queue, REST_MS_MIN if ours else LOCK_AGAIN_MS)
 
     def _consume(
@@ -114,9 +100,7 @@ class OrderlyConsuming(Consuming):
         outcome: Outcome,
         failed: RetryLater,
     ) -> Flow[float | None]:
-        rest_ms = (
-            self._settings.suspend_queue_ms if failed.suspend_ms is None else failed.suspend_ms
-        )
+        rest_ms = self.settings.suspend_queue_ms if failed.suspend_ms is None else failed.suspend_ms
         rest_ms = min(max(rest_ms, REST_MS_MIN), REST_MS_MAX)
         if views:
             next_try = f"in {rest_ms:g} ms, its queue waits"
@@ -131,12 +115,12 @@ class OrderlyConsuming(Consuming):
         return None if len(given_up) == len(views) else rest_ms
 
     def _is_at_its_limit(self, view: MessageView) -> bool:
-        back = self._sending_back
+        back = self.sending_back
         return back is not None and view.reconsume_times >= back.retries_max
 
     def _gives_up(self, view: MessageView, reason: str) -> Flow[bool]:
         """Return whether the broker took the message as a dead letter; else count the try."""
-        back = self._sending_back
+        back = self.sending_back
         if (
             back is not None
             and self._is_at_its_limit(view)

@@ -19,6 +19,7 @@ from troupemq.client.consuming.consume import Handle, ListenerFlow
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.group_member import GroupMember
+from troupemq.client.consuming.group_work import GroupTerms
 from troupemq.client.consuming.listener import Listener, Outcome, TopicListeners, call_listener
 from troupemq.client.consuming.push_work import PushWork
 from troupemq.client.log import client_logger
@@ -128,19 +129,9 @@ class PushConsumer(GroupMember, PushWork):
         self._listeners = TopicListeners(listener)
         check_assignment(assign)
         check_flag(orderly, "orderly")
-        super().__init__(
-            group,
-            namesrv,
-            settings or ConsumerSettings(),
-            begin,
-            begin_ms,
-            broadcast,
-            instance_name,
-            client_ip,
-            offsets_folder,
-            credentials,
-            tls,
-        )
+        settings = settings or ConsumerSettings()
+        terms = GroupTerms(settings, begin, begin_ms, broadcast, offsets_folder)
+        super().__init__(group, namesrv, terms, instance_name, client_ip, credentials, tls)
         self.orderly = orderly
         threads = self.settings.consume_threads
         self._listening = ListenerThreads(self._client, group, self._listeners, threads)

@@ -8,6 +8,7 @@ Source: client/impl/ClientRemotingProcessor.java, client/impl/factory/MQClientIn
 """
 
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Protocol
 
 from protocol.bodies import MessageQueue as QueueKey
@@ -45,14 +46,13 @@ class Asked(Reporting, Protocol):
     orderly: bool
 
 
+@dataclass(frozen=True)
 class ConsumerRequests:
     """Handlers of the requests, on the I/O thread or event loop; what waits runs elsewhere."""
 
-    def __init__(self, consumer: Asked, rebalancing: Rebalancing, consuming: Consuming) -> None:
-        """Keep the parts of the consumer."""
-        self._consumer = consumer
-        self._rebalancing = rebalancing
-        self._consuming = consuming
+    consumer: Asked
+    rebalancing: Rebalancing
+    consuming: Consuming
 
     def handlers(self) -> dict[int, RequestHandler]:
         return {
@@ -66,7 +66,7 @@ class ConsumerRequests:
             header = GetConsumerStatusHeader.decode(command.fields)
         except RemoteError as error:
             return command.answer(error.code, remark=error.remark)
-        own = self._rebalancing.own if header.group == self._consumer.group else {}
+        own = self.rebalancing.own if header.group == self.consumer.group else {}
         table = {
             QueueKey(queue.topic, queue.broker_name, queue.queue_id): held.committable()
             for queue, held in own.items()
@@ -75,7 +75,7 @@ class ConsumerRequests:
         return command.answer(body=ConsumerStatusBody(table).encode())
 
     def _running_info(self, command: RemotingCommand) -> RemotingCommand:
-        return answer_running_info(command, self._consumer)
+        return answer_running_info(command, self.consumer)
 
     def _consume_directly(self, command: RemotingCommand) -> RemotingCommand | Answer:
         try:
@@ -86,21 +86,21 @@ class ConsumerRequests:
         except (RecordError, ValueError) as error:
             remark = f"not one message: {error}"
             return command.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
-        if header.consumer_group != self._consumer.group:
+        if header.consumer_group != self.consumer.group:
             return _not_here(command, header.consumer_group)
         queue = MessageQueue(record.topic, header.broker_name or "", record.queue_id)
         answer: Answer = Future()
 
         def then(outcome: Outcome, took_ms: float) -> None:
             result = ConsumeMessageDirectlyResult(
-                order=self._consumer.orderly,
+                order=self.consumer.orderly,
                 consume_result=_result_name(outcome),
                 remark=_remark(outcome),
                 spent_time_mills=int(took_ms),
             )
             answer.set_result(command.answer(body=result.encode()))
 
-        self._consuming.directly(view_of(record, queue), then)
+        self.consuming.directly(view_of(record, queue), then)
         return answer
 
 

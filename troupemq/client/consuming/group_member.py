@@ -1,7 +1,6 @@
 """Base of the threaded push and pull consumers."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
@@ -10,13 +9,7 @@ from remoting.tls_options import Tls
 from troupemq.client.arguments import method_names_checked
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, ClientMember, Work, seconds_to
 from troupemq.client.connection.task_thread import TaskThread
-from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
-from troupemq.client.consuming.group_work import GroupWork, check_arguments
-from troupemq.client.message import check_topic
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from troupemq.client.consuming.group_work import GroupTerms, GroupWork
 
 
 class GroupMember(ClientMember, GroupWork):
@@ -26,34 +19,21 @@ class GroupMember(ClientMember, GroupWork):
         self,
         group: str,
         namesrv: str | Sequence[str] | None,
-        settings: ConsumerSettings,
-        begin: ConsumeFrom,
-        begin_ms: int | None,
-        broadcast: bool,
+        terms: GroupTerms,
         instance_name: str | None,
         client_ip: str | None,
-        offsets_folder: "Path | None",
         credentials: Credentials | None,
         tls: Tls | None,
     ) -> None:
         """Raise ArgumentIllegal for invalid arguments, ConnectionFailed for an invalid address."""
-        check_arguments(
-            settings, begin, begin_ms, broadcast=broadcast, offsets_folder=offsets_folder
-        )
-        if broadcast:
+        terms.check()
+        if terms.broadcast:
             from troupemq.client.consuming.local_offsets import INSTANCE_NAME
 
             instance_name = instance_name or INSTANCE_NAME
             client_ip = client_ip or local_address()
         super().__init__(group, namesrv, instance_name, client_ip, credentials, tls)
-        self._join(
-            self._client,
-            settings,
-            begin,
-            begin_ms,
-            broadcast=broadcast,
-            offsets_folder=offsets_folder,
-        )
+        self._join(self._client, terms)
         if self._local_offsets is not None:
             self._local_offsets.locate(self._client.id)
         self._pull_tasks = TaskThread(f"troupemq-pull-{group}")
@@ -70,19 +50,11 @@ class GroupMember(ClientMember, GroupWork):
         arguments, ClientClosed after a stop, and while it runs, BrokerError for a rejected `sql`.
         """
         self.check_not_stopped()
-        subscription = self._subscription(topic, expression, sql)
-        if self.is_running:
-            self._client.run(self._check_filter(subscription))
-        self._subscriptions[topic] = subscription
-        if self.is_running:
-            self._client.flows.post(self._rebalance)
+        self._client.run(self._subscribing(topic, expression, sql))
 
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to `topic` and release its queues. Raises MessageIllegal."""
-        check_topic(topic)
-        self._subscriptions.pop(topic, None)
-        if self.is_running:
-            self._client.flows.post(self._rebalance)
+        self._unsubscribe(topic)
 
     # --- within
 

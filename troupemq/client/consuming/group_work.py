@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from protocol.bodies import CheckClientRequest, ConsumerData
 from protocol.codes import RequestCode
@@ -16,7 +16,7 @@ from protocol.command import RemotingCommand
 from protocol.headers.client import NotifyConsumerIdsChangedHeader
 from troupemq.client.arguments import check_flag, check_instance, check_time
 from troupemq.client.connection.calls import Blocking, Call, Flow, LookUpRoute
-from troupemq.client.connection.client import ClientCore, now_ms
+from troupemq.client.connection.client import ClientCore
 from troupemq.client.connection.lifecycle import Work
 from troupemq.client.consuming.consumer_offsets import (
     ConsumeFrom,
@@ -61,6 +61,30 @@ def _offsets_in_files(folder: "Path | None", group: str, ends: QueueEnds) -> "Lo
     return LocalOffsets(default_folder() if folder is None else Path(folder), group, ends)
 
 
+class GroupTerms(NamedTuple):
+    """Arguments of push and pull consumers, as they are given."""
+
+    settings: ConsumerSettings
+    begin: ConsumeFrom
+    begin_ms: int | None
+    broadcast: bool
+    offsets_folder: "Path | None"
+
+    def check(self) -> None:
+        """Raise ArgumentIllegal for invalid arguments."""
+        check_instance(self.settings, ConsumerSettings, "settings are ConsumerSettings")
+        check_instance(self.begin, ConsumeFrom, "begin is a ConsumeFrom, such as FIRST_OFFSET")
+        if self.begin_ms is not None:
+            check_time(self.begin_ms, "begin_ms")
+        if self.offsets_folder is not None:
+            from pathlib import Path
+
+            check_instance(self.offsets_folder, str | Path, "offsets_folder is a path")
+        check_flag(self.broadcast, "broadcast")
+        if self.begin_ms is not None and self.begin is not ConsumeFrom.TIMESTAMP:
+            raise ArgumentIllegal("begin_ms is for begin=ConsumeFrom.TIMESTAMP")
+
+
 class GroupWork(ABC):
     """A member of a consumer group; subclasses create `_pulling` and `_rebalancing`."""
 
@@ -72,39 +96,33 @@ class GroupWork(ABC):
     _pulling: Pulling
     _rebalancing: Rebalancing
 
-    def _join(
-        self,
-        client: ClientCore,
-        settings: ConsumerSettings,
-        begin: ConsumeFrom,
-        begin_ms: int | None,
-        *,
-        broadcast: bool,
-        offsets_folder: "Path | None",
-    ) -> None:
-        """Set the state up, after `check_arguments` and the creation of the client."""
-        self._core, self.settings = client, settings
+    def _join(self, client: ClientCore, terms: GroupTerms) -> None:
+        """Set the state up, after the check of the terms and the creation of the client."""
+        self._core, self.settings = client, terms.settings
         self._member: tuple[str, str, str] | None = None
         """Entry in `_members` while this consumer runs."""
 
-        self.message_model = BROADCASTING if broadcast else CLUSTERING
-        self._begin_where = begin
+        self.message_model = BROADCASTING if terms.broadcast else CLUSTERING
+        self._begin_where = terms.begin
         self._subscriptions: dict[str, TopicSubscription] = {}
         self._statistics = ConsumerStatistics()
-        self._ends = QueueEnds(self._core, begin, begin_ms)
-        self._local_offsets = (
-            _offsets_in_files(offsets_folder, self.group, self._ends) if broadcast else None
-        )
-        self._offsets: Offsets = self._local_offsets or GroupOffsets(
-            self._core, self.group, self._ends
-        )
+        self._ends = QueueEnds(client, terms.begin, terms.begin_ms)
+        self._local_offsets: LocalOffsets | None = None
+        if terms.broadcast:
+            self._local_offsets = _offsets_in_files(terms.offsets_folder, self.group, self._ends)
+        self._offsets: Offsets = self._local_offsets or GroupOffsets(client, self.group, self._ends)
         self._announced: tuple[TopicSubscription, ...] = ()
         self._again_is_due = False
         self._notice_waits = False
-        self._core.consumer_data = self._consumer_data
-        self._core.topics = lambda: tuple(self._subscriptions)
-        self._core.serves[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = self._group_changed
-        self._core.serves[RequestCode.RESET_CONSUMER_CLIENT_OFFSET] = self._reset_requested
+        client.consumer_data = self._consumer_data
+        client.topics = lambda: tuple(self._subscriptions)
+        client.serves[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = self._group_changed
+        client.serves[RequestCode.RESET_CONSUMER_CLIENT_OFFSET] = self._reset_requested
+
+    @property
+    @abstractmethod
+    def is_running(self) -> bool:
+        """Whether it is started and not stopped."""
 
     def queues(self) -> dict[MessageQueue, int]:
         """Return the assigned queues with their consumer offsets."""
@@ -112,12 +130,20 @@ class GroupWork(ABC):
 
     # --- subscriptions
 
-    def _subscription(self, topic: str, expression: str, sql: str | None) -> TopicSubscription:
-        """Return a new subscription. Raises MessageIllegal for invalid arguments."""
+    def _subscribing(self, topic: str, expression: str, sql: str | None) -> Flow[None]:
+        """Add a subscription. Raises MessageIllegal, and BrokerError for a rejected `sql`."""
+        subscription = TopicSubscription.checked(self.group, topic, expression, sql)
+        if self.is_running:
+            yield from self._check_filter(subscription)
+        self._subscriptions[topic] = subscription
+        if self.is_running:
+            self._core.flows.post(self._rebalance)
+
+    def _unsubscribe(self, topic: str) -> None:
         check_topic(topic)
-        subscription = TopicSubscription.of(topic, expression, sql, now_ms())
-        subscription.warn_of_doubts(self.group)
-        return subscription
+        self._subscriptions.pop(topic, None)
+        if self.is_running:
+            self._core.flows.post(self._rebalance)
 
     def _check_filter(self, subscription: TopicSubscription) -> Flow[None]:
         """Let a broker of the topic check an SQL92 expression. Raises BrokerError."""
@@ -250,25 +276,3 @@ class GroupWork(ABC):
         log.warning("offset reset postponed", queue=str(queue), offset=offset, reason=reason)
         if tries > 1:
             self._core.flows.later(RESET_AGAIN_MS, lambda: self._reset(queue, offset, tries - 1))
-
-
-def check_arguments(
-    settings: ConsumerSettings,
-    begin: ConsumeFrom,
-    begin_ms: int | None,
-    *,
-    broadcast: bool,
-    offsets_folder: "Path | None",
-) -> None:
-    """Raise ArgumentIllegal for invalid arguments of a consumer."""
-    check_instance(settings, ConsumerSettings, "settings are ConsumerSettings")
-    check_instance(begin, ConsumeFrom, "begin is a ConsumeFrom, such as FIRST_OFFSET")
-    if begin_ms is not None:
-        check_time(begin_ms, "begin_ms")
-    if offsets_folder is not None:
-        from pathlib import Path
-
-        check_instance(offsets_folder, str | Path, "offsets_folder is a path")
-    check_flag(broadcast, "broadcast")
-    if begin_ms is not None and begin is not ConsumeFrom.TIMESTAMP:
-        raise ArgumentIllegal("begin_ms is for begin=ConsumeFrom.TIMESTAMP")

@@ -4,7 +4,7 @@ All of it runs on one thread (`task_thread.py`) or event loop, and never waits f
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from time import monotonic
 
 from protocol.codes import RequestCode, ResponseCode
@@ -61,43 +61,31 @@ _SUBSCRIPTION_CODES = frozenset(
 Submit = Callable[[ProcessQueue, Sequence[MessageView]], None]
 
 
+@dataclass(eq=False)
 class Pulling:
     """Keeps one pull open for each of its queues until the queue is dropped."""
 
-    def __init__(
-        self,
-        client: ClientCore,
-        tasks: Tasks,
-        group: str,
-        settings: ConsumerSettings,
-        subscriptions: Mapping[str, TopicSubscription],
-        statistics: ConsumerStatistics,
-        submit: Submit,
-        *,
-        orderly: bool = False,
-        tells_subscription: bool = False,
-    ) -> None:
-        """Take the runner of its tasks. `tells_subscription`: pulls carry the expression."""
-        self._client = client
-        self._group = group
-        self._settings = settings
-        self._subscriptions = subscriptions
-        self._statistics = statistics
-        self._submit = submit
-        self._spans = not orderly
-        self._tells_subscription = tells_subscription
-        self._tasks = tasks
-        self._rests = False
-        self._resting: dict[int, ProcessQueue] = {}
-        self._matched: set[str] = set()
-        """Topics with a matching message, or with a logged warning that no message matches."""
-
-        self._passed_over: dict[str, int] = {}
-        self._told_idle: set[str] = set()
+    client: ClientCore
+    tasks: Tasks
+    group: str
+    settings: ConsumerSettings
+    subscriptions: Mapping[str, TopicSubscription]
+    statistics: ConsumerStatistics
+    submit: Submit
+    _: KW_ONLY
+    orderly: bool = False
+    tells_subscription: bool = False
+    """Whether pulls carry the expression."""
+    _rests: bool = field(default=False, init=False)
+    _resting: dict[int, ProcessQueue] = field(default_factory=dict, init=False)
+    _matched: set[str] = field(default_factory=set, init=False)
+    """Topics with a matching message, or with a logged warning that no message matches."""
+    _passed_over: dict[str, int] = field(default_factory=dict, init=False)
+    _told_idle: set[str] = field(default_factory=set, init=False)
 
     def go_on(self, process_queue: ProcessQueue) -> None:
         """Pull a queue that is new or has room again. For any thread."""
-        self._tasks.post(self._pulls(process_queue))
+        self.tasks.post(self._pulls(process_queue))
 
     def rest(self, rests: bool) -> None:
         """Suspend or resume all pulls. For any thread."""
@@ -109,28 +97,28 @@ class Pulling:
                 for process_queue in resting.values():
                     self._pull(process_queue)
 
-        self._tasks.post(change)
+        self.tasks.post(change)
 
     def _pulls(self, process_queue: ProcessQueue) -> Callable[[], None]:
         return lambda: self._pull(process_queue)
 
     def _pull(self, process_queue: ProcessQueue) -> None:
-        settings = self._settings
+        settings = self.settings
         if process_queue.dropped or process_queue.pull_is_under_way or process_queue.rests:
             return
         if self._rests:
             self._resting[id(process_queue)] = process_queue
             return
         process_queue.last_pull_ms = now_ms()
-        if process_queue.pause_if_full(settings, spans=self._spans):
+        if process_queue.pause_if_full(settings, spans=not self.orderly):
             return  # `go_on` is called when there is room
         queue = process_queue.queue
-        subscription = self._subscriptions.get(queue.topic)
+        subscription = self.subscriptions.get(queue.topic)
         if subscription is None:
             return  # unsubscribed: the next rebalance releases the queue
-        tells = self._tells_subscription
+        tells = self.tells_subscription
         header = PullMessageHeader(
-            consumer_group=self._group,
+            consumer_group=self.group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=process_queue.pull_offset,
@@ -145,17 +133,17 @@ class Pulling:
         )
         command = RemotingCommand(RequestCode.PULL_MESSAGE, header.encode())
         try:
-            address = self._client.routes.address(queue.broker_name, process_queue.broker_id)
+            address = self.client.routes.address(queue.broker_name, process_queue.broker_id)
         except ClientError as error:
             self._failed(process_queue, error)
             return
         process_queue.pull_is_under_way = True
         pull = _Pull(self, process_queue, address, monotonic())
-        self._client.remoting.call_for(pull, address, command, settings.pull_timeout_ms)
+        self.client.remoting.call_for(pull, address, command, settings.pull_timeout_ms)
 
     def answered(self, pull: "_Pull", answer: RemotingCommand | BaseException) -> None:
         """Take the answer or the failure of a pull. For any thread."""
-        self._tasks.post(lambda: self._pulled(pull, answer))
+        self.tasks.post(lambda: self._pulled(pull, answer))
 
     def _pulled(self, pull: "_Pull", answer: RemotingCommand | BaseException) -> None:
         process_queue = pull.process_queue
@@ -179,7 +167,7 @@ class Pulling:
     ) -> None:
         if response.code not in _OFFSET_CODES or not response.fields:
             if response.code in _SUBSCRIPTION_CODES:
-                self._client.flows.post(lambda: self._client.heartbeating([address]))
+                self.client.flows.post(lambda: self.client.heartbeating([address]))
             raise BrokerError(response.code, response.remark, address)
         header = understood(PullMessageResponseHeader.decode, response.fields)
         if response.code == ResponseCode.SUCCESS:
@@ -191,7 +179,7 @@ class Pulling:
             may_repeat &= header.next_begin_offset != process_queue.pull_offset
             self._go_to(process_queue, header, ())
             again = may_repeat or monotonic() - asked_s > HELD_S
-            self._tasks.later(0 if again else NOT_HELD_DELAY_MS, self._pulls(process_queue))
+            self.tasks.later(0 if again else NOT_HELD_DELAY_MS, self._pulls(process_queue))
 
     def _found(
         self,
@@ -201,7 +189,7 @@ class Pulling:
         asked_s: float,
     ) -> None:
         queue = process_queue.queue
-        subscription = self._subscriptions.get(queue.topic)
+        subscription = self.subscriptions.get(queue.topic)
         if subscription is None:
             return
         views = [
@@ -210,7 +198,7 @@ class Pulling:
             if record.queue_offset >= process_queue.pull_offset
             and subscription.wants(view := view_of(record, queue))
         ]
-        self._statistics.pulled(queue.topic, len(views), (monotonic() - asked_s) * 1000)
+        self.statistics.pulled(queue.topic, len(views), (monotonic() - asked_s) * 1000)
         self._go_to(process_queue, header, views)
         self.go_on(process_queue)
 
@@ -228,12 +216,12 @@ class Pulling:
         process_queue.pull_offset = header.next_begin_offset
         process_queue.put(views, header.next_begin_offset)
         if views:
-            self._submit(process_queue, views)
+            self.submit(process_queue, views)
 
     def _nothing_came(self, process_queue: ProcessQueue, header: PullMessageResponseHeader) -> None:
         """Log once per topic why no message arrives: no match, or the end of the queue."""
         topic = process_queue.queue.topic
-        subscription = self._subscriptions.get(topic)
+        subscription = self.subscriptions.get(topic)
         if subscription is None or topic.startswith(RETRY_TOPIC_PREFIX):
             return
         passed = header.next_begin_offset - process_queue.pull_offset
@@ -244,7 +232,7 @@ class Pulling:
             self._matched.add(topic)
             log.warning(
                 "no message matches the subscription",
-                group=self._group,
+                group=self.group,
                 topic=topic,
                 kind=subscription.expression_type,
                 expression=subscription.expression,
@@ -255,7 +243,7 @@ class Pulling:
             self._told_idle.add(topic)
             log.info(
                 "queue end reached",
-                group=self._group,
+                group=self.group,
                 topic=topic,
                 queue=str(process_queue.queue),
                 offset=header.next_begin_offset,
@@ -272,22 +260,22 @@ class Pulling:
         process_queue.broker_id = header.suggest_which_broker_id
         process_queue.pull_offset = header.next_begin_offset
         process_queue.move_to(header.next_begin_offset)
-        delay_ms = self._settings.pull_error_delay_ms if same else 0
-        self._tasks.later(delay_ms, self._pulls(process_queue))
+        delay_ms = self.settings.pull_error_delay_ms if same else 0
+        self.tasks.later(delay_ms, self._pulls(process_queue))
 
     def _failed(self, process_queue: ProcessQueue, error: BaseException) -> None:
         if isinstance(error, ClientClosed):
             return
         process_queue.broker_id = 0
         code = error.code if isinstance(error, BrokerError) else None
-        delay_ms = self._settings.pull_error_delay_ms
+        delay_ms = self.settings.pull_error_delay_ms
         if code in _SUBSCRIPTION_CODES:
             delay_ms = min(delay_ms, UNKNOWN_TO_BROKER_DELAY_MS)
         elif code == ResponseCode.FLOW_CONTROL:
             delay_ms = BROKER_BUSY_DELAY_MS
         if code not in _SUBSCRIPTION_CODES:  # these are normal while a group starts
             log.warning("pull failed", queue=str(process_queue.queue), error=str(error))
-        self._tasks.later(delay_ms, self._pulls(process_queue))
+        self.tasks.later(delay_ms, self._pulls(process_queue))
 
 
 @dataclass(slots=True)

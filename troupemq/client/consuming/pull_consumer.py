@@ -18,6 +18,7 @@ from troupemq.client.consuming.assignment import Assignment, averagely, check_as
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.group_member import GroupMember
+from troupemq.client.consuming.group_work import GroupTerms
 from troupemq.client.consuming.pull_work import (
     BATCH_COUNT_MAX,
     BATCH_WAIT_MS,
@@ -78,19 +79,8 @@ class PullConsumer(GroupMember, PullWork):
         check_assignment(assign)
         check_flag(auto_commit, "auto_commit")
         settings = settings or ConsumerSettings()
-        super().__init__(
-            group,
-            namesrv,
-            settings,
-            begin,
-            begin_ms,
-            broadcast,
-            instance_name,
-            client_ip,
-            offsets_folder,
-            credentials,
-            tls,
-        )
+        terms = GroupTerms(settings, begin, begin_ms, broadcast, offsets_folder)
+        super().__init__(group, namesrv, terms, instance_name, client_ip, credentials, tls)
         self._lock = self._changed = Condition()
         self._spans = spans_of(self.client_id)
         self._build(assign, self._pull_tasks, auto_commit=auto_commit)

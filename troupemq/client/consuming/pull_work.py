@@ -24,6 +24,7 @@ from troupemq.client.consuming.group_work import BROADCASTING, GroupWork
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.pull import Pulling
 from troupemq.client.consuming.rebalance import Rebalancing
+from troupemq.client.consuming.subscription import TopicSubscription
 from troupemq.client.errors import ClientError, MessageIllegal
 from troupemq.client.message import MessageQueue, MessageView, check_queues, check_topic
 
@@ -79,11 +80,6 @@ class PullWork(GroupWork):
             position=lambda held: held.acknowledged if self.auto_commit else None,
         )
 
-    @property
-    @abstractmethod
-    def is_running(self) -> bool:
-        """Whether it is started and not stopped."""
-
     @abstractmethod
     def _wake(self) -> None:
         """Have waiting polls look again. The caller holds the lock."""
@@ -105,7 +101,9 @@ class PullWork(GroupWork):
         topics = {queue.topic for queue in wanted}
         self._assigned = ()
         for topic in topics:
-            self._subscriptions[topic] = self._subscription(topic, expression, None)
+            self._subscriptions[topic] = TopicSubscription.checked(
+                self.group, topic, expression, None
+            )
         for topic in self._subscriptions.keys() - topics:
             del self._subscriptions[topic]
         self._assigned = wanted

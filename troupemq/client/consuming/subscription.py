@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from protocol.bodies import SubscriptionData
 from protocol.errors import RemoteError
 from protocol.tags import ALL_TAGS, TagFilter
+from troupemq.client.connection.client import now_ms
 from troupemq.client.errors import MessageIllegal
 from troupemq.client.log import client_logger
-from troupemq.client.message import MessageView
+from troupemq.client.message import MessageView, check_topic
 
 log = client_logger(__name__)
 
@@ -62,6 +63,16 @@ class TopicSubscription:
             return cls(topic, expression or ALL_TAGS, TagFilter.parse(expression), version)
         except RemoteError as error:
             raise MessageIllegal(f"{error.remark}: {expression!r}") from None
+
+    @classmethod
+    def checked(
+        cls, group: str, topic: str, expression: str, sql: str | None
+    ) -> "TopicSubscription":
+        """Return a subscription from now on, and log suspicious tags. Raises MessageIllegal."""
+        check_topic(topic)
+        subscription = cls.of(topic, expression, sql, now_ms())
+        subscription.warn_of_doubts(group)
+        return subscription
 
     def doubts(self) -> list[tuple[str, str]]:
         """Return suspicious tags, each with a hint."""

@@ -26,6 +26,8 @@ from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_R
 from remoting.tls_options import Tls
 from troupemq.client.arguments import MS_MAX, check_instance, check_integer, names_checked
 from troupemq.client.callbacks import check_callback, unknown_result
+from troupemq.client.connection.calls import Call, Flow
+from troupemq.client.connection.client import ClientCore
 from troupemq.client.connection.lifecycle import Work, seconds_to
 from troupemq.client.connection.workers import Workers
 from troupemq.client.errors import BadAnswer, ClientError, MessageIllegal, ResultUnknown
@@ -38,9 +40,11 @@ from troupemq.client.message import (
     SendStatus,
     view_of,
 )
+from troupemq.client.producing.making import SendMaker
 from troupemq.client.producing.producer import Producer
 from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.queue_choice import QueueChoice
+from troupemq.client.producing.trace import Tracing
 
 log = client_logger(__name__)
 
@@ -96,8 +100,65 @@ class TransactionResult:
         return self.half.message_id
 
 
+class TransactionWork(SendMaker):
+    """A producer that ends transactions and answers check-backs; the application decides."""
+
+    group: str
+    _core: ClientCore
+    _tracing: Tracing | None
+
+    def _ending(
+        self, message: Message, half: SendResult, state: TransactionState, error: Exception | None
+    ) -> Flow[TransactionResult]:
+        """Tell the broker the end of a transaction, after the call of `execute`."""
+        remark = f"executeLocalTransactionBranch exception: {error!r}" if error else None
+        told = yield from self._telling(end_of(self.group, half, state), state, remark)
+        if self._tracing is not None:
+            name = half.queue.broker_name
+            self._tracing.transaction_ended(message, half.message_id, name, state.value, False)
+        return TransactionResult(half, state, told, error)
+
+    def _telling(
+        self, header: EndTransactionHeader, state: TransactionState, remark: str | None = None
+    ) -> Flow[bool]:
+        """Send the end of a transaction; return whether the broker confirmed it.
+
+        Brokers do not answer UNKNOWN, so that this asks for nothing.
+        """
+        command = RemotingCommand(RequestCode.END_TRANSACTION, header.encode(), remark=remark)
+        try:
+            address = self._core.routes.master(header.broker_name or "")
+            if state is TransactionState.UNKNOWN:
+                self._core.remoting.oneway(address, command)
+                return False
+            yield Call(address, command, self.settings.send_timeout_ms)
+        except ClientError as error:
+            hint = "the broker will check back"
+            log.warning(
+                "transaction end unconfirmed", message_id=header.msg_id, error=str(error), hint=hint
+            )
+            return False
+        return True
+
+    def _answer_check(
+        self,
+        header: CheckTransactionStateHeader,
+        view: MessageView,
+        address: str,
+        state: TransactionState,
+        error: Exception | None,
+    ) -> None:
+        """Answer a check-back, after the call of `check`. Raises ClientError."""
+        answer = answer_of(self.group, header, view, state)
+        remark = f"checkLocalTransactionState Exception: {error!r}" if error else None
+        command = RemotingCommand(RequestCode.END_TRANSACTION, answer.encode(), remark=remark)
+        self._core.remoting.oneway(address, command)
+        if self._tracing is not None:
+            self._tracing.transaction_ended(view, view.message_id, address, state.value, True)
+
+
 @partial(names_checked, settings=ProducerSettings)
-class TransactionProducer(Producer):
+class TransactionProducer(Producer, TransactionWork):
     """A Producer that also sends in transactions; for any thread.
 
         def pay(message, transaction_id):
@@ -143,7 +204,8 @@ class TransactionProducer(Producer):
         self._checks = Workers("troupemq-check", check_threads)
         self._open_checks = 0
         self._checks_lock = Lock()
-        self._client.serves[RequestCode.CHECK_TRANSACTION_STATE] = self._asked
+        self._core = self._client
+        self._core.serves[RequestCode.CHECK_TRANSACTION_STATE] = self._asked
 
     def _begin(self) -> None:
         self._checks.start()
@@ -179,13 +241,7 @@ class TransactionProducer(Producer):
             state, error = self._call(
                 "execute", lambda: execute(message, half.message_id), half.message_id
             )
-        header = end_of(self.group, half, state)
-        remark = f"executeLocalTransactionBranch exception: {error!r}" if error else None
-        told = self._tell(header, state, remark)
-        if self._tracing is not None:
-            name = half.queue.broker_name
-            self._tracing.transaction_ended(message, half.message_id, name, state.value, False)
-        return TransactionResult(half, state, told, error)
+        return self._client.run(self._ending(message, half, state, error))
 
     def _call(
         self, what: str, decide: Callable[[], TransactionState | None], message_id: str
@@ -195,28 +251,6 @@ class TransactionProducer(Producer):
         except Exception as error:  # an application error: its progress is unknown
             log_undecided(self.group, message_id, error)
             return TransactionState.UNKNOWN, error
-
-    def _tell(
-        self, header: EndTransactionHeader, state: TransactionState, remark: str | None
-    ) -> bool:
-        """Send the end of a transaction; return whether the broker confirmed it.
-
-        Brokers do not answer UNKNOWN.
-        """
-        command = RemotingCommand(RequestCode.END_TRANSACTION, header.encode(), remark=remark)
-        try:
-            address = self._client.routes.master(header.broker_name or "")
-            if state is TransactionState.UNKNOWN:
-                self._client.remoting.oneway(address, command)
-                return False
-            self._client.remoting.ask(address, command, self.settings.send_timeout_ms)
-        except ClientError as error:
-            hint = "the broker will check back"
-            log.warning(
-                "transaction end unconfirmed", message_id=header.msg_id, error=str(error), hint=hint
-            )
-            return False
-        return True
 
     # --- check-backs
 
@@ -247,12 +281,7 @@ class TransactionProducer(Producer):
 
     def _decide(self, header: CheckTransactionStateHeader, view: MessageView, address: str) -> None:
         state, error = self._call("check", lambda: self._check_state(view), view.message_id)
-        answer = answer_of(self.group, header, view, state)
-        remark = f"checkLocalTransactionState Exception: {error!r}" if error else None
-        command = RemotingCommand(RequestCode.END_TRANSACTION, answer.encode(), remark=remark)
-        self._client.remoting.oneway(address, command)
-        if self._tracing is not None:
-            self._tracing.transaction_ended(view, view.message_id, address, state.value, True)
+        self._answer_check(header, view, address, state, error)
 
 
 # --- without threads and event loops

@@ -1,8 +1,8 @@
 """SimpleConsumer: messages that are received and settled one by one, in RocketMQ 5's way (POP).
 
-simple_consumer.py  SimpleConsumer
+simple_consumer.py  SimpleConsumer; receive_work.py: its parts that event loops share
 delivery.py         Delivery, a received message; gathering of acknowledgements
-waiter.py           driver of the flows, on the caller's thread
+waiter.py           drivers of the flows, here the one that blocks
 flows.py            the logic: generators that yield requests and receive their answers
 receipt.py          handles of received messages, read from an answer, written into requests
 

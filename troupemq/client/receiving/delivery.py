@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from threading import Condition
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from troupemq.client.arguments import check_instance, check_integer, delay_milliseconds
 from troupemq.client.connection.client import now_ms
@@ -72,13 +72,19 @@ class Settler(Protocol):
     def extend(self, delivery: "Delivery", seconds: float | timedelta) -> None: ...
 
 
-class HeldMessage:
+Consumer = TypeVar("Consumer")
+
+
+class HeldMessage(Generic[Consumer]):
     """A received message, and what becomes of it; of a thread or of an event loop."""
 
-    __slots__ = ("message", "receipt", "received_ms", "span", "state")
+    __slots__ = ("consumer", "message", "receipt", "received_ms", "span", "state")
 
-    def __init__(self, receipt: Receipt, span: "DeliverySpan | None") -> None:
-        self.receipt, self.span = receipt, span
+    def __init__(
+        self, consumer: Consumer, receipt: Receipt, span: "DeliverySpan | None" = None
+    ) -> None:
+        """Start open; SimpleConsumer creates deliveries."""
+        self.consumer, self.receipt, self.span = consumer, receipt, span
         self.state = DeliveryState.OPEN
         self.received_ms = now_ms()
         self.message: MessageView = receipt.message
@@ -137,7 +143,7 @@ def delivery_spans(
     return [spans.delivery(group, view, model) for view in views]
 
 
-class Delivery(HeldMessage):
+class Delivery(HeldMessage[Settler]):
     """A received message and its settlement; for any thread.
 
         for delivery in consumer.receive():
@@ -152,14 +158,7 @@ class Delivery(HeldMessage):
     holds the message, ClientClosed after the stop of the consumer, and other ClientErrors.
     """
 
-    __slots__ = ("consumer",)
-
-    def __init__(
-        self, consumer: Settler, receipt: Receipt, span: "DeliverySpan | None" = None
-    ) -> None:
-        """Start open; SimpleConsumer creates deliveries."""
-        super().__init__(receipt, span)
-        self.consumer = consumer
+    __slots__ = ()
 
     def ack(self) -> None:
         """Settle the message as consumed, and return when the broker has confirmed it."""

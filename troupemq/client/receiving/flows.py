@@ -55,6 +55,8 @@ log = client_logger(__name__)
 SETTLE_TIMEOUT_MS = 5000
 """Time of all tries of one settlement, as of the return of a failed message."""
 SETTLE_TRY_MS = 2000
+ACKS_MAX = 1024
+"""Maximum acknowledgements in one request."""
 SETTLE_AGAIN_MS = 200
 """Pause before another try of a settlement."""
 REST_S, REST_S_MAX = 0.1, 3.0
@@ -412,6 +414,13 @@ class Flows:
         gone: list[Receipt] = []
         for receipt in receipts:
             gone += yield from self.ack([receipt])
+        return gone
+
+    def ack_all(self, receipts: Sequence[Receipt]) -> Flow[list[Receipt]]:
+        """Settle any number of messages of one broker, as `ack`, in requests that it takes."""
+        gone: list[Receipt] = []
+        for start in range(0, len(receipts), ACKS_MAX):
+            gone += yield from self.ack(receipts[start : start + ACKS_MAX])
         return gone
 
     def retry(

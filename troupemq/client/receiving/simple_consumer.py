@@ -1,119 +1,63 @@
 """SimpleConsumer: the application receives messages and settles each of them by itself.
 
-The flows (`flows.py`) have the logic. This class keeps what is held, and blocks.
+The flows (`flows.py`) have the logic, and `receive_work.py` what is held. This class blocks.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from threading import Condition
-from time import monotonic, time_ns
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from protocol.bodies import ConsumerData
-from protocol.bodies_client import ConsumerRunningInfo
-from protocol.codes import RequestCode
-from protocol.headers.pop import FROM_MAX, FROM_MIN
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
 from remoting.tls_options import Tls
-from troupemq.client.arguments import (
-    DELAY_S_MAX,
-    MS_MAX,
-    check_flag,
-    check_instance,
-    check_integer,
-    check_range,
-    delay_milliseconds,
-    method_names_checked,
-    names_checked,
-)
-from troupemq.client.connection.calls import Value
+from troupemq.client.arguments import MS_MAX, check_range, method_names_checked, names_checked
+from troupemq.client.connection.calls import Value, finished
 from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, ClientMember, Work, seconds_to
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_requests import answer_running_info
 from troupemq.client.consuming.consumer_settings import UNLIMITED
 from troupemq.client.consuming.listener import RISING_DELAY
-from troupemq.client.consuming.running_info import receiver_info
-from troupemq.client.consuming.sending_back import ORDERLY_RETRIES_MAX, RETRIES_MAX
-from troupemq.client.consuming.subscription import TopicSubscription
-from troupemq.client.errors import (
-    ArgumentIllegal,
-    ClientClosed,
-    ClientError,
-    DeliveryExpired,
-    DeliverySettled,
-)
-from troupemq.client.log import client_logger
-from troupemq.client.message import check_topic
-from troupemq.client.receiving.delivery import (
-    MESSAGE_MODEL,
-    AckGathering,
-    Delivery,
-    DeliveryState,
-    delivery_spans,
-    retry_delay_ms,
-)
-from troupemq.client.receiving.flows import (
-    NOTIFIED_MS_MAX,
-    SETTLE_TIMEOUT_MS,
-    Flow,
-    Flows,
-    ReceiveTerms,
-    expired,
-)
+from troupemq.client.errors import ClientClosed
+from troupemq.client.receiving.delivery import AckGathering, Delivery
+from troupemq.client.receiving.flows import NOTIFIED_MS_MAX, Flow
 from troupemq.client.receiving.receipt import Receipt
+from troupemq.client.receiving.receive_work import (
+    EXTENSIONS,
+    INVISIBLE_S,
+    RECEIVE_COUNT_MAX,
+    WAIT_MS,
+    ReceiveWork,
+    terms_of,
+)
 from troupemq.client.receiving.waiter import Waiter
 from troupemq.client.spans import spans_of
 
-log = client_logger(__name__)
+if TYPE_CHECKING:
+    from troupemq.client.span_making import DeliverySpan
 
-RECEIVE_COUNT_MAX = 32
-"""Maximum messages of one receive; brokers refuse more."""
-WAIT_MS = 15_000
-INVISIBLE_S = 60.0
-EXTENSIONS = 4
-"""Checks for messages to extend within one invisible time."""
-ACKS_MAX = 1024
-"""Maximum acknowledgements in one request."""
-
-CONSUME_TYPE = "CONSUME_POP"
+__all__ = ["RECEIVE_COUNT_MAX", "SimpleConsumer"]
 
 
-def terms_of(
-    group: str,
-    *,
-    hold: str,
-    invisible_s: float,
-    auto_extend: bool,
-    orderly: bool,
-    begin: ConsumeFrom,
-    max_reconsume_times: int,
-    highest_queue_first: bool = False,
-) -> ReceiveTerms:
-    """Return the terms of a consumer's receives. Raises ArgumentIllegal."""
-    if hold not in ("connection", "time"):
-        raise ArgumentIllegal(f"hold is 'connection' or 'time', and not {hold!r}")
-    check_range(invisible_s, 1, DELAY_S_MAX, "invisible_s")
-    check_flag(auto_extend, "auto_extend")
-    check_flag(orderly, "orderly")
-    check_flag(highest_queue_first, "highest_queue_first")
-    check_instance(begin, ConsumeFrom, "begin is a ConsumeFrom, such as FIRST_OFFSET")
-    if begin is ConsumeFrom.TIMESTAMP:
-        raise ArgumentIllegal("a SimpleConsumer begins at FIRST_OFFSET or LAST_OFFSET")
-    check_integer(max_reconsume_times, UNLIMITED, MS_MAX, "max_reconsume_times")
-    retries_max = max_reconsume_times
-    if retries_max == UNLIMITED:
-        retries_max = ORDERLY_RETRIES_MAX if orderly else RETRIES_MAX
-    init_mode = FROM_MIN if begin is ConsumeFrom.FIRST_OFFSET else FROM_MAX
-    with_connection, hold_ms = hold == "connection", round(invisible_s * 1000)
-    return ReceiveTerms(
-        group, hold_ms, with_connection, orderly, init_mode, retries_max, highest_queue_first
-    )
+class ThreadChanges:
+    """Condition of threads with coroutines that block."""
+
+    def __init__(self) -> None:
+        self.lock = Condition()
+        self.notify_all = self.lock.notify_all
+
+    async def __aenter__(self) -> None:
+        self.lock.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.lock.release()
+
+    async def holds(self, is_so: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        return self.lock.wait_for(is_so, timeout_s)
 
 
 @names_checked
-class SimpleConsumer(ClientMember):
+class SimpleConsumer(ClientMember, ReceiveWork[Delivery]):
     """A consumer that receives messages and settles each by itself; for any thread.
 
         with SimpleConsumer("workers", namesrv="127.0.0.1:9876") as consumer:
@@ -138,8 +82,7 @@ class SimpleConsumer(ClientMember):
     ends a receive that waits.
     """
 
-    kind = "consumer"
-    stop_timeout_s = 10.0
+    _changed: ThreadChanges
 
     def __init__(
         self,
@@ -169,38 +112,16 @@ class SimpleConsumer(ClientMember):
         * `highest_queue_first`: a queue's number is the priority of its messages; TroupeMQ only.
         """
         terms = terms_of(
-            group,
-            hold=hold,
-            invisible_s=invisible_s,
-            auto_extend=auto_extend,
-            orderly=orderly,
-            begin=begin,
-            max_reconsume_times=max_reconsume_times,
-            highest_queue_first=highest_queue_first,
+            group, hold, invisible_s, orderly, begin, max_reconsume_times, highest_queue_first
         )
         super().__init__(group, namesrv, instance_name, client_ip, credentials, tls)
-        self.invisible_s, self.auto_extend = invisible_s, auto_extend
-        self._begin_where = begin
-        self._flows = Flows(terms, monotonic)
+        self._join(self._client, terms, begin, auto_extend)
+        self._changed = ThreadChanges()
         self._waiter = Waiter(self._client)
-        self._acks = AckGathering(self._ack_some)
+        self._acks = AckGathering(lambda some: self._waiter.run(self._flows.ack_all(some)))
         self._spans = spans_of(self.client_id)
-        self._subscriptions: dict[str, TopicSubscription] = {}
-        self._held: dict[Receipt, Delivery] = {}
         self._spare: list[Delivery] = []
         """Messages of a late answer, beyond the number that the next receive asked for."""
-
-        self._is_returning = False
-        self._changed = Condition()
-        """Guards what is held and the states of deliveries."""
-
-        self._client.consumer_data = self._consumer_data
-        self._client.topics = lambda: tuple(self._subscriptions)
-        self._started_at_ms = 0
-        self._client.serves |= {
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: lambda command: None,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: lambda it: answer_running_info(it, self),
-        }
 
     # --- receiving
 
@@ -216,18 +137,11 @@ class SimpleConsumer(ClientMember):
         ClientClosed after a stop.
         """
         self.check_not_stopped()
-        check_topic(topic)
-        subscription = TopicSubscription.of(topic, expression, sql, now_ms())
-        subscription.warn_of_doubts(self.group)
-        self._subscriptions = {**self._subscriptions, topic: subscription}
-        self._announce()
+        self._subscribe(topic, expression, sql)
 
     def unsubscribe(self, topic: str) -> None:
         """Receive no more from `topic`; what is held stays so. Raises MessageIllegal."""
-        check_topic(topic)
-        rest = {name: each for name, each in self._subscriptions.items() if name != topic}
-        self._subscriptions = rest
-        self._announce()
+        self._unsubscribe(topic)
 
     def receive(
         self, count_max: int = RECEIVE_COUNT_MAX, wait_ms: float = WAIT_MS
@@ -238,26 +152,14 @@ class SimpleConsumer(ClientMember):
         asked again. A stop ends the wait. Raises BrokerError if all brokers refuse, NotSupported if
         they are too old, ClientError without a subscription, and ClientClosed.
         """
-        self.check_running()
-        check_integer(count_max, 1, RECEIVE_COUNT_MAX, "count_max")
-        check_range(wait_ms, 0, MS_MAX, "wait_ms")
-        if not self._subscriptions:
-            raise ClientError(f"the {self.kind} has no topics: subscribe first")
-        with self._changed:
+        self._check_receive(count_max, wait_ms)
+        with self._changed.lock:
             spare = [each for each in self._spare if not each.is_settled]  # by a stop
             found, self._spare = spare[:count_max], spare[count_max:]
         if found:
             return found
-        begun_ns = time_ns()
-        was_served = self._flows.served
-        try:
-            receipts = self._run(self._flows.receive(self._subscriptions, count_max, wait_ms))
-        except ClientClosed:
-            return []
-        if not was_served:
-            self._announce()
-        deliveries = self._keep(receipts, begun_ns)
-        with self._changed:
+        deliveries = finished(self._received(count_max, wait_ms))
+        with self._changed.lock:
             self._spare += deliveries[count_max:]
         return deliveries[:count_max]
 
@@ -268,8 +170,9 @@ class SimpleConsumer(ClientMember):
         """
         self.check_running()
         check_range(wait_ms, 0, MS_MAX, "wait_ms")
+        flow = self._flows.wait(self._subscriptions, wait_ms)
         try:
-            return bool(self._spare) or self._run(self._flows.wait(self._subscriptions, wait_ms))
+            return bool(self._spare) or self._waiter.run(flow)
         except ClientClosed:
             return False
 
@@ -291,28 +194,8 @@ class SimpleConsumer(ClientMember):
                     if not (delivery := rest.pop(0)).is_settled:
                         yield delivery
         finally:
-            with self._changed:
+            with self._changed.lock:
                 self._spare[:0] = rest
-
-    def _keep(self, receipts: Sequence[Receipt], begun_ns: int) -> list[Delivery]:
-        spans = delivery_spans(self._spans, self.group, receipts, begun_ns)
-        deliveries = [Delivery(self, *each) for each in zip(receipts, spans, strict=True)]
-        with self._changed:
-            if not self._is_returning:
-                self._held.update(zip(receipts, deliveries, strict=True))
-                return deliveries
-        self._give_back(receipts, LAST_TIMEOUT_S * 1000)
-        return []
-
-    def info(self, *, stacks: bool = False) -> ConsumerRunningInfo:
-        """Return the state that administrators see; `stacks`: with stack traces of all threads."""
-        wanted, begun_ms = self._subscriptions.values(), self._started_at_ms
-        return receiver_info(self.group, self._client, wanted, self.held(), begun_ms, stacks=stacks)
-
-    def held(self) -> list[Delivery]:
-        """Return the received messages that are not settled."""
-        with self._changed:
-            return list(self._held.values())
 
     # --- settling
 
@@ -326,29 +209,8 @@ class SimpleConsumer(ClientMember):
         acknowledged; and other ClientErrors, after which the rest can be settled again. Brokers
         answer a request for several without saying which of them they no longer hold.
         """
-        own = self._claim(deliveries)
-        gone: list[Receipt] = []
-        try:
-            by_broker: dict[str, list[Delivery]] = {}
-            for each in own:
-                by_broker.setdefault(each.receipt.broker_name, []).append(each)
-            for name, several in by_broker.items():
-                lost = self._acks.ack(name, [each.receipt for each in several])
-                gone += lost
-                for each in several:
-                    is_lost = each.receipt in lost
-                    each.state = DeliveryState.EXPIRED if is_lost else DeliveryState.ACKED
-        finally:
-            self._release(own)
-        if gone:
-            raise expired(gone)
-
-    def _ack_some(self, receipts: Sequence[Receipt]) -> list[Receipt]:
-        """Settle receipts of one broker, perhaps of several threads, in requests that it takes."""
-        gone: list[Receipt] = []
-        for start in range(0, len(receipts), ACKS_MAX):
-            gone += self._run(self._flows.ack(receipts[start : start + ACKS_MAX]))
-        return gone
+        self.check_running()
+        finished(self._acking(deliveries))
 
     def retry(
         self,
@@ -359,99 +221,22 @@ class SimpleConsumer(ClientMember):
         reason: str | None = None,
     ) -> None:
         """Give a message back, as `Delivery.retry`. Raises as `ack`."""
-        delay_ms = retry_delay_ms(delay_level, seconds, reason)
-        flow = self._flows.retry(delivery.receipt, delay_level, delay_ms, reason or "")
-        self._settle(delivery, flow, DeliveryState.RETRIED)
+        finished(self._retrying(delivery, delay_level, seconds, reason))
 
     def extend(self, delivery: Delivery, seconds: float | timedelta) -> None:
         """Keep a message, as `Delivery.extend`. Raises as `ack`."""
-        hold_ms = delay_milliseconds(seconds, "seconds")
-        receipt = delivery.receipt
-        is_held = delivery.holds_with_connection
-        flow = None if is_held else self._flows.change(receipt, hold_ms)
-        self._settle(delivery, flow, DeliveryState.OPEN)
-
-    def _settle(self, delivery: Delivery, flow: Flow[None] | None, then: DeliveryState) -> None:
-        own = self._claim([delivery])
-        try:
-            if flow is not None:
-                self._run(flow)
-            delivery.state = then
-        except DeliveryExpired:
-            delivery.state = DeliveryState.EXPIRED
-            raise
-        finally:
-            self._release(own)
-
-    def _claim(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
-        """Mark deliveries as busy, after the extensions that run. Raises DeliverySettled."""
-        self.check_running()
-        check_instance(deliveries, Iterable, "what is settled is a list of Deliveries")
-        own: dict[Delivery, None] = {}
-        for each in deliveries:
-            check_instance(each, Delivery, "what is settled is a Delivery")
-            if each.consumer is not self:
-                raise ArgumentIllegal("a delivery is settled by the consumer that received it")
-            own[each] = None
-        with self._changed:
-            self._changed.wait_for(
-                lambda: all(each.state is not DeliveryState.BUSY for each in own)
-            )
-            for each in own:
-                if each.state is not DeliveryState.OPEN:
-                    raise DeliverySettled(
-                        f"the message {each.message.message_id} {each.state.value} already"
-                    )
-            for each in own:
-                each.state = DeliveryState.BUSY
-        return list(own)
-
-    def _release(self, deliveries: Iterable[Delivery]) -> None:
-        """Open those that are still busy again, and forget the settled ones."""
-        with self._changed:
-            for each in deliveries:
-                if each.state is DeliveryState.BUSY:
-                    each.state = DeliveryState.OPEN
-                if each.state is not DeliveryState.OPEN:
-                    self._held.pop(each.receipt, None)
-            self._changed.notify_all()
-        for each in deliveries:
-            if each.is_settled:
-                each.end_span()
-
-    def _extend_all(self) -> None:
-        """Extend what would be delivered again before the next check but one."""
-        soon_s = monotonic() + self.invisible_s * 2 / EXTENSIONS
-        with self._changed:
-            due = [
-                each
-                for each in self._held.values()
-                if each.state is DeliveryState.OPEN
-                and each.receipt.expires_s is not None
-                and each.receipt.expires_s <= soon_s
-            ]
-            for each in due:
-                each.state = DeliveryState.BUSY
-        if not due:
-            return
-        try:
-            receipts, hold_ms = [each.receipt for each in due], round(self.invisible_s * 1000)
-            gone = self._run(self._flows.change_all(receipts, hold_ms, SETTLE_TIMEOUT_MS))
-            for each in due:
-                if each.receipt in gone:
-                    each.state = DeliveryState.EXPIRED
-        finally:
-            self._release(due)
-
-    def _give_back(self, receipts: Sequence[Receipt], timeout_ms: float) -> None:
-        if receipts:
-            log.info("messages given back", group=self.group, count=len(receipts))
-            self._run(self._flows.change_all(receipts, 0, timeout_ms))
+        finished(self._extending(delivery, seconds))
 
     # --- within
 
-    def _run(self, flow: Flow[Value]) -> Value:
+    def _delivery(self, receipt: Receipt, span: "DeliverySpan | None") -> Delivery:
+        return Delivery(self, receipt, span)
+
+    async def _run(self, flow: Flow[Value]) -> Value:
         return self._waiter.run(flow)
+
+    async def _ack_at(self, broker_name: str, receipts: Sequence[Receipt]) -> Collection[Receipt]:
+        return self._acks.ack(broker_name, receipts)
 
     def _begin(self) -> None:
         self._started_at_ms = now_ms()
@@ -460,41 +245,14 @@ class SimpleConsumer(ClientMember):
             every = self._client.housekeeping.every
             every(interval_ms, self._extend_all, first_ms=interval_ms)
 
+    def _extend_all(self) -> None:
+        finished(self._extend_due())
+
     def _work(self) -> Work:
         return {"settlements": self._settling}
 
-    def _settling(self) -> int:
-        """Return the number of deliveries whose settlement runs."""
-        held = tuple(self._held.values())
-        return sum(each.state is DeliveryState.BUSY for each in held)
-
     def _finish(self, deadline_s: float) -> None:
-        with self._changed:
-            self._is_returning = True
-            held = self._held.values()
-            self._changed.wait_for(
-                lambda: all(each.state is not DeliveryState.BUSY for each in held),
-                seconds_to(deadline_s),
-            )
-            returned = [each for each in held if each.state is DeliveryState.OPEN]
-            for each in returned:
-                each.state = DeliveryState.RETURNED
-                del self._held[each.receipt]
-        for each in returned:
-            each.end_span()
+        returned = finished(self._take_back(seconds_to(deadline_s)))
         self._waiter.stop()
         timeout_ms = 1000 * max(LAST_TIMEOUT_S, seconds_to(deadline_s))
-        self._give_back([each.receipt for each in returned], min(timeout_ms, SETTLE_TIMEOUT_MS))
-
-    def _announce(self) -> None:
-        """Send a heartbeat soon, with which brokers list this consumer and keep its connection."""
-        if self.is_running:
-            self._client.housekeeping.post(self._client.heartbeat)
-
-    def _consumer_data(self) -> list[ConsumerData]:
-        """Return the group's data once a broker knows POP; others would list a pull consumer."""
-        if not self._flows.served:
-            return []
-        subscriptions = [each.data() for each in self._subscriptions.values()]
-        begin = self._begin_where.value
-        return [ConsumerData(self.group, CONSUME_TYPE, MESSAGE_MODEL, begin, subscriptions)]
+        finished(self._give_back(returned, timeout_ms))

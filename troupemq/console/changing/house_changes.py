@@ -6,7 +6,7 @@ from time import time_ns
 from typing import Any
 
 from protocol.java_numbers import plain_number
-from storage.errors import StoreError
+from troupemq.client.errors import ArgumentIllegal
 from troupemq.console.accounts import PASSWORD_CHARS_MIN, ROLES, name_fault, role_fault
 from troupemq.console.asking import PageRequest
 from troupemq.console.changes import ConsoleChange, Given, register
@@ -18,110 +18,73 @@ from troupemq.console.parts import Input
 _THRESHOLD_MAX = 10**9 - 1
 
 
-def _user(asked: PageRequest, given: Given) -> CommandResult[Any]:
-    out = CommandResult[Any]()
-    name = given["name"]
-    if fault := name_fault(name) or role_fault(given["role"]):
-        out.fail(fault)
-        return out
+def _user(asked: PageRequest, given: Given, out: CommandResult[Any]) -> None:
+    name, role = given["name"], given["role"]
+    _check(name_fault(name) or role_fault(role))
     accounts = asked.console.accounts
-    admins = [each for each, role in accounts.users().items() if role == "admin"]
-    if admins == [name] and given["role"] != "admin":
-        out.fail("The last admin must keep its role: make another user admin first")
-        return out
-    try:
-        password = accounts.new_password(name, given["role"])
-    except StoreError as error:
-        out.fail(str(error))
-        return out
+    admins = [each for each, its_role in accounts.users().items() if its_role == "admin"]
+    if admins == [name] and role != "admin":
+        raise ArgumentIllegal("The last admin must keep its role: make another user admin first")
+    password = accounts.new_password(name, role)
     asked.console.sessions.end_of(name)
-    out.rows.append({"user": name, "role": given["role"], "password": password})
-    out.sentences.append("The password is shown only once.")
-    return out
+    out.done("The password is shown only once.", user=name, role=role, password=password)
 
 
-def _password(asked: PageRequest, given: Given) -> CommandResult[Any]:
-    out = CommandResult[Any]()
+def _check(fault: str | None) -> None:
+    """Raise ArgumentIllegal for a fault."""
+    if fault:
+        raise ArgumentIllegal(fault)
+
+
+def _password(asked: PageRequest, given: Given, out: CommandResult[Any]) -> None:
     accounts, name = asked.console.accounts, asked.viewer.name
     if asked.viewer.by_token or accounts.check(name, given["old"]) is None:
-        out.fail("The current password is wrong")
-    elif len(given["new"]) < PASSWORD_CHARS_MIN:
-        out.fail(f"The new password is too short: use at least {PASSWORD_CHARS_MIN} characters")
-    elif given["new"] != given["again"]:
-        out.fail("The two new passwords differ")
-    else:
-        try:
-            accounts.set_password(name, given["new"])
-        except StoreError as error:
-            out.fail(str(error))
-            return out
-        asked.console.sessions.end_of(name)
-        out.sentences.append("The password is changed: log in with it.")
-    return out
+        raise ArgumentIllegal("The current password is wrong")
+    if len(given["new"]) < PASSWORD_CHARS_MIN:
+        least = f"use at least {PASSWORD_CHARS_MIN} characters"
+        raise ArgumentIllegal(f"The new password is too short: {least}")
+    if given["new"] != given["again"]:
+        raise ArgumentIllegal("The two new passwords differ")
+    accounts.set_password(name, given["new"])
+    asked.console.sessions.end_of(name)
+    out.sentences.append("The password is changed: log in with it.")
 
 
-def _token(asked: PageRequest, given: Given) -> CommandResult[Any]:
-    out = CommandResult[Any]()
-    if fault := name_fault(given["name"]) or role_fault(given["role"]):
-        out.fail(fault)
-        return out
-    try:
-        token = asked.console.accounts.new_token(given["name"], given["role"])
-    except StoreError as error:
-        out.fail(str(error))
-        return out
-    out.rows.append({"token": token, "role": given["role"]})
-    out.sentences.append("The token is shown only once. Send it as Authorization: Bearer …")
-    return out
+def _token(asked: PageRequest, given: Given, out: CommandResult[Any]) -> None:
+    _check(name_fault(given["name"]) or role_fault(given["role"]))
+    token = asked.console.accounts.new_token(given["name"], given["role"])
+    sentence = "The token is shown only once. Send it as Authorization: Bearer …"
+    out.done(sentence, token=token, role=given["role"])
 
 
-def _remove_user(asked: PageRequest, given: Given) -> CommandResult[Any]:
-    out = CommandResult[Any]()
-    if asked.console.accounts.remove_user(given["name"]):
-        asked.console.sessions.end_of(given["name"])
-        out.sentences.append(f"{given['name']} is removed.")
-    else:
-        out.fail(f"{given['name']} cannot be removed: it is missing or the last admin")
-    return out
+def _remove_user(asked: PageRequest, given: Given, out: CommandResult[Any]) -> None:
+    name = given["name"]
+    if not asked.console.accounts.remove_user(name):
+        raise ArgumentIllegal(f"{name} cannot be removed: it is missing or the last admin")
+    asked.console.sessions.end_of(name)
+    out.sentences.append(f"{name} is removed.")
 
 
-def _remove_token(asked: PageRequest, given: Given) -> CommandResult[Any]:
-    out = CommandResult[Any]()
-    if asked.console.accounts.remove_token(given["name"]):
-        out.sentences.append(f"The token {given['name']} is removed.")
-    else:
-        out.fail(f"Token {given['name']} not found")
-    return out
+def _remove_token(asked: PageRequest, given: Given, out: CommandResult[Any]) -> None:
+    if not asked.console.accounts.remove_token(given["name"]):
+        raise ArgumentIllegal(f"Token {given['name']} not found")
+    out.sentences.append(f"The token {given['name']} is removed.")
 
 
-def _thresholds(asked: PageRequest, given: Given) -> CommandResult[Any]:
-    out = CommandResult[Any]()
+def _thresholds(asked: PageRequest, given: Given, out: CommandResult[Any]) -> None:
     numbers = {name: plain_number(value, _THRESHOLD_MAX) for name, value in given.items()}
-    wrong = [name for name, number in numbers.items() if number is None]
-    if wrong:
-        out.fail(f"{', '.join(wrong)} invalid: use a whole number above 0")
-        return out
-    try:
-        asked.console.alerts.set_thresholds({name: number or 0 for name, number in numbers.items()})
-    except StoreError as error:
-        out.fail(str(error))
-        return out
+    if wrong := [name for name, number in numbers.items() if number is None]:
+        raise ArgumentIllegal(f"{', '.join(wrong)} invalid: use a whole number above 0")
+    asked.console.alerts.set_thresholds({name: number or 0 for name, number in numbers.items()})
     out.sentences.append("The thresholds are changed.")
-    return out
 
 
-def _trial(asked: PageRequest, given: Given) -> CommandResult[Any]:
-    out = CommandResult[Any]()
+def _trial(asked: PageRequest, given: Given, out: CommandResult[Any]) -> None:
     alerts = asked.console.alerts
     if not alerts.settings.tells:
-        out.fail("Alerts have no destination: start the console with --alerts FILE")
-        return out
-    failure = alerts.tell_trial(time_ns() // 1_000_000, asked.viewer.name)
-    if failure:
-        out.fail(failure)
-    else:
-        out.sentences.append("The test alert is sent: check that it arrived.")
-    return out
+        raise ArgumentIllegal("Alerts have no destination: start the console with --alerts FILE")
+    _check(alerts.tell_trial(time_ns() // 1_000_000, asked.viewer.name))
+    out.sentences.append("The test alert is sent: check that it arrived.")
 
 
 def _threshold_inputs(asked: PageRequest) -> Sequence[Input]:

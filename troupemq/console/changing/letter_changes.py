@@ -1,6 +1,6 @@
 """Changes of dead letters: redrive and discard, of some or of all."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from threading import Event
 from time import monotonic
 from typing import Any
@@ -71,12 +71,11 @@ def _count(asked: PageRequest, given: Given) -> Preview:
     return Preview([Notes("effect", "Effect", notes)], {"dead_letters": count})
 
 
-def _redrive(asked: PageRequest, given: Given) -> CommandResult[Any]:
-    out = CommandResult[Any]()
+def _redrive(asked: PageRequest, given: Given, out: CommandResult[Any]) -> None:
     count = plain_number(given["count"]) or 0
     if not 0 < count <= REDRIVEN_MAX:
-        out.fail(f"The limit must be 1 to {REDRIVEN_MAX}: use the command line for more")
-        return out
+        why = f"The limit must be 1 to {REDRIVEN_MAX}: use the command line for more"
+        raise ArgumentIllegal(why)
     rate = max(RATE, count / (CHANGE_S / 2))
     run = Redrive(
         given["group"], asked.cluster.namesrv, rate=rate, count_max=count, wait=Event().wait
@@ -85,16 +84,12 @@ def _redrive(asked: PageRequest, given: Given) -> CommandResult[Any]:
         out.done(sentence_of(given["group"], run.run()), sent=run.done.sent)
     except ClientError as error:
         out.fail(f"{error} ({run.done.sent} were sent; repeat to continue)")
-    return out
 
 
-def _redrive_one(asked: PageRequest, given: Given) -> CommandResult[Any]:
-    return _redrive_ids(asked, given["group"], [given["id"]])
-
-
-def _redrive_ids(asked: PageRequest, group: str, ids: Sequence[str]) -> CommandResult[Any]:
+def _redrive_ids(asked: PageRequest, given: Given, out: CommandResult[Any]) -> None:
     """Redrive chosen dead letters, as many as the deadline of a change allows."""
-    out, done, tried = CommandResult[Any](), Redriven(), 0
+    group, ids = given["group"], [given["id"]] if "id" in given else ids_of(given)
+    done, tried = Redriven(), 0
     until_s = monotonic() + CHANGE_S
     try:
         for each in redrive_some(group, asked.cluster.namesrv, ids):
@@ -110,7 +105,6 @@ def _redrive_ids(asked: PageRequest, group: str, ids: Sequence[str]) -> CommandR
         out.fail(str(error))
     if done != Redriven():
         out.done(sentence_of(group, done), sent=done.sent)
-    return out
 
 
 def _chosen(asked: PageRequest, given: Given) -> tuple[list[MessageView], list[Part]]:
@@ -231,7 +225,7 @@ register(
         lambda asked: (_group_input(), Input("id", "Offset message id", needed=True)),
         lambda given: ["job", "redrive", given["group"], "--id", given["id"]],
         _count,
-        do=_redrive_one,
+        do=_redrive_ids,
     ),
     ConsoleChange(
         "redrive-some",
@@ -240,7 +234,7 @@ register(
         lambda asked: (_group_input(), _ids_input()),
         lambda given: _words(given),
         _redrive_preview,
-        do=lambda asked, given: _redrive_ids(asked, given["group"], ids_of(given)),
+        do=_redrive_ids,
         refuses=_too_many,
     ),
     ConsoleChange(

@@ -12,7 +12,7 @@ from protocol.headers.jobs import JobRunHeader, RunJobHeader
 from protocol.timers import RecallHandle
 from troupemq.client.admin import Admin, Answers, Result, Time
 from troupemq.client.admin.answers import Failures
-from troupemq.client.errors import ClientError, understood
+from troupemq.client.errors import ArgumentIllegal, understood
 from troupemq.client.message import MessageView
 from troupemq.console.asking import PageRequest
 from troupemq.console.changes import CHANGE_S, ConsoleChange, Given, Preview, exist, register
@@ -86,22 +86,16 @@ def _recall_preview(asked: PageRequest, given: Given) -> Preview:
     return Preview([Notes("effect", "Effect", [Note("watch", sentence)])], before)
 
 
-def _run_job(asked: PageRequest, given: Given) -> CommandResult[Any]:
-    out = CommandResult[Any]()
+def _run_job(asked: PageRequest, given: Given, out: CommandResult[Any]) -> None:
     session = asked.cluster.session
     try:
         header = RunJobHeader(given["job"], json.dumps(arguments_of(given["arguments"])))
     except ValueError as error:
-        out.fail(str(error))
-        return out
-    try:
-        with session.within(CHANGE_S):
-            answer = session.ask(given["broker"], RequestCode.RUN_JOB, header)
-        run = understood(JobRun.decode, answer.body)
-        out.done(f"{run.run} is queued.", run=run.run)
-    except ClientError as error:
-        out.fail(str(error))
-    return out
+        raise ArgumentIllegal(str(error)) from None
+    with session.within(CHANGE_S):
+        answer = session.ask(given["broker"], RequestCode.RUN_JOB, header)
+    run = understood(JobRun.decode, answer.body)
+    out.done(f"{run.run} is queued.", run=run.run)
 
 
 def arguments_of(text: str) -> dict[str, object]:
@@ -141,21 +135,15 @@ def _job_words(given: Given) -> list[str]:
     return [*words, *(word for line in _lines(given["arguments"]) for word in ("-a", line))]
 
 
-def _cancel_job(asked: PageRequest, given: Given) -> CommandResult[Any]:
-    out = CommandResult[Any]()
-    session = asked.cluster.session
+def _cancel_job(asked: PageRequest, given: Given, out: CommandResult[Any]) -> None:
     if not _is_run(asked, given):
         asked.console.watch.forget()  # the run may be newer than the snapshot
         if not _is_run(asked, given):
-            out.fail(f"run {given['run']} not found at {given['broker']}")
-            return out
-    try:
-        with session.within(CHANGE_S):
-            session.ask(given["broker"], RequestCode.CANCEL_JOB, JobRunHeader(given["run"]))
-        out.done(f"{given['run']} is being cancelled.", run=given["run"])
-    except ClientError as error:
-        out.fail(str(error))
-    return out
+            raise ArgumentIllegal(f"run {given['run']} not found at {given['broker']}")
+    session = asked.cluster.session
+    with session.within(CHANGE_S):
+        session.ask(given["broker"], RequestCode.CANCEL_JOB, JobRunHeader(given["run"]))
+    out.done(f"{given['run']} is being cancelled.", run=given["run"])
 
 
 def _is_run(asked: PageRequest, given: Given) -> bool:

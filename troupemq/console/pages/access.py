@@ -5,7 +5,8 @@ answer. Secrets are never shown, even if a broker sends them.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from protocol.bodies_own import AclRefusal, AclRefusals
 from protocol.codes import RequestCode, ResponseCode
@@ -16,7 +17,7 @@ from troupemq.client.admin.answers import snake_case
 from troupemq.client.admin.base import json_object
 from troupemq.client.admin.brokers import properties_of
 from troupemq.client.errors import BrokerError, ClientError, understood
-from troupemq.console.asking import PageRequest, failures_of, page
+from troupemq.console.asking import PageRequest, failures_of, page, snapshot_page
 from troupemq.console.changes import change_link, change_links
 from troupemq.console.findings import spoken_code
 from troupemq.console.parts import Cells, Note, Notes, Page, RowTable
@@ -26,6 +27,8 @@ SHOWN_MAX = 1000
 """Limit of rows of a table."""
 
 OFF = "These brokers have no access control, so every client has every permission (aclEnable):"
+
+Value = TypeVar("Value")
 
 
 class Access:
@@ -63,53 +66,54 @@ class Access:
         if sentence not in self.failures:
             self.failures.append(sentence)
 
-    def configurations(self) -> dict[str, Mapping[str, object]]:
-        """Return accounts and allowlisted addresses by broker address, under RocketMQ's names."""
-        answers = self._ask(self.enabled, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
-        found: dict[str, Mapping[str, object]] = {}
-        for address, answer in answers.items():
+    def _read(
+        self,
+        code: RequestCode,
+        decode: Callable[[RemotingCommand], Value],
+        *,
+        perhaps: bool = False,
+    ) -> Iterator[tuple[str, Value]]:
+        """Yield the address and the decoded answer of each broker with access control."""
+        for address, answer in self._ask(self.enabled, code, perhaps=perhaps).items():
             try:
-                said = json_object(answer.body)
-                found[address] = {str(name): value for name, value in said.items()}
+                found = decode(answer)
             except ClientError as error:
                 self._fail(f"{address}: {error}")
-        return found
+            else:
+                yield address, found
+
+    def configurations(self) -> dict[str, Mapping[str, object]]:
+        """Return accounts and allowlisted addresses by broker address, under RocketMQ's names."""
+        code = RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG
+        return {
+            address: {str(name): value for name, value in said.items()}
+            for address, said in self._read(code, lambda answer: json_object(answer.body))
+        }
 
     def refusals(self) -> list[tuple[str, AclRefusal]]:
         """Return each refusal with the broker's address, of TroupeMQ brokers only."""
-        answers = self._ask(self.enabled, RequestCode.GET_ACL_REFUSALS, perhaps=True)
-        found = []
-        for address, answer in answers.items():
-            try:
-                body = understood(AclRefusals.decode, answer.body)
-            except ClientError as error:
-                self._fail(f"{address}: {error}")
-                continue
-            found += [(address, each) for each in body.refusals]
-        return found
+
+        def refused(answer: RemotingCommand) -> AclRefusals:
+            return understood(AclRefusals.decode, answer.body)
+
+        answers = self._read(RequestCode.GET_ACL_REFUSALS, refused, perhaps=True)
+        return [(address, each) for address, found in answers for each in found.refusals]
 
     def versions(self) -> list[Cells]:
-        rows: list[Cells] = []
-        for address, answer in self._ask(
-            self.enabled, RequestCode.GET_BROKER_CLUSTER_ACL_INFO
-        ).items():
-            try:
-                found = AclVersions.decode(answer)
-            except ClientError as error:
-                self._fail(f"{address}: {error}")
-                continue
-            rows += (
-                {
-                    "broker": self.places[address].name,
-                    "address": address,
-                    "file": path,
-                    "version": version,
-                    "content": found.fingerprints.get(path),
-                    "changed_ms": changed_ms,
-                }
-                for path, (version, changed_ms) in found.files.items()
+        return [
+            {
+                "broker": self.places[address].name,
+                "address": address,
+                "file": path,
+                "version": version,
+                "content": found.fingerprints.get(path),
+                "changed_ms": changed_ms,
+            }
+            for address, found in self._read(
+                RequestCode.GET_BROKER_CLUSTER_ACL_INFO, AclVersions.decode
             )
-        return rows
+            for path, (version, changed_ms) in found.files.items()
+        ]
 
 
 def accounts_of(configuration: Mapping[str, object]) -> list[dict[str, object]]:
@@ -126,7 +130,7 @@ def accounts_of(configuration: Mapping[str, object]) -> list[dict[str, object]]:
 def access(asked: PageRequest) -> Page:
     now = asked.snapshot()
     found = Access(asked, now.brokers)
-    page = Page("Access control", missing=now.missing, taken_ms=now.taken_ms)
+    page = snapshot_page("Access control", now, [])
     if found.disabled:
         where = f"{OFF} {', '.join(found.disabled[:20])}"
         page.parts.append(Notes("off", "", [Note("watch", f"{where}.")]))

@@ -12,7 +12,7 @@ from protocol.codes import RequestCode, ResponseCode
 from troupemq.client.admin import Time
 from troupemq.client.admin.brokers import StoreReport
 from troupemq.client.errors import BrokerError, ClientError
-from troupemq.console.asking import NotThere, PageRequest, failures_of, page
+from troupemq.console.asking import NotThere, PageRequest, failures_of, page, snapshot_page
 from troupemq.console.findings import counted, findings_of, spoken
 from troupemq.console.pages.broker_settings import settings_parts
 from troupemq.console.pages.overview import NO_BROKERS, REFRESH_S, broker_row
@@ -48,16 +48,11 @@ def brokers(asked: PageRequest) -> Page:
     rows = [broker_row(each) for each in now.brokers]
     names = ({key: row[key] for key in ("broker", "role")} for row in rows)
     work = [{**name, **_work(each)} for name, each in zip(names, now.brokers, strict=True)]
-    return Page(
-        "Brokers",
-        [
-            RowTable("brokers", "", rows, NO_BROKERS),
-            *([RowTable("work", "Load and uptime", work)] if work else []),
-        ],
-        now.missing,
-        REFRESH_S,
-        now.taken_ms,
-    )
+    parts: list[Part] = [
+        RowTable("brokers", "", rows, NO_BROKERS),
+        *([RowTable("work", "Load and uptime", work)] if work else []),
+    ]
+    return snapshot_page("Brokers", now, parts, REFRESH_S)
 
 
 def _work(each: BrokerSummary) -> Cells:
@@ -100,18 +95,13 @@ def broker(asked: PageRequest) -> Page:
     if tab not in TABS:  # addresses of a filter may be older than the tabs
         tab = "settings" if asked.text("filter") or asked.text("which") else "health"
     wanted = TABS if asked.is_api and not asked.text("tab") else (tab,)
-    page = Page(
-        f"Broker {state.place.name}",
-        [
-            Tabs(
-                [Link(each.title(), "/broker", {"address": address, "tab": each}) for each in TABS],
-                TABS.index(tab),
-            ),
-            Facts("broker", "", {**broker_row(state), **_work(state)}),
-        ],
-        now.missing,
-        taken_ms=now.taken_ms,
-    )
+    parts: list[Part] = [
+        Tabs(
+            [Link(each.title(), "/broker", {"address": address, "tab": each}) for each in TABS],
+            TABS.index(tab),
+        ),
+        Facts("broker", "", {**broker_row(state), **_work(state)}),
+    ]
     actors = _actors(asked, address)
     is_ours = actors.is_ours
     sections: dict[str, Callable[[], Sequence[Part]]] = {
@@ -127,8 +117,8 @@ def broker(asked: PageRequest) -> Page:
         "actors": lambda: actors.parts,
     }
     for each in wanted:
-        page.parts += sections[each]()
-    return page
+        parts += sections[each]()
+    return snapshot_page(f"Broker {state.place.name}", now, parts)
 
 
 def _problems(asked: PageRequest, now: ClusterSnapshot, state: BrokerSummary) -> list[Part]:

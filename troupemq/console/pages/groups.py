@@ -1,10 +1,10 @@
 """Pages of consumer groups: the list, and the states of the members of one."""
 
-from troupemq.console.asking import PageRequest, page
+from troupemq.console.asking import PageRequest, page, snapshot_page
 from troupemq.console.changes import change_links
 from troupemq.console.given import legal_name
 from troupemq.console.pages.overview import group_row, stuck_rows
-from troupemq.console.parts import Form, Input, Link, Links, Note, Notes, Page, RowTable
+from troupemq.console.parts import Form, Input, Link, Links, Note, Notes, Page, Part, RowTable
 from troupemq.console.snapshot import GroupSummary
 
 NO_GROUPS = "No group has consumed yet: start a consumer, or create a group."
@@ -36,23 +36,19 @@ def groups(asked: PageRequest) -> Page:
         Input("which", "Groups", "choice", "all" if shows_all else "used", ("used", "all")),
     ]
     nothing = f"No group contains {wanted!r}: change the filter." if wanted else NO_GROUPS
-    return Page(
-        "Consumer groups",
-        [
-            Form("", "/groups", inputs, "Filter"),
-            RowTable(
-                "groups",
-                "",
-                [group_row(each) for each in some],
-                nothing,
-                pager=pager,
-                marked=stuck_rows(some),
-            ),
-            change_links(asked, [("Create a group", "group", {})]),
-        ],
-        now.missing,
-        taken_ms=now.taken_ms,
-    )
+    parts: list[Part] = [
+        Form("", "/groups", inputs, "Filter"),
+        RowTable(
+            "groups",
+            "",
+            [group_row(each) for each in some],
+            nothing,
+            pager=pager,
+            marked=stuck_rows(some),
+        ),
+        change_links(asked, [("Create a group", "group", {})]),
+    ]
+    return snapshot_page("Consumer groups", now, parts)
 
 
 def _order(each: GroupSummary, order: str) -> tuple[int, int, str]:

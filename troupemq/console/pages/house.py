@@ -4,10 +4,10 @@ from dataclasses import asdict
 from datetime import datetime
 
 from troupemq.client.admin import Time
-from troupemq.console.asking import PageRequest, page
+from troupemq.console.asking import PageRequest, page, snapshot_page
 from troupemq.console.changes import change_link, change_links
 from troupemq.console.findings import findings_of
-from troupemq.console.parts import Facts, Note, Notes, Page, RowTable
+from troupemq.console.parts import Facts, Note, Notes, Page, Part, RowTable
 
 ENTRIES = 200
 
@@ -68,24 +68,20 @@ def alerts(asked: PageRequest) -> Page:
     found = findings_of(now, console.alerts.thresholds)
     notes = [each.note for each in found] or [Note("fine", "No problems.")]
     limits = asdict(console.alerts.thresholds)
-    return Page(
-        "Alerts",
-        [
-            Notes("findings", "Current problems", notes),
-            Notes("where", "Destinations", where),
-            RowTable("told", "Alerts sent since the console started", told, "No alerts sent."),
-            Facts("thresholds", "Thresholds", limits),
-            change_links(
-                asked,
-                [
-                    ("Change thresholds", "thresholds", limits),
-                    *([("Send a test alert", "alert-trial", {})] if settings.tells else []),
-                ],
-            ),
-        ],
-        now.missing,
-        taken_ms=now.taken_ms,
-    )
+    parts: list[Part] = [
+        Notes("findings", "Current problems", notes),
+        Notes("where", "Destinations", where),
+        RowTable("told", "Alerts sent since the console started", told, "No alerts sent."),
+        Facts("thresholds", "Thresholds", limits),
+        change_links(
+            asked,
+            [
+                ("Change thresholds", "thresholds", limits),
+                *([("Send a test alert", "alert-trial", {})] if settings.tells else []),
+            ],
+        ),
+    ]
+    return snapshot_page("Alerts", now, parts)
 
 
 def _time_of(text: object) -> Time:

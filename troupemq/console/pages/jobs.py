@@ -8,7 +8,14 @@ from protocol.codes import RequestCode
 from protocol.headers.jobs import GetJobsHeader, JobLogHeader
 from troupemq.client.admin import Time
 from troupemq.client.errors import ClientError
-from troupemq.console.asking import REASON_HIDDEN, NotThere, PageRequest, failures_of, page
+from troupemq.console.asking import (
+    REASON_HIDDEN,
+    NotThere,
+    PageRequest,
+    failures_of,
+    page,
+    snapshot_page,
+)
 from troupemq.console.changes import change_link, change_links
 from troupemq.console.given import address as address_rule
 from troupemq.console.pages.message import HIDDEN
@@ -69,23 +76,19 @@ def jobs(asked: PageRequest) -> Page:
     nothing = "No broker here has a job schedule: start one with --jobs FILE."
     names = _job_names(now)
     inputs = [Input("job", "Job, or entry of the schedule", "choice", wanted, ["", *names])]
-    return Page(
-        "Spark jobs",
-        [
-            RowTable("schedule", "Schedule", entries, nothing),
-            *([Form("Runs", "/jobs", inputs, "Filter")] if names else []),
-            *(_chart(name) for name in ([wanted] if wanted in names else names[:CHARTS_MAX])),
-            RowTable(
-                "runs",
-                "" if names else "Runs",
-                runs,
-                "No job has run since the brokers started: run one.",
-            ),
-            change_links(asked, there[:1]),
-        ],
-        now.missing,
-        taken_ms=now.taken_ms,
-    )
+    parts: list[Part] = [
+        RowTable("schedule", "Schedule", entries, nothing),
+        *([Form("Runs", "/jobs", inputs, "Filter")] if names else []),
+        *(_chart(name) for name in ([wanted] if wanted in names else names[:CHARTS_MAX])),
+        RowTable(
+            "runs",
+            "" if names else "Runs",
+            runs,
+            "No job has run since the brokers started: run one.",
+        ),
+        change_links(asked, there[:1]),
+    ]
+    return snapshot_page("Spark jobs", now, parts)
 
 
 def _job_names(now: ClusterSnapshot) -> list[str]:

@@ -7,7 +7,7 @@ from protocol.compression import CompressionError, beginning
 from troupemq.client.admin import Time
 from troupemq.client.errors import ClientError
 from troupemq.client.message import MessageView
-from troupemq.console.asking import PageRequest, failures_of, page
+from troupemq.console.asking import PageRequest, failures_of, page, snapshot_page
 from troupemq.console.names import TOPICS
 from troupemq.console.pages.topics import kind_here
 from troupemq.console.parts import (
@@ -125,16 +125,11 @@ def _topics(asked: PageRequest, parts: list[Part]) -> Page:
         for name in some
     ]
     sentence = "Select a topic to see its newest messages, or search for a message."
-    return Page(
-        "Messages",
-        [
-            *parts,
-            Notes("hint", "", [Note("fine", sentence)]),
-            RowTable("topics", "Topics", rows, "No topics yet: create one.", pager=pager),
-        ],
-        now.missing,
-        taken_ms=now.taken_ms,
-    )
+    parts += [
+        Notes("hint", "", [Note("fine", sentence)]),
+        RowTable("topics", "Topics", rows, "No topics yet: create one.", pager=pager),
+    ]
+    return snapshot_page("Messages", now, parts)
 
 
 def _by_search(asked: PageRequest, topic: str) -> list[Part]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from time import time_ns
 
 from troupemq.client.admin import Time
-from troupemq.console.asking import PageRequest, page
+from troupemq.console.asking import PageRequest, page, snapshot_page
 from troupemq.console.findings import findings_of, spoken
 from troupemq.console.parts import (
     Cells,
@@ -16,6 +16,7 @@ from troupemq.console.parts import (
     Note,
     Notes,
     Page,
+    Part,
     RowTable,
     Share,
     Span,
@@ -41,42 +42,37 @@ def overview(asked: PageRequest) -> Page:
         (each for each in now.groups.values() if each.lag),
         key=lambda each: (not each.is_stuck, -(each.late_ms or 0), -each.lag),
     )[:WORST]
-    return Page(
-        "Overview",
-        [
-            Notes("findings", "Current problems", notes),
-            Facts("sums", f"Sums of all brokers{now.without}", _sums(now)),
-            RowTable(
-                "late_groups",
-                f"Groups with the largest time lag{now.without}",
-                [group_row(each) for each in late],
-                "No group has a lag.",
-                marked=stuck_rows(late),
+    parts: list[Part] = [
+        Notes("findings", "Current problems", notes),
+        Facts("sums", f"Sums of all brokers{now.without}", _sums(now)),
+        RowTable(
+            "late_groups",
+            f"Groups with the largest time lag{now.without}",
+            [group_row(each) for each in late],
+            "No group has a lag.",
+            marked=stuck_rows(late),
+        ),
+        LineChart(
+            "history_chart",
+            f"Throughput and consumer lag{now.without}",
+            "/api/history",
+            "history",
+            (
+                ChartLine("in_tps", "In (msg/s)", "link"),
+                ChartLine("out_tps", "Out (msg/s)", "fine", (8, 4)),
+                ChartLine("lag", "Consumer lag", "trouble", (2, 3), on_the_right=True),
             ),
-            LineChart(
-                "history_chart",
-                f"Throughput and consumer lag{now.without}",
-                "/api/history",
-                "history",
-                (
-                    ChartLine("in_tps", "In (msg/s)", "link"),
-                    ChartLine("out_tps", "Out (msg/s)", "fine", (8, 4)),
-                    ChartLine("lag", "Consumer lag", "trouble", (2, 3), on_the_right=True),
-                ),
-            ),
-            RowTable("brokers", "Brokers", [broker_row(each) for each in now.brokers], NO_BROKERS),
-            Links(
-                [
-                    Link("Message search", "/messages"),
-                    Link("All groups", "/groups"),
-                    Link("All topics", "/topics"),
-                ]
-            ),
-        ],
-        now.missing,
-        REFRESH_S,
-        now.taken_ms,
-    )
+        ),
+        RowTable("brokers", "Brokers", [broker_row(each) for each in now.brokers], NO_BROKERS),
+        Links(
+            [
+                Link("Message search", "/messages"),
+                Link("All groups", "/groups"),
+                Link("All topics", "/topics"),
+            ]
+        ),
+    ]
+    return snapshot_page("Overview", now, parts, REFRESH_S)
 
 
 def _sums(now: ClusterSnapshot) -> Cells:

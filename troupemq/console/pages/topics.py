@@ -4,7 +4,14 @@ from dataclasses import replace
 
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SYSTEM_TOPICS
 from troupemq.client.errors import BrokerError, ClientError
-from troupemq.console.asking import NotThere, PageRequest, failures_of, page, table_of
+from troupemq.console.asking import (
+    NotThere,
+    PageRequest,
+    failures_of,
+    page,
+    snapshot_page,
+    table_of,
+)
 from troupemq.console.changes import change_links
 from troupemq.console.given import address as address_rule
 from troupemq.console.given import legal_name
@@ -64,16 +71,12 @@ def topics(asked: PageRequest) -> Page:
         Input("kind", "Topics", "choice", kind, KINDS),
     ]
     nothing = f"No topic contains {wanted!r}: change the filter." if wanted else NO_TOPICS
-    return Page(
-        "Topics",
-        [
-            Form("", "/topics", inputs, "Filter"),
-            RowTable("topics", "", [_row(now, each) for each in some], nothing, pager=pager),
-            change_links(asked, [("Create a topic", "topic", {})]),
-        ],
-        now.missing,
-        taken_ms=now.taken_ms,
-    )
+    parts: list[Part] = [
+        Form("", "/topics", inputs, "Filter"),
+        RowTable("topics", "", [_row(now, each) for each in some], nothing, pager=pager),
+        change_links(asked, [("Create a topic", "topic", {})]),
+    ]
+    return snapshot_page("Topics", now, parts)
 
 
 def kind_here(name: str, now: ClusterSnapshot) -> str:
@@ -150,28 +153,23 @@ def topic(asked: PageRequest) -> Page:
         }
         for group, lag in sorted(state.groups.items(), key=lambda item: -item[1])
     ]
-    page = Page(
-        f"Topic {name}",
-        [
-            Links(
-                [
-                    Link("Messages", "/messages", {"topic": name}),
-                    Link("Live messages", "/tail", {"topic": name}),
-                ]
-            ),
-            _changes(asked, name),
-            Facts("topic", "", {**_facts(now, state), **_rates(asked, now, name)}),
-            RowTable("groups", "Consumer groups", groups, NO_GROUPS),
-            _by_broker(now, name),
-            *failures_of(queues.failures, "queues"),
-            RowTable("queues", "Queues", rows, no_queues),
-            *_route(asked, name),
-        ],
-        now.missing,
-        taken_ms=now.taken_ms,
-    )
-    page.parts.append(_producers(asked, name))
-    return page
+    parts: list[Part] = [
+        Links(
+            [
+                Link("Messages", "/messages", {"topic": name}),
+                Link("Live messages", "/tail", {"topic": name}),
+            ]
+        ),
+        _changes(asked, name),
+        Facts("topic", "", {**_facts(now, state), **_rates(asked, now, name)}),
+        RowTable("groups", "Consumer groups", groups, NO_GROUPS),
+        _by_broker(now, name),
+        *failures_of(queues.failures, "queues"),
+        RowTable("queues", "Queues", rows, no_queues),
+        *_route(asked, name),
+        _producers(asked, name),
+    ]
+    return snapshot_page(f"Topic {name}", now, parts)
 
 
 def _changes(asked: PageRequest, name: str) -> Links:

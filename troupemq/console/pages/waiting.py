@@ -10,7 +10,7 @@ from protocol.topic_names import DLQ_TOPIC_PREFIX, SCHEDULE_TOPIC
 from troupemq.client.admin import Time
 from troupemq.client.errors import ClientError
 from troupemq.client.message import MessageQueue, MessageView
-from troupemq.console.asking import NotUsable, PageRequest, failures_of, page
+from troupemq.console.asking import NotUsable, PageRequest, failures_of, page, snapshot_page
 from troupemq.console.changes import change_link, change_links
 from troupemq.console.given import legal_name
 from troupemq.console.pages.message import body_of
@@ -24,6 +24,7 @@ from troupemq.console.parts import (
     Note,
     Notes,
     Page,
+    Part,
     Pick,
     Picks,
     RowTable,
@@ -58,9 +59,7 @@ def dead_letters(asked: PageRequest) -> Page:
         for each in sorted(found, key=lambda each: -(each.dead_letters or 0))
     ]
     nothing = "No group has dead letters."
-    return Page(
-        "Dead letters", [RowTable("groups", "", rows, nothing)], now.missing, taken_ms=now.taken_ms
-    )
+    return snapshot_page("Dead letters", now, [RowTable("groups", "", rows, nothing)])
 
 
 @page("/dead-letters/group")
@@ -233,15 +232,11 @@ def transactions(asked: PageRequest) -> Page:
         if now.transactions
         else "No broker here lists open transactions; RocketMQ brokers do not support it."
     )
-    return Page(
-        "Open transactions",
-        [
-            RowTable("transactions", "", rows, nothing, about),
-            change_links(asked, [("Resume the check-backs of a transaction", "resume", {})]),
-        ],
-        now.missing,
-        taken_ms=now.taken_ms,
-    )
+    parts: list[Part] = [
+        RowTable("transactions", "", rows, nothing, about),
+        change_links(asked, [("Resume the check-backs of a transaction", "resume", {})]),
+    ]
+    return snapshot_page("Open transactions", now, parts)
 
 
 @page("/delays")
@@ -264,16 +259,12 @@ def delays(asked: PageRequest) -> Page:
                         "late_ms": None if late_ms is None else Span(late_ms),
                     }
                 )
-    return Page(
-        "Delayed messages",
-        [
-            change_links(asked, [("Recall a timer message", "recall", {})]),
-            *failures_of(failures, "delays"),
-            RowTable("delays", "", rows, "No broker has delayed messages."),
-        ],
-        now.missing,
-        taken_ms=now.taken_ms,
-    )
+    parts: list[Part] = [
+        change_links(asked, [("Recall a timer message", "recall", {})]),
+        *failures_of(failures, "delays"),
+        RowTable("delays", "", rows, "No broker has delayed messages."),
+    ]
+    return snapshot_page("Delayed messages", now, parts)
 
 
 def _levels(each: BrokerSummary) -> list[tuple[int, int, int]]:

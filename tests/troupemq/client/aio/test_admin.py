@@ -14,8 +14,8 @@ from troupemq import BrokerError, ClientClosed, ConnectionFailed, RouteNotFound,
 from troupemq.client.admin.answers import Answers
 from troupemq.client.admin.brokers import KvChanged
 from troupemq.client.admin.flows import AdminFlows
-from troupemq.client.admin.operations import finished
 from troupemq.client.admin.queues import QueueBounds
+from troupemq.client.connection.calls import finished
 from troupemq.testing import LocalBroker, running_broker
 
 Use = Callable[[aio.Admin], Awaitable[Any]]

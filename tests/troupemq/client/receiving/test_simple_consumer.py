@@ -76,7 +76,7 @@ def test_gathered_acknowledgements_take_requests_of_a_bounded_size(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Brokers refuse larger ones, for all threads whose messages are among them."""
-    monkeypatch.setattr("troupemq.client.receiving.simple_consumer.ACKS_MAX", 2)
+    monkeypatch.setattr("troupemq.client.receiving.flows.ACKS_MAX", 2)
     bench.broker.add(*(b"%d" % number for number in range(7)))
     may_end, acknowledge = Event(), bench.server.handlers[RequestCode.ACK_MESSAGE]
 
@@ -406,12 +406,12 @@ def test_a_message_that_arrives_during_the_stop_is_given_back(bench: Bench) -> N
         bench.server.next(POP)
         give_back = consumer._give_back
 
-        def meanwhile(receipts: Any, timeout_ms: float) -> None:
+        async def meanwhile(receipts: Any, timeout_ms: float) -> None:
             if not asked.is_set():
                 asked.set()
                 bench.broker.add(b"a")
                 assert received.result(WAIT_S) == []
-            give_back(receipts, timeout_ms)
+            await give_back(receipts, timeout_ms)
 
         consumer._give_back = meanwhile  # type: ignore[method-assign]
         consumer.stop()
