@@ -53,6 +53,7 @@ from troupemq.client.receiving.delivery import (
 )
 from troupemq.client.receiving.flows import SETTLE_TIMEOUT_MS, Flow, Flows, expired
 from troupemq.client.receiving.receipt import Receipt
+from troupemq.client.receiving.reclaiming import Reclaimer
 from troupemq.client.receiving.simple_consumer import (
     ACKS_MAX,
     CONSUME_TYPE,
@@ -195,6 +196,7 @@ class SimpleConsumer(AioMember):
         """Receives that were cancelled and still wait."""
         self._acks: dict[str, _Acks] = {}
         self._changed = asyncio.Condition()
+        self._reclaimer = Reclaimer(self._flows, self._held)
         self._client.consumer_data = self._consumer_data
         self._client.topics = lambda: tuple(self._subscriptions)
         self._started_at_ms = 0
@@ -441,6 +443,7 @@ class SimpleConsumer(AioMember):
                     each.state = DeliveryState.OPEN
                 if each.state is not DeliveryState.OPEN:
                     self._held.pop(each.receipt, None)
+                    self._reclaimer.forget(each.receipt)
             self._changed.notify_all()
         for each in deliveries:
             if each.is_settled:
@@ -473,6 +476,12 @@ class SimpleConsumer(AioMember):
             finally:
                 await self._release(due)
 
+    def _connection_lost(self, address: str) -> None:
+        """Have the next connection hold what this one held."""
+        flow = self._reclaimer.lose(self._client.routes.name_of(address))
+        if flow is not None:
+            self._client.remoting.spawn(self._waiter.run(flow))
+
     # --- within
 
     async def _shielded(self, work: Coroutine[Any, Any, None]) -> None:
@@ -484,6 +493,7 @@ class SimpleConsumer(AioMember):
 
     def _begin(self) -> None:
         self._started_at_ms = now_ms()
+        self._client.remoting.on_lost = self._connection_lost
         if self.auto_extend:
             self._client.remoting.spawn(self._extend_all())
 

@@ -4,8 +4,9 @@ The flows (`flows.py`) have the logic. This class keeps what is held, and blocks
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
-from threading import Condition
+from threading import Condition, Thread
 from time import monotonic, time_ns
 from typing import Literal
 
@@ -63,6 +64,7 @@ from troupemq.client.receiving.flows import (
     expired,
 )
 from troupemq.client.receiving.receipt import Receipt
+from troupemq.client.receiving.reclaiming import Reclaimer
 from troupemq.client.receiving.waiter import Waiter
 from troupemq.client.spans import spans_of
 
@@ -130,7 +132,8 @@ class SimpleConsumer(ClientMember):
 
     A received message is held for this consumer until it is settled. TroupeMQ holds it as long as
     the connection lives, so that work may take any time, and delivers it again about a second after
-    the connection's end. RocketMQ 5 holds it for `invisible_s`, and so does TroupeMQ with
+    the connection's end. A consumer that connects again within that second keeps its messages, also
+    if the broker was restarted. RocketMQ 5 holds it for `invisible_s`, and so does TroupeMQ with
     `hold="time"`; `auto_extend` then extends the hold of each message that is not settled.
 
     Delivery is at least once. A message that is given back, or whose hold ends, is delivered again.
@@ -179,8 +182,7 @@ class SimpleConsumer(ClientMember):
             highest_queue_first=highest_queue_first,
         )
         super().__init__(group, namesrv, instance_name, client_ip, credentials, tls)
-        self.invisible_s, self.auto_extend = invisible_s, auto_extend
-        self._begin_where = begin
+        self.invisible_s, self.auto_extend, self._begin_where = invisible_s, auto_extend, begin
         self._flows = Flows(terms, monotonic)
         self._waiter = Waiter(self._client)
         self._acks = AckGathering(self._ack_some)
@@ -194,6 +196,7 @@ class SimpleConsumer(ClientMember):
         self._changed = Condition()
         """Guards what is held and the states of deliveries."""
 
+        self._reclaimer = Reclaimer(self._flows, self._held)
         self._client.consumer_data = self._consumer_data
         self._client.topics = lambda: tuple(self._subscriptions)
         self._started_at_ms = 0
@@ -414,6 +417,7 @@ class SimpleConsumer(ClientMember):
                     each.state = DeliveryState.OPEN
                 if each.state is not DeliveryState.OPEN:
                     self._held.pop(each.receipt, None)
+                    self._reclaimer.forget(each.receipt)
             self._changed.notify_all()
         for each in deliveries:
             if each.is_settled:
@@ -448,6 +452,16 @@ class SimpleConsumer(ClientMember):
             log.info("messages given back", group=self.group, count=len(receipts))
             self._run(self._flows.change_all(receipts, 0, timeout_ms))
 
+    def _connection_lost(self, address: str) -> None:
+        """Have the next connection hold what this one held; on the I/O thread."""
+        flow = self._reclaimer.lose(self._client.routes.name_of(address))
+        if flow is not None:
+            Thread(target=self._reclaim, args=(flow,), name="troupemq-reclaim", daemon=True).start()
+
+    def _reclaim(self, flow: Flow[None]) -> None:
+        with suppress(ClientClosed):
+            self._run(flow)
+
     # --- within
 
     def _run(self, flow: Flow[Value]) -> Value:
@@ -455,6 +469,7 @@ class SimpleConsumer(ClientMember):
 
     def _begin(self) -> None:
         self._started_at_ms = now_ms()
+        self._client.remoting.on_lost = self._connection_lost
         if self.auto_extend:
             interval_ms = self.invisible_s * 1000 / EXTENSIONS
             every = self._client.housekeeping.every
