@@ -131,6 +131,8 @@ class HandOut:
         self._read_queues, self.is_pulled = read_queues, is_pulled
         self.is_closed: Callable[[str], bool] = lambda group: False
         """Whether the retry topic of a group must not be read for a moment."""
+        self.is_early = False
+        """Whether clients may still reclaim what they held before the start of the broker."""
         self._turns: dict[Place, int] = {}
         self._asked = 0
         """Queues that `missed` and notifications have asked."""
@@ -240,6 +242,8 @@ class HandOut:
             start = queue.min_offset if ledger is None else ledger.next
             if ledger is not None and (ledger.count if order else ledger.is_ordered):
                 continue
+            if self.is_early and ledger is not None and ledger.is_former:
+                continue
             if start < queue.max_offset or (ledger is not None and ledger.has_kept(topic)):
                 return True, 0
         return False, _behind(looked, own, retries)
@@ -305,6 +309,8 @@ class _Reading:
             return
         ledger = owner.ledgers.open(header.consumer_group, topic, queue_id, header.init_mode)
         owner.ledgers.note_used(ledger)
+        if owner.is_early and ledger.is_former and header.hold_with_connection:
+            return
         if header.order:
             if ledger.count and not (
                 ledger.is_ordered and header.attempt_id and header.attempt_id == ledger.attempt_id

@@ -134,6 +134,7 @@ class Ledger:
         "entries",
         "group",
         "held",
+        "is_former",
         "is_ordered",
         "is_retry",
         "key",
@@ -164,6 +165,8 @@ class Ledger:
         """Offsets settled since the last commit."""
         self.moved: dict[int, Entry] = {}
         """Messages stored again in the retry topic, by the offset in their handles."""
+        self.is_former = False
+        """Whether clients may hold messages from before this ledger: some are not settled."""
         self.is_ordered = False
         """Whether the batch in flight was received in order."""
         self.attempt_id = ""

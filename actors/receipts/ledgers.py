@@ -82,7 +82,12 @@ class Ledgers:
         ledger = self._ledgers.get((group, topic, queue_id))
         if ledger is None:
             stored = self.stored(group, topic, queue_id)
-            return None if stored is None else self._begin(group, topic, queue_id, stored, stored)
+            if stored is None:
+                return None
+            ledger = self._begin(group, topic, queue_id, stored, stored)
+            queue = self._store.consume_queues.get(topic, queue_id)
+            ledger.is_former = queue is not None and stored < queue.max_offset
+            return ledger
         stored = self._offsets.value.get(ledger.key, _NONE).get(queue_id)
         if not ledger.agrees(stored):
             self._begin_again(

@@ -56,14 +56,14 @@ from actors.receipts.messages import (
     WakeMore,
 )
 from actors.receipts.neighbours import Neighbours
-from actors.receipts.receive_rules import ReceiveRules, topic_meant
+from actors.receipts.receive_rules import ReceiveRules, offsets_of, topic_meant
 from actors.receipts.settlement import Copy, Settlement, Terms
 from actors.sending.messages import HeldReturned, ReturnHeld
 from actors.statistics.counts import PullStats
 from actors.tables.messages import AdvanceOffsets, Answer, CompileFirst, OffsetsAdvanced
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
-from protocol.errors import LimitReached, RemoteError
+from protocol.errors import RemoteError
 from protocol.frame import encode_head
 from protocol.headers.pop import (
     AckMessageHeader,
@@ -73,13 +73,7 @@ from protocol.headers.pop import (
     NotificationResponseHeader,
     PopMessageHeader,
 )
-from protocol.receipts import (
-    BatchAck,
-    BatchAckBody,
-    ReceiptError,
-    answer_fields,
-    topic_of,
-)
+from protocol.receipts import ORDER_REVIVE_QUEUE, BatchAckBody, answer_fields, topic_of
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 
 WOKEN_PER_ROUND = 4
@@ -88,8 +82,8 @@ ENDED_PER_TICK = 1_000
 """Receives past their deadline that are answered in one tick."""
 EXPIRED_PER_ROUND = 32
 """Deliveries returned between rounds of socket events: 1,024 messages, 3 ms."""
-SETTLED_MAX = 4_096
-"""Messages of one batch of acknowledgements."""
+RECLAIM_MS = 2_000.0
+"""Time after a start in which clients reclaim what they held with their connections."""
 COPIES_MAX = 256
 """Copies under way; each has its record in memory."""
 COLD_READS_MAX = 2
@@ -140,7 +134,7 @@ class Receipts(Responder):
     def on_start(self) -> None:
         now_ms = self.system.clock.monotonic_ms()
         self._waits.clear()
-        self._deadlines = Deadlines(now_ms)
+        self._deadlines, self._opens_ms = Deadlines(now_ms), now_ms + RECLAIM_MS
         rules, came_at = self._rules, self._hand_out.came_at
         self._settlement = Settlement(
             self._ledgers, self._deadlines, rules.physical_offset, rules.tries_max, came_at
@@ -198,6 +192,7 @@ class Receipts(Responder):
     def _use(self) -> None:
         if not self._is_used:  # a broker without receives has no ticks
             self._is_used = True
+            self._hand_out.is_early = self.system.clock.monotonic_ms() < self._opens_ms
             self.every(TICK_MS, ReceiptsTick())
 
     @handles(ReceiveAgain)
@@ -351,22 +346,13 @@ class Receipts(Responder):
         acks = [] if command.body is None else BatchAckBody.decode(short_body(command)).acks
         if not acks:
             return command.answer(ResponseCode.NO_MESSAGE)
-        wanted: list[tuple[BatchAck, str, list[int]]] = []
-        count = 0
-        for ack in acks:
-            topic = topic_of(ack.retry, ack.topic, ack.consumer_group)
+        topics = [topic_of(ack.retry, ack.topic, ack.consumer_group) for ack in acks]
+        for ack, topic in zip(acks, topics, strict=True):
             self._require(request, ack.consumer_group, topic)
-            try:
-                wanted.append((ack, topic, ack.offsets()))
-            except ReceiptError as error:
-                raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-            count += 1 + len(wanted[-1][2])
-            if count > 2 * SETTLED_MAX:
-                remark = f"more than {SETTLED_MAX} acknowledgements in one request"
-                raise LimitReached(ResponseCode.INVALID_PARAMETER, remark, remark)
+        wanted = offsets_of(acks)
         self.begin_change()
         self._use()
-        for ack, topic, offsets in wanted:
+        for ack, topic, offsets in zip(acks, topics, wanted, strict=True):
             ledger = self._ledgers.find(ack.consumer_group, topic, ack.queue_id)
             low, high = self._rules.bounds(topic, ack.queue_id)
             known = [offset for offset in offsets if low <= offset < high]
@@ -377,7 +363,7 @@ class Receipts(Responder):
 
     @serves(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
     def on_change(self, request: Request) -> RemotingCommand | None:
-        """Give a message another deadline, or have it retried."""
+        """Give a message another deadline or connection, or have it retried."""
         header = ChangeInvisibleTimeHeader.decode(request.command.fields)
         group, remote = header.consumer_group, request.peer.remote
         handle = self._rules.handle(header)
@@ -401,12 +387,18 @@ class Receipts(Responder):
         now_ms = self.system.clock.monotonic_ms()
         deadline_ms = now_ms + max(0, invisible_ms)
         terms = Terms(self._next_nonce(), deadline_ms, holder, now_ms, failure=failure)
+        if header.hold_with_connection:
+            terms = Terms(nonce, NEVER_MS, holder, now_ms)
+            has_lost_order = handle.revive_queue_id == ORDER_REVIVE_QUEUE and not is_ordered
+            if has_lost_order or not request.peer.is_open:
+                ledger = None
         if self._settlement.change(ledger, header.offset, nonce, terms) is None:
             return request.command.answer(ResponseCode.NO_MESSAGE, {}, remark=_VOID)
         answer = ChangeInvisibleTimeResponseHeader(
             pop_time_ms=terms.nonce,
             invisible_time_ms=invisible_ms,
             revive_queue_id=handle.revive_queue_id,
+            hold_with_connection=header.hold_with_connection or None,
         )
         return request.command.answer(fields=answer.encode())
 
@@ -499,6 +491,9 @@ class Receipts(Responder):
         now_ms = self.system.clock.monotonic_ms()
         self._due += self._deadlines.due(now_ms)
         self._expire_some()
+        if self._hand_out.is_early and now_ms >= self._opens_ms:
+            self._hand_out.is_early = False
+            self._waking.all_first()
         for receive in self._waits.due(now_ms, ENDED_PER_TICK):
             if self._may_go_on(receive):
                 self._process(receive)

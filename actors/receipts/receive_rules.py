@@ -6,7 +6,7 @@ Source: broker/processor/PopMessageProcessor.java, AckMessageProcessor.java,
 ChangeInvisibleTimeProcessor.java, NotificationProcessor.java.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from actors.config import BrokerConfig
 from actors.engine.snapshot_ref import SnapshotRef
@@ -17,14 +17,16 @@ from actors.sending.send_rules import FAQ
 from actors.tables.groups import GroupFinder
 from protocol.bodies import PERM_READ, SubscriptionGroupConfig, TopicConfig
 from protocol.codes import ResponseCode
-from protocol.errors import RemoteError
+from protocol.errors import LimitReached, RemoteError
 from protocol.headers.pop import AckMessageHeader, ChangeInvisibleTimeHeader, PopMessageHeader
-from protocol.receipts import ReceiptError, ReceiptHandle, topic_of
+from protocol.receipts import BatchAck, ReceiptError, ReceiptHandle, topic_of
 from storage.message_store import MessageStore
 from storage.queues.message_filter import MessageFilter
 
 RECEIVED_MAX = 32
 """Messages of one receive."""
+SETTLED_MAX = 4_096
+"""Messages of one batch of acknowledgements."""
 
 
 class ReceiveRules:
@@ -140,6 +142,22 @@ def _illegal_queue(queue_id: int, topic: TopicConfig, remote: str) -> str:
         f"queueId[{queue_id}] is illegal, topic:[{topic.topic_name}]"
         f" topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{remote}]"
     )
+
+
+def offsets_of(acks: Sequence[BatchAck]) -> list[list[int]]:
+    """Return the offsets of each part of a batch. Raises RemoteError for too many."""
+    found: list[list[int]] = []
+    count = 0
+    for ack in acks:
+        try:
+            found.append(ack.offsets())
+        except ReceiptError as error:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        count += 1 + len(found[-1])
+        if count > 2 * SETTLED_MAX:
+            remark = f"more than {SETTLED_MAX} acknowledgements in one request"
+            raise LimitReached(ResponseCode.INVALID_PARAMETER, remark, remark)
+    return found
 
 
 def topic_meant(header: AckMessageHeader | ChangeInvisibleTimeHeader, kind: str) -> str:

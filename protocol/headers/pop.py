@@ -92,6 +92,9 @@ class ChangeInvisibleTimeHeader(Header):
     by the tries so far, -1 is the dead-letter queue. `invisible_time_ms` is then ignored."""
     failure: str | None = wire("failure", default=None)
     """Reason to store with the retry, at once or when the time is over (TroupeMQ extension)."""
+    hold_with_connection: bool | None = wire("holdWithConnection", default=None)
+    """Whether the message is held with this connection from now on, under the same handle.
+    `invisible_time_ms` is then ignored (TroupeMQ extension)."""
     broker_name: str | None = wire("bname", default=None)
 
 
@@ -102,6 +105,8 @@ class ChangeInvisibleTimeResponseHeader(Header):
     pop_time_ms: int = wire_long("popTime", default=0)
     invisible_time_ms: int = wire_long("invisibleTime", default=0)
     revive_queue_id: int = wire("reviveQid", default=0)
+    hold_with_connection: bool | None = wire("holdWithConnection", default=None)
+    """True where the broker honours the request's field; other brokers leave it out."""
 
 
 @dataclass(slots=True, kw_only=True)

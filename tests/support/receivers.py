@@ -142,7 +142,8 @@ class Receiver(Client):
                     self.random.randrange(6_000), lambda: self._settle(changed(message, answer))
                 )
 
-        self.ask(change_command(message, 5_000, self.settling.group), go_on)
+        moves = self.random.random() < 0.5
+        self.ask(change_command(message, 5_000, self.settling.group, hold=moves), go_on)
 
     def _retry(self, message: Received, level: int) -> None:
         if self._link is None:

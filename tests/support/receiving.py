@@ -151,8 +151,10 @@ def change_command(
     group: str = "consumers",
     retry_delay_level: int | None = None,
     failure: str | None = None,
+    *,
+    hold: bool = False,
 ) -> RemotingCommand:
-    """Return the change of a deadline, or a retry."""
+    """Return the change of a deadline, a retry, or the move of a hold to another connection."""
     handle = message.parsed
     header = ChangeInvisibleTimeHeader(
         consumer_group=group,
@@ -163,6 +165,7 @@ def change_command(
         invisible_time_ms=invisible_ms,
         retry_delay_level=retry_delay_level,
         failure=failure,
+        hold_with_connection=hold or None,
     )
     return RemotingCommand(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header.encode())
 

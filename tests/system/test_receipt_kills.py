@@ -79,7 +79,7 @@ class Member(Thread):
                 return
 
     def _work(self, wire: Wire) -> None:
-        command = receive_command(topic=TOPIC, wait_ms=1_000, hold=True)
+        command = receive_command(topic=TOPIC, wait_ms=1_000, invisible_ms=600_000)
         while True:
             messages = received(wire.ask(command), TOPIC)
             if not messages and self._settles_all:

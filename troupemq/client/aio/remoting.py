@@ -270,3 +270,4 @@ class AioRemoting(RequestSender[AioConnection]):
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
         log.debug("connection closed", address=connection.address, reason=str(reason))
+        self._lost(connection, reason)

@@ -291,6 +291,12 @@ class SimpleConsumer(AioMember, ReceiveWork[Delivery]):
         """Keep a message, as `Delivery.extend`. Raises as `ack`."""
         await self._shielded(self._extending(delivery, seconds))
 
+    def _connection_lost(self, address: str) -> None:
+        """Have the next connection hold what this one held."""
+        flow = self._reclaimer.lose(self._client.routes.name_of(address))
+        if flow is not None:
+            self._client.remoting.spawn(self._waiter.run(flow))
+
     # --- within
 
     async def _shielded(self, work: Coroutine[Any, Any, None]) -> None:
@@ -308,6 +314,7 @@ class SimpleConsumer(AioMember, ReceiveWork[Delivery]):
 
     def _begin(self) -> None:
         self._started_at_ms = now_ms()
+        self._client.remoting.on_lost = self._connection_lost
         if self.auto_extend:
             self._client.remoting.spawn(self._extend_all())
 

@@ -62,6 +62,9 @@ class RequestSender(Generic[Connection]):
         self.check_address: Callable[[str], None] = lambda address: None
         """Check before each request is signed; raises ClientError to keep it from that server."""
 
+        self.on_lost: Callable[[str], None] = lambda address: None
+        """Called when an open connection to an address breaks, on the thread of its answers."""
+
     def framed(self, command: RemotingCommand, address: str = "") -> bytes:
         """Return the frame of a request to `address`, numbered and signed. Raises ClientError."""
         if address:
@@ -95,6 +98,10 @@ class RequestSender(Generic[Connection]):
         """Return whether there is an open connection that is not known to be broken."""
         connection = self._connections.get(address)
         return connection is not None and connection.is_open and connection.broken_by is None
+
+    def _lost(self, connection: Connection, reason: ClientError) -> None:
+        if connection.is_open and not isinstance(reason, ClientClosed):
+            self.on_lost(connection.address)
 
     def _command(self, connection: Connection, command: RemotingCommand) -> None:
         response = self._on_request(connection.address, command)
@@ -356,6 +363,7 @@ class Remoting(RequestSender[ServerConnection]):
                 del self._connections[connection.address]
         log.debug("connection closed", address=connection.address, reason=str(reason))
         connection.fail(reason)
+        self._lost(connection, reason)
 
     def _release(self) -> None:
         for connection in list(self._connections.values()):

@@ -3,6 +3,7 @@
 simple_consumer.py  SimpleConsumer; receive_work.py: its parts that event loops share
 delivery.py         Delivery, a received message; gathering of acknowledgements
 waiter.py           drivers of the flows, here the one that blocks
+reclaiming.py       what happens to held messages when their connection ends
 flows.py            the logic: generators that yield requests and receive their answers
 receipt.py          handles of received messages, read from an answer, written into requests
 

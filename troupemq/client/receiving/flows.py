@@ -182,6 +182,9 @@ class Flows:
         self.served = False
         """Whether any broker has understood a POP."""
 
+        self.goes_on: Callable[[Receipt], bool] = lambda receipt: False
+        """Return whether a received message belongs to a delivery that is open already."""
+
     # --- receiving
 
     def receive(
@@ -324,6 +327,8 @@ class Flows:
         kept, unwanted = [], []
         for receipt in receipts:
             view = receipt.message
+            if self.goes_on(receipt):
+                continue
             if not source.subscription.wants(view):
                 unwanted.append(receipt)
             elif view.reconsume_times > self.terms.retries_max:

@@ -16,7 +16,7 @@ from protocol.headers.pop import (
     PopMessageResponseHeader,
 )
 from protocol.message import MessageRecord, RecordError, decode_records
-from protocol.properties import failure_bytes
+from protocol.properties import ORIGIN_MESSAGE_ID, failure_bytes
 from protocol.receipts import (
     BITS_BYTES_MAX,
     LATER_RETRY_KIND,
@@ -58,6 +58,14 @@ class Receipt:
     def broker_name(self) -> str:
         return self.message.queue.broker_name
 
+    @property
+    def origin(self) -> str:
+        """Id that a message and its retries have in common."""
+        own = self.message.offset_message_id
+        if self.handle.topic_kind == NORMAL_KIND:  # whose property a producer could have set
+            return own
+        return self.message.properties.get(ORIGIN_MESSAGE_ID, own)
+
     def stored_topic(self, group: str) -> str:
         """Return the topic that holds the message: its own one, or its retry topic."""
         if self.handle.topic_kind == RETRY_KIND:
@@ -81,7 +89,8 @@ class Receipt:
                 queue_id=handle.queue_id,
                 offset=handle.offset,
             )
-        self.expires_s = now_s + header.invisible_time_ms / 1000
+        is_held = bool(header.hold_with_connection)
+        self.expires_s = None if is_held else now_s + header.invisible_time_ms / 1000
 
 
 def receipts_of(
@@ -216,9 +225,18 @@ def _batches(group: str, receipts: Iterable[Receipt]) -> list[BatchAck]:
 
 
 def change_command(
-    group: str, receipt: Receipt, invisible_ms: int, delay_level: int | None, reason: str = ""
+    group: str,
+    receipt: Receipt,
+    invisible_ms: int,
+    delay_level: int | None,
+    reason: str = "",
+    *,
+    with_connection: bool = False,
 ) -> RemotingCommand:
-    """Return the request of another invisible time, or of a retry by `delay_level`."""
+    """Return the request of another invisible time, or of a retry by `delay_level`.
+
+    `with_connection`: of a hold with the connection of this request, and its old handle.
+    """
     header = ChangeInvisibleTimeHeader(
         consumer_group=group,
         topic=receipt.stored_topic(group),
@@ -228,6 +246,7 @@ def change_command(
         invisible_time_ms=invisible_ms,
         retry_delay_level=delay_level,
         failure=failure_bytes(reason).decode() or None,
+        hold_with_connection=with_connection or None,
         broker_name=receipt.broker_name,
     )
     return RemotingCommand(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header.encode())

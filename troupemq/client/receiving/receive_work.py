@@ -50,6 +50,7 @@ from troupemq.client.receiving.delivery import (
 )
 from troupemq.client.receiving.flows import SETTLE_TIMEOUT_MS, Flow, Flows, ReceiveTerms, expired
 from troupemq.client.receiving.receipt import Receipt
+from troupemq.client.receiving.reclaiming import Reclaimer
 
 if TYPE_CHECKING:
     from troupemq.client.span_making import ClientSpans, DeliverySpan
@@ -128,6 +129,7 @@ class ReceiveWork(ABC, Generic[Held]):
         self._flows = Flows(terms, monotonic)
         self._subscriptions: dict[str, TopicSubscription] = {}
         self._held: dict[Receipt, Held] = {}
+        self._reclaimer = Reclaimer(self._flows, self._held)
         self._is_returning = False
         self._started_at_ms = 0
         client.consumer_data = self._consumer_data
@@ -285,6 +287,7 @@ class ReceiveWork(ABC, Generic[Held]):
                     each.state = DeliveryState.OPEN
                 if each.state is not DeliveryState.OPEN:
                     self._held.pop(each.receipt, None)
+                    self._reclaimer.forget(each.receipt)
             self._changed.notify_all()
         for each in deliveries:
             if each.is_settled:

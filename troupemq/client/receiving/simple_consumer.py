@@ -4,8 +4,9 @@ The flows (`flows.py`) have the logic, and `receive_work.py` what is held. This 
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
-from threading import Condition
+from threading import Condition, Thread
 from typing import TYPE_CHECKING, Literal
 
 from protocol.signature import Credentials
@@ -74,7 +75,8 @@ class SimpleConsumer(ClientMember, ReceiveWork[Delivery]):
 
     A received message is held for this consumer until it is settled. TroupeMQ holds it as long as
     the connection lives, so that work may take any time, and delivers it again about a second after
-    the connection's end. RocketMQ 5 holds it for `invisible_s`, and so does TroupeMQ with
+    the connection's end. A consumer that connects again within that second keeps its messages, also
+    if the broker was restarted. RocketMQ 5 holds it for `invisible_s`, and so does TroupeMQ with
     `hold="time"`; `auto_extend` then extends the hold of each message that is not settled.
 
     Delivery is at least once. A message that is given back, or whose hold ends, is delivered again.
@@ -227,6 +229,16 @@ class SimpleConsumer(ClientMember, ReceiveWork[Delivery]):
         """Keep a message, as `Delivery.extend`. Raises as `ack`."""
         finished(self._extending(delivery, seconds))
 
+    def _connection_lost(self, address: str) -> None:
+        """Have the next connection hold what this one held; on the I/O thread."""
+        flow = self._reclaimer.lose(self._client.routes.name_of(address))
+        if flow is not None:
+            Thread(target=self._reclaim, args=(flow,), name="troupemq-reclaim", daemon=True).start()
+
+    def _reclaim(self, flow: Flow[None]) -> None:
+        with suppress(ClientClosed):
+            self._waiter.run(flow)
+
     # --- within
 
     def _delivery(self, receipt: Receipt, span: "DeliverySpan | None") -> Delivery:
@@ -240,6 +252,7 @@ class SimpleConsumer(ClientMember, ReceiveWork[Delivery]):
 
     def _begin(self) -> None:
         self._started_at_ms = now_ms()
+        self._client.remoting.on_lost = self._connection_lost
         if self.auto_extend:
             interval_ms = self.invisible_s * 1000 / EXTENSIONS
             every = self._client.housekeeping.every

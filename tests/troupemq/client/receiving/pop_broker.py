@@ -205,6 +205,11 @@ class PopBroker:
             self.changes.append(header)
             if self.in_flight.get(key, (0,))[0] != handle.pop_time_ms:
                 return command.answer(ResponseCode.NO_MESSAGE)
+            if header.hold_with_connection:
+                held = ChangeInvisibleTimeResponseHeader(
+                    pop_time_ms=handle.pop_time_ms, hold_with_connection=True
+                )
+                return command.answer(fields=held.encode())
             self._time_ms += 1
             self.in_flight[key] = self._time_ms, self.in_flight[key][1]
             if header.retry_delay_level is not None or not header.invisible_time_ms:
