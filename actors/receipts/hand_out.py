@@ -43,6 +43,8 @@ EFFORT_MAX = 12_800
 Where a filter reads properties, each message counts for PROPERTIES_EFFORT: 10 ms.
 """
 PROPERTIES_EFFORT = 16
+READ_BYTES_OF_EFFORT = 80
+"""Bytes that a filter reads in the time of one message looked at in vain."""
 _EXAMINED_MAX = 800
 
 _CHECK: Place = ("", "")
@@ -134,6 +136,8 @@ class HandOut:
         """Whether the retry topic of a group must not be read for a moment."""
         self._turns: dict[Place, int] = {}
         self._asked = 0
+        self.effort = 0
+        """Work of filters that read properties, of all receives since its owner set it to 0."""
         """Queues that `missed` and notifications have asked."""
         self._checked = 0
         """Number of the first place of the next call of `missed`."""
@@ -301,7 +305,7 @@ class _Reading:
             or owner.is_pulled(header.consumer_group, topic, queue_id)
         ):
             return
-        if taken.effort >= EFFORT_MAX:
+        if taken.effort >= EFFORT_MAX or (self._is_costly and owner.effort >= EFFORT_MAX):
             taken.has_more = True
             return
         ledger = owner.ledgers.open(header.consumer_group, topic, queue_id, header.init_mode)
@@ -351,7 +355,10 @@ class _Reading:
             examined = min(result.next_offset - ledger.next, _EXAMINED_MAX)
             ledger.advance(result.next_offset)
             if wanted is not None and self._is_costly:
-                taken.effort += PROPERTIES_EFFORT * examined
+                work = result.read_bytes // READ_BYTES_OF_EFFORT
+                work = max(PROPERTIES_EFFORT * examined, work)
+                taken.effort += work
+                self._owner.effort += work
             elif taken.left == left:
                 taken.effort += examined
             if taken.effort >= EFFORT_MAX:

@@ -545,7 +545,7 @@ class Receipts(Responder):
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
         """Send what this batch has brought: copies, wake-ups, consumer offsets."""
-        settlement = self._settlement
+        self._hand_out.effort, settlement = 0, self._settlement
         while settlement.copies and self._under_way < COPIES_MAX:
             self._copy(settlement.copies.popleft())
         freed, settlement.freed = settlement.freed, {}
