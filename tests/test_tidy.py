@@ -80,7 +80,6 @@ TESTED_ELSEWHERE = {
     "actors/replication/ha_slave.py": "tests/actors/replication/test_replication.py: the other end",
     "actors/sending/replication_progress.py": "tests/actors/replication/test_sync_master.py",
     "actors/statistics/transaction_stats.py": "tests/actors/metrics/test_broker_metrics.py: it too",
-    "actors/statistics/put_stats.py": "tests/actors/admin/test_broker_info.py: who shows them",
     "actors/settings/metrics_settings.py": "tests/actors/metrics/test_selection.py: obeys them",
     "actors/retention/messages.py": "tests/actors/sending/test_log_tail.py: both ends of DropFiles",
     "actors/settings/known_keys.py": "tests/actors/test_config.py: names, and no rule",

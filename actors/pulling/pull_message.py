@@ -31,7 +31,7 @@ from actors.pulling.held_pulls import TOO_MANY_HELD, HoldTable, hold_of, queue_k
 from actors.pulling.messages import NEVER, BarrierForHolds, LastAnswered, ReadCold, Woken
 from actors.pulling.pull_correction import PullCorrection
 from actors.pulling.pull_rules import NotCompiled, PullRules
-from actors.statistics.counts import GroupCounts
+from actors.statistics.counts import GroupCounts, counts_of
 from actors.statistics.pull_stats import PullStats
 from actors.tables.consumer_views import ConsumerView
 from actors.tables.groups import GroupFinder
@@ -410,10 +410,7 @@ class PullMessage(Responder):
         stats = self.stats
         stats.get_count += result.count
         stats.get_bytes += result.body_bytes
-        key = header.topic, header.consumer_group
-        counts = stats.by_group.get(key)
-        if counts is None:
-            counts = stats.by_group[key] = GroupCounts()
+        counts = counts_of(stats.by_group, (header.topic, header.consumer_group), GroupCounts)
         counts.count += result.count
         counts.bytes += result.body_bytes
         counts.times += 1

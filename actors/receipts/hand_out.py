@@ -16,7 +16,7 @@ from actors.receipts.held_receives import HeldReceive, Place, WaitTable
 from actors.receipts.ledger import Entry, EntryState, Ledger
 from actors.receipts.ledgers import Ledgers
 from actors.receipts.neighbours import Neighbours
-from actors.statistics.counts import GroupCounts
+from actors.statistics.counts import GroupCounts, counts_of
 from actors.statistics.pull_stats import PullStats
 from protocol.headers.pop import ALL_QUEUES, PopMessageHeader
 from protocol.java_numbers import LONG_END
@@ -453,9 +453,7 @@ def count_given(taken: Taken, stats: PullStats, neighbours: Neighbours) -> int:
         stats.get_count += count
         stats.get_bytes += haul.body_bytes
         key = ledger.topic, ledger.group
-        counts = stats.by_group.get(key)
-        if counts is None:
-            counts = stats.by_group[key] = GroupCounts()
+        counts = counts_of(stats.by_group, key, GroupCounts)
         counts.count += count
         counts.bytes += haul.body_bytes
         counts.times += 1

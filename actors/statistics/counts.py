@@ -2,10 +2,16 @@
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 LARGE_BOUNDS: tuple[int, ...] = (4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
 """Upper bounds of the classes of records above SMALL_BYTES; the last class has none."""
 SMALL_BYTES = 1 << 10
+PAIRS_MAX = 50_000
+"""Topics with a group that are counted: 20 MiB, and 300 MiB with the samples of a day.
+
+Any client may name groups. Past it, Statistics makes room once an hour.
+"""
 
 
 @dataclass(slots=True)
@@ -52,3 +58,18 @@ class TopicCounts(Counts):
 class GroupCounts(Counts):
     pulled: dict[int, int] = field(default_factory=dict)
     """Queue offset after the last pulled message, by queue id."""
+
+
+Counted = TypeVar("Counted", bound=Counts)
+Pair = tuple[str, str]
+"""Topic and group."""
+
+
+def counts_of(table: dict[Pair, Counted], pair: Pair, kind: type[Counted]) -> Counted:
+    """Return the counters of a pair; past PAIRS_MAX, those of a new one are kept nowhere."""
+    counts = table.get(pair)
+    if counts is None:
+        counts = kind()
+        if len(table) < PAIRS_MAX:
+            table[pair] = counts
+    return counts

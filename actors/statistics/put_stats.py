@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-from actors.statistics.counts import Counts, TopicCounts
+from actors.statistics.counts import Counts, Pair, TopicCounts, counts_of
 
 PUT_BOUNDS_MS: tuple[int, ...] = (
     *(0, 1, 2, 3, 4, 5, 10, 20, 30, 50, 100, 200, 500),
@@ -36,6 +36,14 @@ class PutStats:
         self.total_ms += duration_ms * sends
         if duration_ms > self.longest_put_ms:
             self.longest_put_ms = duration_ms
+
+    def sent_back_one(self, pair: Pair, *, is_dead: bool) -> None:
+        """Count a returned message, and a dead letter."""
+        counts = counts_of(self.sent_back, pair, Counts)
+        counts.count += 1
+        counts.times += 1
+        if is_dead and pair in self.sent_back:
+            self.dead_letters[pair] = self.dead_letters.get(pair, 0) + 1
 
     def of_topic(self, topic: str) -> TopicCounts:
         """Return the counters of a topic; always the same object."""
