@@ -109,6 +109,8 @@ class Taken:
     """Work of reads without a message, in messages."""
     has_more: bool = False
     """Whether a queue has to be looked at again soon."""
+    has_no_room: bool = False
+    """Whether a queue was left out because there are too many ledgers."""
 
 
 class HandOut:
@@ -134,10 +136,10 @@ class HandOut:
         self._read_queues, self.is_pulled = read_queues, is_pulled
         self.is_closed: Callable[[str], bool] = lambda group: False
         """Whether the retry topic of a group must not be read for a moment."""
-        self._turns: dict[Place, int] = {}
-        self._asked = 0
         self.effort = 0
         """Work of filters that read properties, of all receives since its owner set it to 0."""
+        self._turns: dict[Place, int] = {}
+        self._asked = 0
         """Queues that `missed` and notifications have asked."""
         self._checked = 0
         """Number of the first place of the next call of `missed`."""
@@ -307,6 +309,9 @@ class _Reading:
             return
         if taken.effort >= EFFORT_MAX or (self._is_costly and owner.effort >= EFFORT_MAX):
             taken.has_more = True
+            return
+        if not owner.ledgers.has_room(header.consumer_group, topic, queue_id):
+            taken.has_no_room = True
             return
         ledger = owner.ledgers.open(header.consumer_group, topic, queue_id, header.init_mode)
         owner.ledgers.note_used(ledger)

@@ -5,7 +5,8 @@ Receives: Request (connections); ReceiveAgain (ColdRead, FilterTable); Arrived, 
 QueuesEmptied (Reput); UnitVerified (Scrubber); HeldReturned (SendBack, PutMessage); PeerClosed
 (connections); MemberLeft (Clients); OffsetsAdvanced (ConsumerOffsets).
 Sends: header and views of the log to the connection; AdvanceOffsets (ConsumerOffsets); ReturnHeld
-(SendBack); ReadCold (ColdRead); VerifyUnit (Scrubber); CompileFirst (FilterTable).
+(SendBack); ReadCold (ColdRead); VerifyUnit (Scrubber); CompileFirst (FilterTable); ReadBody
+(TableEncoder).
 Publishes: figures of what is in flight.
 
 What is in flight does not survive a crash, and need not: the consumer offset stays below every
@@ -19,6 +20,7 @@ ChangeInvisibleTimeProcessor.java, NotificationProcessor.java, PopLongPollingSer
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from actors.dispatching.messages import (
     Arrived,
@@ -31,7 +33,7 @@ from actors.engine.actor import BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.messages import PeerClosed
-from actors.network.request import Request, Responder, serves, short_body
+from actors.network.request import Request, Responder, serves
 from actors.network.sends import StreamPeer
 from actors.pulling.held_pulls import origin_of
 from actors.pulling.messages import ReadCold
@@ -56,14 +58,20 @@ from actors.receipts.messages import (
     WakeMore,
 )
 from actors.receipts.neighbours import Neighbours
-from actors.receipts.receive_rules import ReceiveRules, topic_meant
+from actors.receipts.receive_rules import ReceiveRules, topic_meant, wanted_acks
 from actors.receipts.settlement import Copy, Settlement, Terms
 from actors.sending.messages import HeldReturned, ReturnHeld
 from actors.statistics.pull_stats import PullStats
-from actors.tables.messages import AdvanceOffsets, Answer, CompileFirst, OffsetsAdvanced
+from actors.tables.messages import (
+    AdvanceOffsets,
+    Answer,
+    CompileFirst,
+    OffsetsAdvanced,
+    read_body,
+)
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
-from protocol.errors import LimitReached, RemoteError
+from protocol.errors import RemoteError
 from protocol.frame import encode_head
 from protocol.headers.pop import (
     AckMessageHeader,
@@ -74,22 +82,17 @@ from protocol.headers.pop import (
     PopMessageHeader,
 )
 from protocol.receipts import (
-    BatchAck,
     BatchAckBody,
-    ReceiptError,
     answer_fields,
-    topic_of,
 )
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 
 WOKEN_PER_ROUND = 4
 """Receives processed between rounds of socket events: 0.2 ms."""
 ENDED_PER_TICK = 1_000
-"""Receives past their deadline that are answered in one tick."""
+"""Receives past their deadline, or of closed connections, that leave the table in one tick."""
 EXPIRED_PER_ROUND = 32
 """Deliveries returned between rounds of socket events: 1,024 messages, 3 ms."""
-SETTLED_MAX = 4_096
-"""Messages of one batch of acknowledgements."""
 COPIES_MAX = 256
 """Copies under way; each has its record in memory."""
 COLD_READS_MAX = 2
@@ -287,6 +290,8 @@ class Receipts(Responder):
             self._doubts[key].append(ledger)
         for ledger in taken.crowded:
             self._settlement.move(ledger)
+        if taken.has_no_room:
+            self.system.rarely.warn("limit of queues that groups receive from reached")
 
     def _answer_empty(self, receive: HeldReceive, code: int) -> None:
         header, request = receive.header, receive.request()
@@ -348,22 +353,14 @@ class Receipts(Responder):
     def on_batch_ack(self, request: Request) -> RemotingCommand | None:
         """Settle several messages; void handles among them are passed over, as in 5.x."""
         command = request.command
-        acks = [] if command.body is None else BatchAckBody.decode(short_body(command)).acks
-        if not acks:
+        if command.body is None:
             return command.answer(ResponseCode.NO_MESSAGE)
-        wanted: list[tuple[BatchAck, str, list[int]]] = []
-        count = 0
-        for ack in acks:
-            topic = topic_of(ack.retry, ack.topic, ack.consumer_group)
-            self._require(request, ack.consumer_group, topic)
-            try:
-                wanted.append((ack, topic, ack.offsets()))
-            except ReceiptError as error:
-                raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-            count += 1 + len(wanted[-1][2])
-            if count > 2 * SETTLED_MAX:
-                remark = f"more than {SETTLED_MAX} acknowledgements in one request"
-                raise LimitReached(ResponseCode.INVALID_PARAMETER, remark, remark)
+        body = read_body(request, BatchAckBody, self._to["table_encoder"], self.address)
+        if body is None:
+            return None
+        if not body.acks:
+            return command.answer(ResponseCode.NO_MESSAGE)
+        wanted = wanted_acks(body.acks, partial(self._require, request))
         self.begin_change()
         self._use()
         for ack, topic, offsets in wanted:
@@ -500,9 +497,9 @@ class Receipts(Responder):
         self._due += self._deadlines.due(now_ms)
         self._expire_some()
         for receive in self._waits.due(now_ms, ENDED_PER_TICK):
-            if self._may_go_on(receive):
-                self._process(receive)
+            self._waking.add(receive)  # each looks at its queues once more
         self._ticks += 1
+        self._waits.forget_some(ENDED_PER_TICK)
         self._ledgers.forget_some()
         if self._ticks % CHECK_TICKS == 0:
             self._check(now_ms)
@@ -566,7 +563,7 @@ class Receipts(Responder):
     def on_peer_closed(self, message: PeerClosed) -> None:
         """Return what lives with the connection, in a second; forget its receives."""
         peer_id = message.peer.peer_id
-        self._waits.of_peer(peer_id)
+        self._waits.forget(peer_id)
         self._deadlines.end(peer_id, self.system.clock.monotonic_ms() + GRACE_MS)
 
     @handles(MemberLeft)

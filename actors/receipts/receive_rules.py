@@ -6,7 +6,7 @@ Source: broker/processor/PopMessageProcessor.java, AckMessageProcessor.java,
 ChangeInvisibleTimeProcessor.java, NotificationProcessor.java.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from actors.config import BrokerConfig
 from actors.engine.snapshot_ref import SnapshotRef
@@ -17,12 +17,14 @@ from actors.sending.send_rules import FAQ
 from actors.tables.groups import GroupFinder
 from protocol.bodies import PERM_READ, SubscriptionGroupConfig, TopicConfig
 from protocol.codes import ResponseCode
-from protocol.errors import RemoteError
+from protocol.errors import LimitReached, RemoteError
 from protocol.headers.pop import AckMessageHeader, ChangeInvisibleTimeHeader, PopMessageHeader
-from protocol.receipts import ReceiptError, ReceiptHandle, topic_of
+from protocol.receipts import BatchAck, ReceiptError, ReceiptHandle, topic_of
 from storage.message_store import MessageStore
 from storage.queues.message_filter import MessageFilter
 
+SETTLED_MAX = 4_096
+"""Messages of one batch of acknowledgements."""
 RECEIVED_MAX = 32
 """Messages of one receive."""
 
@@ -145,3 +147,26 @@ def _illegal_queue(queue_id: int, topic: TopicConfig, remote: str) -> str:
 def topic_meant(header: AckMessageHeader | ChangeInvisibleTimeHeader, kind: str) -> str:
     """Return the topic of the store that a handle of this kind means."""
     return topic_of(kind, header.topic, header.consumer_group)
+
+
+def wanted_acks(
+    acks: Sequence[BatchAck], require: Callable[[str, str], None]
+) -> list[tuple[BatchAck, str, list[int]]]:
+    """Return the acknowledgements of a batch with their topics and offsets.
+
+    `require(group, topic)` checks the permission. Raises RemoteError.
+    """
+    wanted: list[tuple[BatchAck, str, list[int]]] = []
+    count = 0
+    for ack in acks:
+        topic = topic_of(ack.retry, ack.topic, ack.consumer_group)
+        require(ack.consumer_group, topic)
+        try:
+            wanted.append((ack, topic, ack.offsets()))
+        except ReceiptError as error:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        count += 1 + len(wanted[-1][2])
+        if count > 2 * SETTLED_MAX:
+            remark = f"more than {SETTLED_MAX} acknowledgements in one request"
+            raise LimitReached(ResponseCode.INVALID_PARAMETER, remark, remark)
+    return wanted
