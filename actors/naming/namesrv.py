@@ -164,11 +164,12 @@ class Namesrv(KvServer):
         command = request.command
         header = RegisterBrokerHeader.decode(command.fields)
         check_place(self._routes, request, header)
-        body = bytes(command.body or b"")
-        if self._at_reader.count or is_large(body, is_compressed=header.compressed):
+        raw = command.body or b""
+        if self._at_reader.count or is_large(raw, is_compressed=header.compressed):
             self._at_reader.gives(held_bytes(command))
             self._reader.tell(ReadRegistration(request, header, self.address))
             return None
+        body = bytes(raw)
         check_crc(header, body)
         found = read_registration(body, command.version, compressed=header.compressed)
         configs = dict(chain.from_iterable(part.items() for part in found.slices))
@@ -288,8 +289,8 @@ class Namesrv(KvServer):
         self.begin_change()
         if self._routes.unregister(header.broker_address):
             self._tell("broker unregistered", header)
-        return request.command.answer()
         self._sweep_soon()
+        return request.command.answer()
 
     def _tell(self, event: str, header: RegisterBrokerHeader | BrokerIdentityHeader) -> None:
         if self.system.rarely.may_tell("broker changes suppressed", name=header.broker_name):
