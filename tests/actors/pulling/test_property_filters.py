@@ -376,8 +376,9 @@ def test_waiting_pulls_count_the_characters_of_their_expressions(
     send(made, 1)
     answers: list[RemotingCommand] = []
     for number in (1, 2):
-        options = {"expression": f"a > {number}1", "expression_type": SQL, "hold_ms": HOLD_MS}
-        made.client.start(pull_command(1, **options), answers.append)
+        expression = f"a > {number}1"
+        waiting = pull_command(1, expression=expression, expression_type=SQL, hold_ms=HOLD_MS)
+        made.client.start(waiting, answers.append)
     made.system.drain()
     assert [each.code for each in answers] == [ResponseCode.PULL_NOT_FOUND], "one has room"
     assert made.broker.pull_stats.held_count == 1
