@@ -43,7 +43,7 @@ Each actor owns a part of the state, a socket, a timer, or pending requests.
     FilterTable         consumerFilter.json                 loop   tables/consumer_filters.py
     RequestModes        messageRequestMode.json             loop   tables/request_modes.py
     ConfigWriter        writes the JSON files               thread tables/config_writer.py
-    TableEncoder        encodes large tables for answers    thread tables/table_encoder.py
+    TableEncoder        encodes tables, reads long bodies   thread tables/table_encoder.py
     ConsumeStats        answers about groups' progress      loop   consumers/consume_stats.py
     OffsetReset         resets offsets of groups            loop   consumers/offset_reset.py
     ConsumerCalls       asks consumers for administrators   thread consumers/consumer_calls.py

@@ -58,6 +58,8 @@ UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 
 _as_json = JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 """JSON encoder of the standard library, since Spark tasks have no orjson; it takes 3 µs more."""
+_LONG_BODY_BYTES = 256 << 10
+"""Length from which a body is hashed without a copy, which takes 20 ms for 64 MiB."""
 _BLOCK_BYTES = 64
 _INNER, _OUTER = 0x36, 0x5C
 Buffer = bytes | bytearray | memoryview
@@ -86,8 +88,13 @@ class SecretKey:
 
     def sign(self, values: bytes, body: Buffer | None) -> bytes:
         """Return the signature of this content, in Base64."""
-        content = self._inner + values + body if body else self._inner + values
-        inner = self._sha1(content, usedforsecurity=False).digest()
+        if body and len(body) > _LONG_BODY_BYTES:
+            hashed = self._sha1(self._inner + values, usedforsecurity=False)
+            hashed.update(body)
+            inner = hashed.digest()
+        else:
+            content = self._inner + values + body if body else self._inner + values
+            inner = self._sha1(content, usedforsecurity=False).digest()
         outer = self._sha1(self._outer + inner, usedforsecurity=False)
         return b2a_base64(outer.digest(), newline=False)
 

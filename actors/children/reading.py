@@ -261,7 +261,14 @@ def _receipts(parts: Parts) -> Receipts:
         read_queues=rules.read_queues,
         is_pulled=neighbours.is_pulled,
     )
-    names = ("consumer_offsets", "consumer_filters", "cold_read", "scrubber", "send_back")
+    names = (
+        "consumer_offsets",
+        "consumer_filters",
+        "cold_read",
+        "scrubber",
+        "send_back",
+        "table_encoder",
+    )
     return Receipts(
         rules,
         ledgers,

@@ -76,6 +76,7 @@ def _request_modes(parts: Parts) -> RequestModes:
         topics=parts.tables.topics,
         groups=parts.group_finder(),
         config_writer=parts.system.address("config_writer"),
+        encoder=parts.system.address("table_encoder"),
     )
 
 

@@ -4,8 +4,8 @@ Owns: the members of both kinds of groups, the queue locks, the recent changes o
 Receives: Request, PeerClosed (connections); AskProducer (ReplyMessage); AskFigures (MetricsPort).
 Sends: CreateSystemTopic, WhenRegistered (TopicTable); CreateGroup (GroupTable); RegisterFilters,
 UnregisterFilters, CompileFirst (FilterTable); CallClient (ClientCalls); NoProducer (ReplyMessage);
-EncodeAnswer (TableEncoder); MemberLeft (Receipts). Members of a changed group get one-way notices
-to rebalance.
+EncodeAnswer, ReadBody (TableEncoder); MemberLeft (Receipts). Members of a changed group get one-way
+notices to rebalance.
 Publishes: the view of each consumer group for PullMessage, and the members of producer groups.
 
 RegisterFilters takes the heartbeat with it: FilterTable answers it.
@@ -57,6 +57,7 @@ from actors.tables.messages import (
     UnregisterFilters,
     WhenRegistered,
     encode_later,
+    read_body,
 )
 from actors.tables.topic_set import UNIT_SUB_FLAG
 from protocol.bodies import (
@@ -203,6 +204,7 @@ class Clients(Responder):
     def on_start(self) -> None:
         self._stale: set[str] = set()
         self._silent: deque[tuple[str, int]] = deque()
+        self._silent_producers: deque[tuple[str, int]] = deque()
         """Group and connection of members to remove."""
         self._budget = CompileBudget(self.system.clock.monotonic_ms)
         if self._config.property_filter_enable:
@@ -219,7 +221,9 @@ class Clients(Responder):
     def heartbeat(self, request: Request) -> RemotingCommand | None:
         """Register a client; with filter expressions, FilterTable answers once pulls know them."""
         command = request.command
-        data = HeartbeatData.decode(short_body(command))
+        data = read_body(request, HeartbeatData, self._encoder, self.address)
+        if data is None or not request.peer.is_open:
+            return None
         if request.grant is not None:
             request.grant.require_consumers(command.code, data.subscribed())
         topics = self._topic_configs.value
@@ -343,10 +347,10 @@ class Clients(Responder):
     def on_scan(self, _: _Scan) -> None:
         """Remove clients without a heartbeat, even if their connection is open."""
         now_ms = self.system.clock.monotonic_ms()
-        self.producers.expire(now_ms)
         self._locks.expire(now_ms)
-        if not self._silent:
+        if not self._silent and not self._silent_producers:
             self._silent.extend(self._consumers.silent(now_ms))
+            self._silent_producers.extend(self.producers.silent(now_ms))
             self._expire_some()
 
     @handles(_ExpireMore)
@@ -360,7 +364,9 @@ class Clients(Responder):
             if left is not None:
                 self._left(left, "no heartbeat")
                 self._notify(left.group)
-        if self._silent:
+        for _ in range(min(EXPIRED_PER_ROUND, len(self._silent_producers))):
+            self.producers.expire(*self._silent_producers.popleft(), now_ms)
+        if self._silent or self._silent_producers:
             self.system.loop.tell_in_next_round(self.address, _ExpireMore())
 
     def _left(self, left: Left, why: str) -> None:

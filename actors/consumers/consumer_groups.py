@@ -216,8 +216,9 @@ class Consumers:
         joined_ms = member.updated_ms if known is None else known.joined_ms
         same = group.known(member)
         wanted: Mapping[str, SubscriptionData] = {}
+        is_changed = same is None or same.wants != wants
         if same is not None:
-            wanted = same.wanted if same.wants == wants else same.wants
+            wanted = same.wants if is_changed else same.wanted
         places = places_of(wants.values())
         self._count(group, places, known)
         group.members[member.peer.peer_id] = replace(
@@ -226,7 +227,7 @@ class Consumers:
         self._groups_of.setdefault(member.peer.peer_id, {})[data.group_name] = None
         done = group.subscribe(data.subscription_data_set, same)
         renamed = known is not None and known.client_id != member.client_id
-        mismatched = (known is None or renamed or known.wants != wants) and self._compare(
+        mismatched = (known is None or renamed or is_changed) and self._compare(
             data.group_name, group
         )
         joined = known is None
@@ -303,11 +304,7 @@ class Consumers:
 
     def silent(self, now_ms: float) -> list[tuple[str, int]]:
         """Return group and connection of members without a heartbeat for two minutes."""
-        return [
-            (name, peer_id)
-            for name, group in self.groups.items()
-            for peer_id in _silent(group.members.values(), now_ms)
-        ]
+        return _silent_of(((name, group.members) for name, group in self.groups.items()), now_ms)
 
     def expire(self, name: str, peer_id: int, now_ms: float) -> Left | None:
         """Remove such a member, unless its heartbeat has come meanwhile."""
@@ -327,15 +324,27 @@ class Consumers:
         return [*dict.fromkeys(each.client_id for each in group.members.values())] if group else []
 
 
+@dataclass(slots=True)
+class _Named:
+    """A connection that uses a client id."""
+
+    member: Member
+    """The one of its last heartbeat."""
+    groups: int = 0
+    """Groups in which it uses the client id."""
+
+
 class Producers:
     """All producer groups. Owned by one actor."""
 
     def __init__(self) -> None:
         self.groups: dict[str, dict[int, Member]] = {}
-        self._by_client: dict[str, Member] = {}
-        """Last member with each client id; may name members that have left.
+        self._named: dict[str, dict[int, _Named]] = {}
+        """Connections by client id."""
+        self._holders: dict[str, int] = {}
+        """Connection that gets what is sent to a client id.
 
-        Another account takes over a client id only when its member has left.
+        Another account takes over a client id only when the holder's account has left.
         """
         self._groups_of: dict[int, dict[str, None]] = {}
         """Group names by connection."""
@@ -366,7 +375,7 @@ class Producers:
         peer_id = member.peer.peer_id
         known = members.get(peer_id)
         members[peer_id] = member
-        self._claim(member)
+        self._claim(member, known)
         if known is None:
             self.places += 1
             self._groups_of.setdefault(peer_id, {})[group_name] = None
@@ -374,19 +383,37 @@ class Producers:
             self._stale.add(group_name)
         return known is None
 
-    def _claim(self, member: Member) -> None:
+    def _claim(self, member: Member, known: Member | None) -> None:
         """Note the holder of a client id; a member of another account keeps it.
 
         Otherwise another account could take over replies by using the client's id.
         """
-        held = self._by_client.get(member.client_id)
-        if (
-            held is None
-            or _name(held) == _name(member)
-            or held.peer.peer_id == member.peer.peer_id
-            or held.peer.peer_id not in self._groups_of
-        ):
-            self._by_client[member.client_id] = member
+        client_id, peer_id = member.client_id, member.peer.peer_id
+        if known is not None and known.client_id != client_id:
+            self._give_up(known)
+            known = None
+        named = self._named.setdefault(client_id, {})
+        own = named.setdefault(peer_id, _Named(member))
+        own.member, own.groups = member, own.groups + (known is None)
+        holder = named.get(self._holders.get(client_id, peer_id), own)
+        if holder is own or _name(holder.member) == _name(member):
+            self._holders[client_id] = peer_id
+
+    def _give_up(self, member: Member) -> None:
+        """Note that a member has left a group; perhaps another one gets its client id."""
+        client_id, peer_id = member.client_id, member.peer.peer_id
+        named = self._named[client_id]
+        own = named[peer_id]
+        own.groups -= 1
+        if own.groups:
+            return
+        del named[peer_id]
+        if not named:
+            del self._named[client_id], self._holders[client_id]
+        elif self._holders[client_id] == peer_id:
+            account, others = _name(own.member), [*named]
+            same = (each for each in reversed(others) if _name(named[each].member) == account)
+            self._holders[client_id] = next(same, others[0])
 
     def kinds(self) -> Counter[tuple[int, int]]:
         """Return the number of producer connections by language and version."""
@@ -395,16 +422,15 @@ class Producers:
 
     def find(self, client_id: str) -> Peer | None:
         """Return the connection of the producer with this client id; None if it has left."""
-        member = self._by_client.get(client_id)
-        if member is None:
-            return None
-        peer = member.peer
-        return peer if peer.peer_id in self._groups_of else None
+        peer_id = self._holders.get(client_id)
+        return None if peer_id is None else self._named[client_id][peer_id].member.peer
 
     def unregister(self, group_name: str, peer_id: int) -> None:
         members = self.groups.get(group_name, {})
-        if members.pop(peer_id, None) is None:
+        member = members.pop(peer_id, None)
+        if member is None:
             return
+        self._give_up(member)
         self.places -= 1
         if not members:
             del self.groups[group_name]
@@ -418,17 +444,15 @@ class Producers:
         for name in (*self._groups_of.get(peer_id, ()),):
             self.unregister(name, peer_id)
 
-    def expire(self, now_ms: float) -> None:
-        for name, members in self.groups.copy().items():
-            for peer_id in _silent(members.values(), now_ms):
-                self.unregister(name, peer_id)
-        found = [member for members in self.groups.values() for member in members.values()]
-        live = {id(member): member for member in found}.values()  # most members are in many groups
-        held, self._by_client = self._by_client, {}
-        for member in sorted(
-            live, key=lambda each: (not _is_of(held, each), each.updated_ms)
-        ):  # the present holder of a client id keeps it
-            self._claim(member)
+    def silent(self, now_ms: float) -> list[tuple[str, int]]:
+        """Return group and connection of members without a heartbeat for two minutes."""
+        return _silent_of(self.groups.items(), now_ms)
+
+    def expire(self, name: str, peer_id: int, now_ms: float) -> None:
+        """Remove such a member, unless its heartbeat has come meanwhile."""
+        member = self.groups.get(name, {}).get(peer_id)
+        if member is not None and _silent((member,), now_ms):
+            self.unregister(name, peer_id)
 
 
 def renewed(old: Mapping[str, View], stale: Set[str], new: Mapping[str, View]) -> dict[str, View]:
@@ -452,9 +476,12 @@ def _name(member: Member) -> str | None:
     return None if member.account is None else member.account[0]
 
 
-def _is_of(held: Mapping[str, Member], member: Member) -> bool:
-    holder = held.get(member.client_id)
-    return holder is not None and holder.peer.peer_id == member.peer.peer_id
+def _silent_of(
+    groups: Iterable[tuple[str, Mapping[int, Member]]], now_ms: float
+) -> list[tuple[str, int]]:
+    return [
+        (name, peer_id) for name, members in groups for peer_id in _silent(members.values(), now_ms)
+    ]
 
 
 def _silent(members: Iterable[Member], now_ms: float) -> list[int]:

@@ -15,6 +15,8 @@ from protocol.errors import LimitReached
 from protocol.tags import TAG_EXPRESSION_CHARS_MAX, tags_too_long
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 
+SUBSCRIPTIONS_MAX = 10_000
+"""Subscriptions of one heartbeat, 4 µs each; its body has no more unless their names are short."""
 GROUPS_MAX = 1000
 """Groups of one connection. Each costs 10 µs, and its changes notify others."""
 PLACES_MAX = 500_000
@@ -38,6 +40,9 @@ def check_heartbeat(
     if len(data.consumer_data_set) + len(data.producer_data_set) > GROUPS_MAX:
         remark = f"a client may be in at most {GROUPS_MAX} groups"
         raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "client group limit reached")
+    if sum(len(each.subscription_data_set) for each in data.consumer_data_set) > SUBSCRIPTIONS_MAX:
+        remark = f"a client may have at most {SUBSCRIPTIONS_MAX} subscriptions"
+        raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "client subscription limit reached")
     texts = [data.client_id]
     for consumer in data.consumer_data_set:
         modes = consumer.consume_type, consumer.message_model, consumer.consume_from_where
@@ -72,8 +77,10 @@ def places_of(wanted: Iterable[SubscriptionData]) -> int:
     """Return the places of a member with these subscriptions: one, and one or more for each."""
     places = 1
     for each in wanted:
-        size = len(each.sub_string) + len(each.expression_type) + sum(map(len, each.tags_set))
-        size += _TAG_BYTES * (len(each.tags_set) + len(each.code_set))
+        size = len(each.sub_string) + len(each.expression_type)
+        if each.tags_set or each.code_set:
+            size += sum(map(len, each.tags_set))
+            size += _TAG_BYTES * (len(each.tags_set) + len(each.code_set))
         places += 1 + size // PLACE_BYTES
     return places
 

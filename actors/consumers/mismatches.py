@@ -56,18 +56,22 @@ def _differing(wants: Collection[Mapping[str, SubscriptionData]]) -> set[str]:
         for topic, own in each.items():
             counts[topic] = counts.get(topic, 0) + 1
             data = first.setdefault(topic, own)
-            if own is not data and (
-                data.sub_string != own.sub_string
-                or data.expression_type != own.expression_type
-                or data.class_filter_mode != own.class_filter_mode
-            ):
+            if own is not data and not _is_same(data, own):
                 found.add(topic)
     return found | {topic for topic, count in counts.items() if count < len(wants)}
 
 
 def alike(one: SubscriptionData, other: SubscriptionData) -> bool:
     """Return whether both select the same messages."""
-    return _expression(one) == _expression(other)
+    return _is_same(one, other) or _expression(one) == _expression(other)
+
+
+def _is_same(one: SubscriptionData, other: SubscriptionData) -> bool:
+    return (
+        one.sub_string == other.sub_string
+        and one.expression_type == other.expression_type
+        and one.class_filter_mode == other.class_filter_mode
+    )
 
 
 def _expression(data: SubscriptionData | None) -> str:

@@ -47,10 +47,11 @@ from actors.naming.registration_reader import (
     held_bytes,
     is_large,
 )
-from actors.naming.route_table import RouteTable, topics_body
+from actors.naming.route_table import Chosen, RouteTable, has_flags, topics_body
 from actors.naming.topic_intake import TopicIntake
-from actors.network.messages import PeerClosed
-from actors.network.request import Request, serves
+from actors.network.long_answers import ENCODED_HERE_MAX
+from actors.network.messages import LongAnswer, PeerClosed
+from actors.network.request import Request, check_waiting, serves
 from protocol.bodies import BrokerData, DataVersion, TopicConfigTable
 from protocol.codes import VERSION_5, VERSION_STANDARD_JSON_ROUTE, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -74,6 +75,9 @@ log = get_logger(__name__)
 FIRST_SCAN_MS = 5000
 SCAN_MS = 10_000
 
+CHOSEN_HERE_MAX = 50_000
+"""Maximum topics of the table from which a list is chosen on the loop: 15 ms."""
+_TOPIC_BYTES, _BROKER_BYTES = 100, 500
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -82,6 +86,11 @@ FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 @dataclass(frozen=True, slots=True)
 class _Scan:
     """Remove brokers with an expired registration."""
+
+
+@dataclass(frozen=True, slots=True)
+class _SweepMore:
+    """Remove such brokers from some more of their topics."""
 
 
 class Namesrv(KvServer):
@@ -97,7 +106,7 @@ class Namesrv(KvServer):
         super().__init__(config.kv_config_path, config_writer, long_answers)
         self._reader = reader
         self._at_reader = ReaderBacklog()
-        self._is_passed_on = False
+        self._is_passed_on = self._has_asked_to_sweep = False
         self._intake: TopicIntake | None = None
         """State of the large registration in progress."""
         self._refusal: RemoteError | None = None
@@ -124,6 +133,7 @@ class Namesrv(KvServer):
         expired = [*self._routes.expire(self.system.clock.monotonic_ms())]
         self.system.rarely.warn("broker expired", names=expired)
         self._expired_count += len(expired)
+        self._sweep_soon()
         self.system.rarely.tell_rest()
         self.after(SCAN_MS, _Scan())
 
@@ -135,6 +145,18 @@ class Namesrv(KvServer):
         gone = [*self._routes.peer_closed(message.peer.peer_id)]
         self.system.rarely.warn("broker connection closed", names=gone)
         self._gone_count += len(gone)
+        self._sweep_soon()
+
+    def _sweep_soon(self) -> None:
+        if self._routes.is_sweeping and not self._has_asked_to_sweep:
+            self._has_asked_to_sweep = True
+            self.system.loop.tell_in_next_round(self.address, _SweepMore())
+
+    @handles(_SweepMore)
+    def on_sweep_more(self, _: _SweepMore) -> None:
+        self._has_asked_to_sweep = False
+        self._routes.sweep_some()
+        self._sweep_soon()
 
     @serves(RequestCode.REGISTER_BROKER)
     def register(self, request: Request) -> RemotingCommand | None:
@@ -142,11 +164,12 @@ class Namesrv(KvServer):
         command = request.command
         header = RegisterBrokerHeader.decode(command.fields)
         check_place(self._routes, request, header)
-        body = bytes(command.body or b"")
-        if self._at_reader.count or is_large(body, is_compressed=header.compressed):
+        raw = command.body or b""
+        if self._at_reader.count or is_large(raw, is_compressed=header.compressed):
             self._at_reader.gives(held_bytes(command))
             self._reader.tell(ReadRegistration(request, header, self.address))
             return None
+        body = bytes(raw)
         check_crc(header, body)
         found = read_registration(body, command.version, compressed=header.compressed)
         configs = dict(chain.from_iterable(part.items() for part in found.slices))
@@ -266,6 +289,7 @@ class Namesrv(KvServer):
         self.begin_change()
         if self._routes.unregister(header.broker_address):
             self._tell("broker unregistered", header)
+        self._sweep_soon()
         return request.command.answer()
 
     def _tell(self, event: str, header: RegisterBrokerHeader | BrokerIdentityHeader) -> None:
@@ -346,21 +370,38 @@ class Namesrv(KvServer):
         )
 
     @serves(RequestCode.GET_BROKER_CLUSTER_INFO)
-    def cluster_info(self, request: Request) -> RemotingCommand:
+    def cluster_info(self, request: Request) -> RemotingCommand | None:
+        """Return all brokers; LongAnswers answers with many of them."""
         found = self._routes.cluster_info()
         if request.command.version >= VERSION_5:
             table = {name: _of_5(data) for name, data in found.broker_addr_table.items()}
             found = replace(found, broker_addr_table=table)
-        return request.command.answer(body=found.encode())
+        if (count := len(found.broker_addr_table)) <= ENCODED_HERE_MAX:
+            return request.command.answer(body=found.encode())
+        check_waiting(self._long_answers.waiting, request.command, count * _BROKER_BYTES)
+        known = found.broker_addr_table.items()
+        copied = {name: replace(data, broker_addrs={**data.broker_addrs}) for name, data in known}
+        answer = LongAnswer(request, replace(found, broker_addr_table=copied))
+        self._long_answers.tell(answer)
+        return None
+
+    def _topics(self, request: Request, chosen: Chosen | None = None) -> RemotingCommand | None:
+        """Return topics; LongAnswers answers with those of a large table."""
+        count = self._routes.topic_count
+        if count <= CHOSEN_HERE_MAX:
+            return request.command.answer(body=topics_body(self._routes.topics(chosen)))
+        check_waiting(self._long_answers.waiting, request.command, count * _TOPIC_BYTES)
+        self._long_answers.tell(LongAnswer(request, self._routes.choice(chosen)))
+        return None
 
     @serves(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-    def topic_list(self, request: Request) -> RemotingCommand:
-        return request.command.answer(body=topics_body(self._routes.topics()))
+    def topic_list(self, request: Request) -> RemotingCommand | None:
+        return self._topics(request)
 
     @serves(RequestCode.GET_TOPICS_BY_CLUSTER)
-    def topics_of_cluster(self, request: Request) -> RemotingCommand:
+    def topics_of_cluster(self, request: Request) -> RemotingCommand | None:
         cluster = GetTopicsByClusterHeader.decode(request.command.fields).cluster
-        return request.command.answer(body=topics_body(self._routes.topics_of_cluster(cluster)))
+        return self._topics(request, self._routes.in_cluster(cluster))
 
     @serves(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
     def system_topics(self, request: Request) -> RemotingCommand:
@@ -368,20 +409,17 @@ class Namesrv(KvServer):
         return request.command.answer(body=topics_body(topics, broker_address))
 
     @serves(RequestCode.GET_UNIT_TOPIC_LIST)
-    def unit_topics(self, request: Request) -> RemotingCommand:
-        topics = self._routes.topics(lambda queue: bool(queue.topic_sys_flag & UNIT_FLAG))
-        return request.command.answer(body=topics_body(topics))
+    def unit_topics(self, request: Request) -> RemotingCommand | None:
+        return self._topics(request, has_flags(lambda flags: bool(flags & UNIT_FLAG)))
 
     @serves(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST)
-    def unit_sub_topics(self, request: Request) -> RemotingCommand:
-        topics = self._routes.topics(lambda queue: bool(queue.topic_sys_flag & UNIT_SUB_FLAG))
-        return request.command.answer(body=topics_body(topics))
+    def unit_sub_topics(self, request: Request) -> RemotingCommand | None:
+        return self._topics(request, has_flags(lambda flags: bool(flags & UNIT_SUB_FLAG)))
 
     @serves(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)
-    def unit_sub_only_topics(self, request: Request) -> RemotingCommand:
+    def unit_sub_only_topics(self, request: Request) -> RemotingCommand | None:
         both = UNIT_FLAG | UNIT_SUB_FLAG
-        topics = self._routes.topics(lambda queue: queue.topic_sys_flag & both == UNIT_SUB_FLAG)
-        return request.command.answer(body=topics_body(topics))
+        return self._topics(request, has_flags(lambda flags: flags & both == UNIT_SUB_FLAG))
 
     @serves(RequestCode.DELETE_TOPIC_IN_NAMESRV)
     def delete_topic(self, request: Request) -> RemotingCommand:

@@ -108,8 +108,8 @@ def check_crc(header: RegisterBrokerHeader, body: bytes) -> None:
         raise RemoteError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
 
 
-def is_large(body: bytes, *, is_compressed: bool) -> bool:
+def is_large(body: bytes | memoryview, *, is_compressed: bool) -> bool:
     """Return whether a registration must be read on the thread."""
     if not is_compressed:
         return len(body) > LARGE_BODY_BYTES
-    return len(body) > LARGE_COMPRESSED_BYTES or unfolds_beyond(body, LARGE_UNFOLDED_BYTES)
+    return len(body) > LARGE_COMPRESSED_BYTES or unfolds_beyond(bytes(body), LARGE_UNFOLDED_BYTES)

@@ -12,7 +12,9 @@ Source: namesrv/routeinfo/RouteInfoManager.java.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeAlias
 
 from actors.naming.table_limits import (
     TOPIC_CHARS_MAX,
@@ -35,11 +37,29 @@ from protocol.bodies import (
 from protocol.bodies_admin import TopicList
 from protocol.headers.namesrv import RegisterBrokerHeader, RegisterBrokerResponseHeader
 
+SWEPT_AT_ONCE = 20_000
+"""Topics looked at in one step of the removal of brokers: 5 ms."""
+BODY_NAMES_AT_ONCE = 10_000
+"""Topics of a body that are joined at once, so that a thread does not hold the interpreter."""
 BROKER_EXPIRES_MS = 120_000
 MASTER_ID = 0
 
 Holder = tuple[str, str]
 """Owner of a broker: (account, "") or ("", host)."""
+
+
+Chosen: TypeAlias = Callable[[Mapping[str, QueueData]], bool]
+"""Choice of a topic by its queues, by broker name."""
+
+
+@dataclass(slots=True)
+class _Sweep:
+    """Removal of broker names from their topics, in steps."""
+
+    names: set[str] = field(default_factory=set)
+    topics: Iterator[str] = field(default_factory=lambda: iter(()))
+    again: dict[str, set[str]] = field(default_factory=dict)
+    """Topics that a broker of such a name has registered meanwhile."""
 
 
 @dataclass(slots=True)
@@ -67,6 +87,8 @@ class RouteTable:
         self._filter_servers: dict[str, list[str]] = {}
         self._wiped: dict[str, dict[str, tuple[QueueData, int]]] = {}
         """Queues without write permission and their old permission, by broker and topic."""
+        self._sweeps: list[_Sweep] = []
+        """The present removal of broker names, and the next one."""
 
     def sizes(self) -> tuple[int, int, int]:
         """Return the numbers of topics, broker addresses and clusters; for any thread."""
@@ -148,7 +170,11 @@ class RouteTable:
     def take(self, broker_name: str, queues: Mapping[str, QueueData], intake: TopicIntake) -> None:
         """Add a broker's topics, new ones up to the limits."""
         left_out = []
-        for topic, data in intake.choose(queues).items():
+        chosen = intake.choose(queues)
+        for sweep in self._sweeps:
+            if broker_name in sweep.names:
+                sweep.again.setdefault(broker_name, set()).update(chosen)
+        for topic, data in chosen.items():
             known = self._queues.get(topic)
             if known is None or broker_name not in known:
                 is_full = known is None and len(self._queues) >= TOPICS_MAX
@@ -247,12 +273,40 @@ class RouteTable:
         """Remove broker names that have no broker left."""
         if not broker_names:
             return
-        gone = {*broker_names}
+        is_first = not self._sweeps
+        if len(self._sweeps) < 2:
+            self._sweeps.append(_Sweep())
+        sweep = self._sweeps[-1]
         for name in broker_names:
             self._leave(self._brokers.pop(name))
             self._wiped.pop(name, None)
-        for topic in [topic for topic, own in self._queues.items() if not gone.isdisjoint(own)]:
-            self._forget_topic(topic, gone.intersection(self._queues[topic]))
+            sweep.names.add(name)
+            sweep.again.pop(name, None)
+        if is_first:
+            sweep.topics = iter([*self._queues])
+            self.sweep_some()
+
+    @property
+    def is_sweeping(self) -> bool:
+        """Whether topics still have removed broker names; `sweep_some` goes on."""
+        return bool(self._sweeps)
+
+    def sweep_some(self) -> None:
+        """Remove broker names from some more topics: there may be a million."""
+        if not self._sweeps:
+            return
+        sweep, count = self._sweeps[0], 0
+        for topic in islice(sweep.topics, SWEPT_AT_ONCE):
+            count += 1
+            own = self._queues.get(topic, {})
+            if not sweep.names.isdisjoint(own):
+                names = [*sweep.names.intersection(own)]
+                gone = [each for each in names if topic not in sweep.again.get(each, ())]
+                self._forget_topic(topic, gone)
+        if count < SWEPT_AT_ONCE:
+            del self._sweeps[0]
+            for sweep in self._sweeps:
+                sweep.topics = iter([*self._queues])
 
     def _forget_topic(self, topic: str, broker_names: Iterable[str]) -> None:
         queues = self._queues.get(topic, {})
@@ -292,7 +346,7 @@ class RouteTable:
         addresses = [address for data in brokers for address in data.broker_addrs.values()]
         servers = {at: self._filter_servers[at] for at in addresses if at in self._filter_servers}
         return TopicRouteData(
-            queue_datas=list(queues.values()),
+            queue_datas=[data for name, data in queues.items() if name in self._brokers],
             broker_datas=brokers,
             filter_server_table=servers,
         )
@@ -303,16 +357,26 @@ class RouteTable:
             cluster_addr_table={name: sorted(own) for name, own in self._clusters.items()},
         )
 
-    def topics(self, chosen: Callable[[QueueData], bool] | None = None) -> list[str]:
-        """Return all topics, or those with `chosen` queues at their first broker."""
-        if chosen is None:
-            return list(self._queues)
-        return [topic for topic, own in self._queues.items() if chosen(next(iter(own.values())))]
+    @property
+    def topic_count(self) -> int:
+        return len(self._queues)
+
+    def topics(self, chosen: Chosen | None = None) -> list[str]:
+        """Return all topics, or the chosen ones."""
+        return TopicChoice(self._queues, chosen).names()
+
+    def choice(self, chosen: Chosen | None) -> "TopicChoice":
+        """Return the same for any thread."""
+        return TopicChoice(self._queues.copy(), chosen)
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
         """Return the topics of a cluster; empty if the cluster is unknown."""
-        names = self._clusters.get(cluster, set())
-        return [topic for topic, queues in self._queues.items() if names & queues.keys()]
+        return self.topics(self.in_cluster(cluster))
+
+    def in_cluster(self, cluster: str) -> Chosen:
+        """Return the choice of a cluster's topics, for any thread."""
+        names = frozenset(self._clusters.get(cluster, ()))
+        return lambda queues: not names.isdisjoint(queues)
 
     def system_topics(self) -> tuple[list[str], str | None]:
         """Return the cluster and broker names, which are topics too, and a broker to query."""
@@ -376,11 +440,41 @@ def queues_of(broker_name: str, topics: Iterable[TopicConfig]) -> dict[str, Queu
     }
 
 
+@dataclass(frozen=True, slots=True)
+class TopicChoice:
+    """Topics of a table that are chosen by their queues: the body of an answer."""
+
+    queues: Mapping[str, Mapping[str, QueueData]]
+    chosen: Chosen | None
+
+    def names(self) -> list[str]:
+        if (chosen := self.chosen) is None:
+            return [*self.queues]
+        return [topic for topic, own in self.queues.items() if chosen(own)]
+
+    def encode(self) -> bytes:
+        return topics_body(self.names())
+
+
+def has_flags(test: Callable[[int], bool]) -> Chosen:
+    """Return the choice of topics by their flags at their first broker, for any thread."""
+
+    def chosen(queues: Mapping[str, QueueData]) -> bool:
+        first = [*queues.values()][:1]
+        return any(test(data.topic_sys_flag) for data in first)
+
+    return chosen
+
+
 def topics_body(topics: Sequence[str], broker_address: str | None = None) -> bytes:
     """Return the body of an answer; for any thread."""
-    joined = '","'.join(topics)
-    between = 2 * max(0, len(topics) - 1)
-    if broker_address or "\\" in joined or not joined.isprintable() or joined.count('"') != between:
-        return TopicList(list(topics), broker_address).encode()
+    parts = []
+    for first in range(0, len(topics), BODY_NAMES_AT_ONCE):
+        some = topics[first : first + BODY_NAMES_AT_ONCE]
+        joined = '","'.join(some)
+        is_plain = joined.isprintable() and "\\" not in joined
+        if broker_address or not is_plain or joined.count('"') != 2 * (len(some) - 1):
+            return TopicList(list(topics), broker_address).encode()
+        parts.append(joined.encode())
     # sixty thousand names: 100 → 3 ms
-    return f'{{"topicList":["{joined}"]}}'.encode() if topics else b'{"topicList":[]}'
+    return b'{"topicList":["%b"]}' % b'","'.join(parts) if parts else b'{"topicList":[]}'

@@ -102,6 +102,8 @@ class Request(Message):
     stats: AnswerStats | None = None
     """Counter of its answer; None for pulls, which are counted where they are read."""
     began_s: float = 0.0
+    read: object = None
+    """Value of its long body, read on a thread; None: its body is read where it is served."""
 
     def answer(
         self,

@@ -21,6 +21,7 @@ from protocol.properties import parse
 from storage.errors import OffsetError
 from storage.log.reader import head_of
 from storage.queues.message_filter import MessageFilter
+from storage.reading.checked_get import EXPRESSION_WEIGHT, PROPERTIES_WEIGHT, RECORD_WEIGHT
 
 TICK_MS = 100
 HELD_MAX = 200_000
@@ -29,12 +30,25 @@ HELD_MAX = 200_000
 HELD_OF_PEER_MAX = 10_000
 """Maximum held pulls of one connection; a consumer has one for each of its queues."""
 
+HELD_OF_QUEUE_MAX = 5_000
+"""Maximum held pulls of one queue, which one message may wake: 5 ms, with filters 25."""
+
+FILTER_WORK_MAX = 1 << 19
+"""Work on property filters for one batch of messages, in bytes as in checked_get.py: 6 ms.
+
+Past it, any message wakes the pulls with such filters; each is compared again when it reads.
+"""
+_EVALUATION_WORK = 64
+
 INDEXED_FROM = 64
 """Held pulls of one queue from which on those for a message are found by its tag and filters."""
 
 FEW_TAGS = 8
 TAGS_MAX = 200_000
-"""Tags of all filters with more than FEW_TAGS, 100 MiB; a filter that pulls share counts once."""
+"""Tags of all filters with more than FEW_TAGS, and characters of expressions: 100 MiB.
+
+A filter that pulls share counts once.
+"""
 
 TOO_MANY_HELD = "held pull limit reached"
 """Log event for a pull that is answered because of these limits."""
@@ -59,7 +73,7 @@ def origin_of(command: RemotingCommand) -> Origin:
 
 
 @lru_cache(4096)
-def _queue(topic: str, queue_id: int) -> tuple[bytes, int]:
+def queue_key(topic: str, queue_id: int) -> tuple[bytes, int]:
     """Return the same object for all pulls of a queue."""
     return topic.encode(), queue_id
 
@@ -83,7 +97,7 @@ def hold_of(
     return Hold(
         request.peer,
         header,
-        _queue(header.topic, header.queue_id),
+        queue_key(header.topic, header.queue_id),
         offset,
         wanted,
         deadline_ms,
@@ -95,35 +109,40 @@ def hold_of(
 
 
 class TagSets:
-    """Tags that the filters of waiting requests keep in memory. One owner."""
+    """Tags and expressions that the filters of waiting requests keep in memory. One owner."""
 
     def __init__(self) -> None:
         self._users: dict[int, int] = {}
-        """Number of requests by the identity of the set, which they keep."""
+        """Number of requests by the identity of the set or expression, which they keep."""
         self._count = 0
 
     def has_room(self, wanted: MessageFilter | None) -> bool:
-        codes = _many_codes(wanted)
-        is_known = not codes or id(codes) in self._users
-        return is_known or self._count + len(codes) <= TAGS_MAX
+        key, size = _kept(wanted)
+        return not size or key in self._users or self._count + size <= TAGS_MAX
 
     def add(self, wanted: MessageFilter | None) -> None:
-        if codes := _many_codes(wanted):
-            users = self._users.get(id(codes), 0)
-            self._users[id(codes)] = users + 1
-            self._count += 0 if users else len(codes)
+        key, size = _kept(wanted)
+        if size:
+            users = self._users.get(key, 0)
+            self._users[key] = users + 1
+            self._count += 0 if users else size
 
     def drop(self, wanted: MessageFilter | None) -> None:
-        if codes := _many_codes(wanted):
-            self._users[id(codes)] -= 1
-            if not self._users[id(codes)]:
-                del self._users[id(codes)]
-                self._count -= len(codes)
+        key, size = _kept(wanted)
+        if size:
+            self._users[key] -= 1
+            if not self._users[key]:
+                del self._users[key]
+                self._count -= size
 
 
-def _many_codes(wanted: MessageFilter | None) -> Set[int]:
-    codes = None if wanted is None else wanted.tag_codes
-    return codes if codes is not None and len(codes) > FEW_TAGS else frozenset()
+def _kept(wanted: MessageFilter | None) -> tuple[int, int]:
+    """Return the identity of what a filter keeps, and its tags or characters, 0.5 KiB each."""
+    if wanted is None:
+        return 0, 0
+    if (codes := wanted.tag_codes) is not None and len(codes) > FEW_TAGS:
+        return id(codes), len(codes)
+    return id(wanted.matches), wanted.chars
 
 
 @dataclass(slots=True)
@@ -135,6 +154,8 @@ class _Index:
     by_tags: dict[Set[int], dict[Hold, None]] = field(default_factory=dict)
     by_filter: dict[Matches, dict[Hold, None]] = field(default_factory=dict)
     """Pulls with a property filter and no tags."""
+    chars: dict[Matches, int] = field(default_factory=dict)
+    """Characters of the expressions behind these filters."""
     for_all: int = 0
     """Number of those that any message wakes."""
 
@@ -147,6 +168,7 @@ class _Index:
             self.by_tags.setdefault(codes, {})[hold] = None
         elif wanted is not None and wanted.matches is not None:
             self.by_filter.setdefault(wanted.matches, {})[hold] = None
+            self.chars[wanted.matches] = wanted.chars
         else:
             self.for_all += 1
 
@@ -159,6 +181,8 @@ class _Index:
                     _drop(self.by_tag, code, codes)
         elif wanted is not None and wanted.matches is not None:
             _drop(self.by_filter, wanted.matches, hold)
+            if wanted.matches not in self.by_filter:
+                del self.chars[wanted.matches]
         else:
             self.for_all -= 1
 
@@ -189,13 +213,15 @@ class HoldTable:
         self._by_tick: dict[int, dict[Hold, None]] = {}
         self._indexes: dict[tuple[bytes, int], _Index] = {}
         """Indexes of queues with many held pulls."""
+        self._groups: dict[tuple[bytes, int], dict[str, int]] = {}
+        """Number of held pulls by queue and group."""
         self._tag_sets = TagSets()
+        self._work_left = FILTER_WORK_MAX
         self.count = 0
 
     def is_held(self, topic: str, queue_id: int, group: str) -> bool:
         """Return whether a pull of the group is held at this queue."""
-        holds = self._held.get((topic.encode(), queue_id), ())
-        return any(hold.header.consumer_group == group for hold in holds)
+        return group in self._groups.get((topic.encode(), queue_id), ())
 
     def add(self, hold: Hold) -> None:
         held = self._held.setdefault(hold.queue, {})
@@ -207,15 +233,27 @@ class HoldTable:
             index = self._indexes[hold.queue] = _Index()
             for each in held:
                 index.add(each)
+        groups, group = self._groups.setdefault(hold.queue, {}), hold.header.consumer_group
+        groups[group] = groups.get(group, 0) + 1
         self._tag_sets.add(hold.wanted)
         self._by_peer.setdefault(hold.peer.peer_id, {})[hold] = None
         self._by_tick.setdefault(_tick_of(hold), {})[hold] = None
         self.count += 1
 
-    def has_room(self, peer_id: int, wanted: MessageFilter | None = None) -> bool:
-        of_peer = len(self._by_peer.get(peer_id, ()))
+    def has_room(
+        self,
+        peer_id: int,
+        wanted: MessageFilter | None = None,
+        queue: tuple[bytes, int] = (b"", 0),
+    ) -> bool:
+        of_peer, of_queue = len(self._by_peer.get(peer_id, ())), len(self._held.get(queue, ()))
         has_place = self.count < HELD_MAX and of_peer < HELD_OF_PEER_MAX
+        has_place &= of_queue < HELD_OF_QUEUE_MAX
         return has_place and self._tag_sets.has_room(wanted)
+
+    def begin_batch(self) -> None:
+        """Reset the work on property filters that a batch of messages allows."""
+        self._work_left = FILTER_WORK_MAX
 
     def arrived(
         self,
@@ -235,7 +273,7 @@ class HoldTable:
         index = self._indexes.get((topic, queue_id))
         if index is not None and not index.for_all:  # those would all be taken, once
             holds = index.with_tag(signed)
-            for matches in self._matching(index.by_filter, physical_offset, size):
+            for matches in self._matching(index.chars, physical_offset, size):
                 holds |= index.by_filter[matches]
         wanting = [
             hold
@@ -248,11 +286,11 @@ class HoldTable:
             )
         ]
         filters = {
-            hold.wanted.matches
+            hold.wanted.matches: hold.wanted.chars
             for hold in wanting
             if hold.wanted is not None and hold.wanted.matches is not None
         }
-        if filters:
+        if filters and self._work_left > 0:
             found = {None, *self._matching(filters, physical_offset, size)}
             wanting = [
                 hold for hold in wanting if hold.wanted is None or hold.wanted.matches in found
@@ -260,18 +298,28 @@ class HoldTable:
         return self._take(wanting)
 
     def _matching(
-        self, filters: Collection[Matches], physical_offset: int, size: int
+        self, filters: Mapping[Matches, int], physical_offset: int, size: int
     ) -> Collection[Matches]:
-        """Return the property filters that match a record; all if it is unreadable."""
-        if self._view is None or not filters:
+        """Return the property filters that match a record; `filters` has their characters.
+
+        Return all if it is unreadable, or if its batch has had too much work already.
+        """
+        if self._view is None or not filters or self._work_left <= 0:
             return filters
         try:
-            properties = parse(
-                head_of(self._view(physical_offset, size), physical_offset).properties
-            )
+            text = head_of(self._view(physical_offset, size), physical_offset).properties
         except (OffsetError, RecordError):
             return filters
-        return [matches for matches in filters if is_true(matches, properties)]
+        self._work_left -= RECORD_WEIGHT + PROPERTIES_WEIGHT * len(text)
+        properties = parse(text) if self._work_left > 0 else {}
+        found = []
+        for matches, chars in filters.items():
+            self._work_left -= _EVALUATION_WORK + EXPRESSION_WEIGHT * chars
+            if self._work_left <= 0:
+                return filters
+            if is_true(matches, properties):
+                found.append(matches)
+        return found
 
     def due(self, now_ms: float, most: int = HELD_MAX) -> list[Hold]:
         """Remove and return at most `most` pulls past their deadline, earliest ticks first."""
@@ -320,6 +368,12 @@ class HoldTable:
                 index.drop(hold)
                 if hold.queue not in self._held:
                     del self._indexes[hold.queue]
+            groups, group = self._groups[hold.queue], hold.header.consumer_group
+            groups[group] -= 1
+            if not groups[group]:
+                del groups[group]
+                if not groups:
+                    del self._groups[hold.queue]
             self._tag_sets.drop(hold.wanted)
             _drop(self._by_peer, hold.peer.peer_id, hold)
             _drop(self._by_tick, _tick_of(hold), hold)

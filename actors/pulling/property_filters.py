@@ -72,7 +72,8 @@ def check_registered(found: ConsumerFilter | None, sub_version: int) -> Consumer
 
 def registered_filter(found: ConsumerFilter, filters: ConsumerFilters) -> MessageFilter:
     """Return a filter by the bits of the queue's extension units, if any, and by properties."""
-    return MessageFilter(bits=found.bits(filters.bloom), matches=found.compiled())
+    bits, chars = found.bits(filters.bloom), len(found.expression)
+    return MessageFilter(bits=bits, matches=found.compiled(), chars=chars)
 
 
 def retry_matches(topic: str, filters: ConsumerFilters) -> Matches | None:

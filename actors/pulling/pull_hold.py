@@ -16,7 +16,7 @@ Source: PullRequestHoldService.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from actors.dispatching.messages import Arrived, CaughtUp, QueuesEmptied, UnitVerified
@@ -27,7 +27,7 @@ from actors.network.request import Request
 from actors.pulling.held_pulls import TICK_MS, TOO_MANY_HELD, HoldTable
 from actors.pulling.messages import BarrierForHolds, Hold, HoldFigures, LastAnswered, Woken
 from protocol.codes import ResponseCode
-from storage.queues.dispatch_entry import single_entries
+from storage.queues.dispatch_entry import DispatchEntry, single_entries
 
 WOKEN_PER_ROUND = 4
 """Pulls processed between rounds of socket events: 0.15 ms, because one message can wake all."""
@@ -36,6 +36,11 @@ TAKEN_PER_ROUND = 32
 """Expired or abandoned pulls taken per round: some 0.2 ms.
 
 All can expire at once, and a connection can have 10,000.
+"""
+TAKEN_AT_ONCE = 2_000
+"""Pulls taken for new messages before other events have their turn: 6 ms.
+
+The last message may exceed it. Messages of many queues can wake all held pulls.
 """
 assert TAKEN_PER_ROUND > WOKEN_PER_ROUND  # so that another round follows while there are more
 
@@ -48,6 +53,11 @@ class _Tick:
 @dataclass(slots=True)
 class _WakeMore:
     """Wake more of the waiting pulls."""
+
+
+@dataclass(slots=True)
+class _LookOn:
+    """Look at more of the messages that have arrived."""
 
 
 @dataclass(slots=True)
@@ -71,6 +81,8 @@ class PullHold(Actor):
         self._table = table
         self._waking: deque[Woken] = deque()
         """Pulls removed from the table and not woken yet; other events are processed in between."""
+        self._arrived: deque[Iterator[DispatchEntry]] = deque()
+        """Messages that have arrived and may wake pulls, in batches."""
         self._is_more_due = False
         self._gone: deque[int] = deque()
         """Closed connections with pulls in the table."""
@@ -93,7 +105,7 @@ class PullHold(Actor):
         arrived = self._max_offset(*message.queue) > message.offset
         if self._draining:
             self._wake([message], is_over=True)
-        elif not self._table.has_room(message.peer.peer_id, message.wanted):
+        elif not self._table.has_room(message.peer.peer_id, message.wanted, message.queue):
             peer, held = message.peer.remote, self._table.count
             self.system.rarely.warn(TOO_MANY_HELD, peer=peer, held=held)
             self._wake([message], is_over=True)
@@ -104,20 +116,36 @@ class PullHold(Actor):
 
     @handles(Arrived)
     def on_arrived(self, message: Arrived) -> None:
-        if not self._table.count:
-            return
-        arrived = self._table.arrived
-        for entry in single_entries(message.entries):
-            woken = arrived(
-                entry.topic,
-                entry.queue_id,
-                entry.queue_offset,
-                entry.tags_code,
-                entry.physical_offset,
-                entry.record_bytes,
-            )
-            if woken:
-                self._wake(woken)
+        if self._table.count:
+            self._arrived.append(iter(single_entries(message.entries)))
+            if len(self._arrived) == 1:
+                self._look_at_arrived()
+
+    @handles(_LookOn)
+    def on_look_on(self, _: _LookOn) -> None:
+        self._look_at_arrived()
+
+    def _look_at_arrived(self) -> None:
+        """Wake the pulls for messages, and continue in the next round after many pulls."""
+        arrived, left = self._table.arrived, TAKEN_AT_ONCE
+        self._table.begin_batch()
+        while self._arrived:
+            for entry in self._arrived[0]:
+                woken = arrived(
+                    entry.topic,
+                    entry.queue_id,
+                    entry.queue_offset,
+                    entry.tags_code,
+                    entry.physical_offset,
+                    entry.record_bytes,
+                )
+                if woken:
+                    self._wake(woken)
+                    left -= len(woken)
+                    if left <= 0:
+                        self.system.loop.tell_in_next_round(self.address, _LookOn())
+                        return
+            self._arrived.popleft()
 
     @handles(CaughtUp)
     def on_caught_up(self, _: CaughtUp) -> None:

@@ -114,7 +114,7 @@ class PullRules:
         if self._config.filter_support_retry:
             matches = retry_matches(header.topic, filters)
             if matches is not None:
-                wanted = replace(wanted or MessageFilter(), matches=matches)
+                wanted = replace(wanted or MessageFilter(), matches=matches, chars=0)
         return wanted
 
     def of_expression(self, kind: str | None, text: str | None, peer: Peer) -> MessageFilter | None:
@@ -132,7 +132,7 @@ class PullRules:
         if self._budget.take(peer, kind, text):
             raise NotCompiled(text)
         try:
-            return MessageFilter(matches=compiled(kind, text))
+            return MessageFilter(matches=compiled(kind, text), chars=len(text))
         except LimitReached as error:
             raise LimitReached(error.code, PARSE_FAILED, error.kind) from None
         except RemoteError as error:

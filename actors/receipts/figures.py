@@ -62,16 +62,17 @@ class Survey:
     """Counts all that is in flight, a limited number of messages at a time."""
 
     def __init__(self, ledgers: Iterable[Ledger]) -> None:
-        self._left = [each for each in ledgers if each.count]
+        self._left = [*ledgers]
         self._tallies: dict[tuple[str, str], _Tally] = {}
 
     def go_on(self, most: int = SURVEYED_AT_ONCE) -> bool:
         """Look at ledgers until they had `most` messages; return whether none is left."""
         while self._left and most > 0:
             ledger = self._left.pop()
-            most -= ledger.count
-            place = ledger.group, ledger.topic
-            self._tallies.setdefault(place, _Tally()).add(ledger)
+            most -= max(1, ledger.count)
+            if ledger.count:
+                place = ledger.group, ledger.topic
+                self._tallies.setdefault(place, _Tally()).add(ledger)
         return not self._left
 
     def figures(self, now_ms: float, wall_ms: int) -> dict[tuple[str, str], InFlightFigures]:

@@ -16,7 +16,7 @@ from actors.receipts.held_receives import HeldReceive, Place, WaitTable
 from actors.receipts.ledger import Entry, EntryState, Ledger
 from actors.receipts.ledgers import Ledgers
 from actors.receipts.neighbours import Neighbours
-from actors.statistics.counts import GroupCounts, PullStats
+from actors.statistics.counts import GroupCounts, PullStats, counts_of
 from protocol.headers.pop import ALL_QUEUES, PopMessageHeader
 from protocol.java_numbers import LONG_END
 from protocol.message import HEADS, SYS_FLAG_POSITION, RecordError, scan_head
@@ -42,6 +42,8 @@ EFFORT_MAX = 12_800
 Where a filter reads properties, each message counts for PROPERTIES_EFFORT: 10 ms.
 """
 PROPERTIES_EFFORT = 16
+READ_BYTES_OF_EFFORT = 80
+"""Bytes that a filter reads in the time of one message looked at in vain."""
 _EXAMINED_MAX = 800
 
 _CHECK: Place = ("", "")
@@ -106,6 +108,8 @@ class Taken:
     """Work of reads without a message, in messages."""
     has_more: bool = False
     """Whether a queue has to be looked at again soon."""
+    has_no_room: bool = False
+    """Whether a queue was left out because there are too many ledgers."""
 
 
 class HandOut:
@@ -133,6 +137,8 @@ class HandOut:
         """Whether the retry topic of a group must not be read for a moment."""
         self.is_early = False
         """Whether clients may still reclaim what they held before the start of the broker."""
+        self.effort = 0
+        """Work of filters that read properties, of all receives since its owner set it to 0."""
         self._turns: dict[Place, int] = {}
         self._asked = 0
         """Queues that `missed` and notifications have asked."""
@@ -304,8 +310,11 @@ class _Reading:
             or owner.is_pulled(header.consumer_group, topic, queue_id)
         ):
             return
-        if taken.effort >= EFFORT_MAX:
+        if taken.effort >= EFFORT_MAX or (self._is_costly and owner.effort >= EFFORT_MAX):
             taken.has_more = True
+            return
+        if not owner.ledgers.has_room(header.consumer_group, topic, queue_id):
+            taken.has_no_room = True
             return
         ledger = owner.ledgers.open(header.consumer_group, topic, queue_id, header.init_mode)
         owner.ledgers.note_used(ledger)
@@ -356,7 +365,10 @@ class _Reading:
             examined = min(result.next_offset - ledger.next, _EXAMINED_MAX)
             ledger.advance(result.next_offset)
             if wanted is not None and self._is_costly:
-                taken.effort += PROPERTIES_EFFORT * examined
+                work = result.read_bytes // READ_BYTES_OF_EFFORT
+                work = max(PROPERTIES_EFFORT * examined, work)
+                taken.effort += work
+                self._owner.effort += work
             elif taken.left == left:
                 taken.effort += examined
             if taken.effort >= EFFORT_MAX:
@@ -451,9 +463,7 @@ def count_given(taken: Taken, stats: PullStats, neighbours: Neighbours) -> int:
         stats.get_count += count
         stats.get_bytes += haul.body_bytes
         key = ledger.topic, ledger.group
-        counts = stats.by_group.get(key)
-        if counts is None:
-            counts = stats.by_group[key] = GroupCounts()
+        counts = counts_of(stats.by_group, key, GroupCounts)
         counts.count += count
         counts.bytes += haul.body_bytes
         counts.times += 1

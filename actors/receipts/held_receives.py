@@ -96,6 +96,8 @@ class WaitTable:
         self._by_peer: dict[int, dict[HeldReceive, None]] = {}
         self._by_tick: dict[int, dict[HeldReceive, None]] = {}
         self._tag_sets = TagSets()
+        self._gone: deque[int] = deque()
+        """Closed connections with receives in the table."""
         self.count = 0
 
     @property
@@ -192,6 +194,19 @@ class WaitTable:
         """Remove and return the receives of a connection: those of one group, or all."""
         held = self._by_peer.get(peer_id, ())
         return self._take([each for each in held if group is None or each.place[0] == group])
+
+    def forget(self, peer_id: int) -> None:
+        """Have `forget_some` remove the receives of a closed connection, which may be many."""
+        if peer_id in self._by_peer:
+            self._gone.append(peer_id)
+
+    def forget_some(self, most: int) -> None:
+        """Remove at most `most` receives of closed connections."""
+        while self._gone and most > 0:
+            held = self._by_peer.get(self._gone[0], ())
+            most -= len(self._take([*islice(held, most)]))
+            if self._gone[0] not in self._by_peer:
+                self._gone.popleft()
 
     def all(self) -> list[HeldReceive]:
         """Remove and return all receives."""

@@ -174,12 +174,12 @@ class Ledger:
         """Deliveries of messages received in order."""
         self.doubt = self.verified = -1
         """Offset of a unit that the scrubber has been asked about, or has verified."""
-        self._batches: deque[Delivery] = deque()
-        """Deliveries of `held`, in the order of their offsets."""
+        self._batches: list[Delivery] = []
+        """Deliveries of `held`, in the order of their offsets; an empty deque takes 0.6 KiB."""
         self._heap: list[int] = []
         """Offsets of `entries`, and of former ones."""
         self._kept: dict[str, deque[int]] = {}
-        self._told: deque[int | None] = deque()
+        self._told: list[int | None] = []
         """Committed offsets that ConsumerOffsets may hold at present, the oldest first."""
         self._goes_back = False
 
@@ -200,8 +200,8 @@ class Ledger:
         self.held, self.entries, self.ahead, self.settled = {}, {}, {*ahead}, []
         self.ahead_max = AHEAD_MAX + len(ahead)
         self.is_ordered, self.attempt_id, self.tries = False, "", {}
-        self._batches, self._heap, self._kept = deque(), [], {}
-        self._told = deque((stored,))
+        self._batches, self._heap, self._kept = [], [], {}
+        self._told = [stored]
         self._goes_back = stored is not None and start < stored
 
     def agrees(self, stored: int | None) -> bool:
@@ -231,8 +231,7 @@ class Ledger:
         """Note the answer to a commit."""
         told = self._told
         if offset in told:
-            while told[0] != offset:
-                told.popleft()
+            del told[: told.index(offset)]
 
     @property
     def lowest(self) -> int:
@@ -254,7 +253,7 @@ class Ledger:
             first.cursor = cursor
             if cursor < end:
                 return offsets[cursor]
-            batches.popleft()
+            del batches[0]
         return self.next
 
     @property

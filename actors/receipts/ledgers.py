@@ -26,6 +26,12 @@ receives get nothing. So no group takes the messages in flight of all others.
 """
 
 
+LEDGERS_MAX = 200_000
+"""Queues of all groups that receive, 250 MiB; any group may receive from any topic.
+
+Past it, a receive gets nothing from another queue until unused ledgers are forgotten.
+"""
+
 SWEPT_AT_ONCE = 4_000
 """Ledgers looked at in one step of a search for unused ones: 5 ms."""
 
@@ -82,7 +88,7 @@ class Ledgers:
         ledger = self._ledgers.get((group, topic, queue_id))
         if ledger is None:
             stored = self.stored(group, topic, queue_id)
-            if stored is None:
+            if stored is None or not self.has_room(group, topic, queue_id):
                 return None
             ledger = self._begin(group, topic, queue_id, stored, stored)
             queue = self._store.consume_queues.get(topic, queue_id)
@@ -94,6 +100,10 @@ class Ledgers:
                 ledger, stored, self._start(topic, queue_id, ledger) if stored is None else stored
             )
         return ledger
+
+    def has_room(self, group: str, topic: str, queue_id: int) -> bool:
+        """Return whether a queue has a ledger or may get one."""
+        return len(self._ledgers) < LEDGERS_MAX or (group, topic, queue_id) in self._ledgers
 
     def peek(self, group: str, topic: str, queue_id: int) -> Ledger | None:
         """Return the ledger of a queue, perhaps behind the table of consumer offsets."""

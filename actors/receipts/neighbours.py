@@ -20,6 +20,8 @@ from actors.tables.consumer_views import ConsumerView
 
 RECEIVED_MS = 60_000.0
 """Time for which a client that has received is not expected to pull. Receives wait up to 30 s."""
+PULLED_MAX = 200_000
+"""Queues whose pulls are watched, 50 MiB; receives of others share the queues with pulls."""
 PULLED_MS = 20_000.0
 """Time for which a queue belongs to its last pull; a pull is held for 15 s."""
 
@@ -92,7 +94,8 @@ class Neighbours:
         key = group, topic, queue_id
         known = self._pulled.get(key)
         if known is None:  # an offset from before says nothing
-            self._pulled[key] = offset, self._now_ms - PULLED_MS
+            if len(self._pulled) < PULLED_MAX:
+                self._pulled[key] = offset, self._now_ms - PULLED_MS
             return False
         if known[0] != offset:
             known = self._pulled[key] = offset, self._now_ms

@@ -5,7 +5,8 @@ Receives: Request (connections); ReceiveAgain (ColdRead, FilterTable); Arrived, 
 QueuesEmptied (Reput); UnitVerified (Scrubber); HeldReturned (SendBack, PutMessage); PeerClosed
 (connections); MemberLeft (Clients); OffsetsAdvanced (ConsumerOffsets).
 Sends: header and views of the log to the connection; AdvanceOffsets (ConsumerOffsets); ReturnHeld
-(SendBack); ReadCold (ColdRead); VerifyUnit (Scrubber); CompileFirst (FilterTable).
+(SendBack); ReadCold (ColdRead); VerifyUnit (Scrubber); CompileFirst (FilterTable); ReadBody
+(TableEncoder).
 Publishes: figures of what is in flight.
 
 What is in flight does not survive a crash, and need not: the consumer offset stays below every
@@ -19,6 +20,7 @@ ChangeInvisibleTimeProcessor.java, NotificationProcessor.java, PopLongPollingSer
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from actors.dispatching.messages import (
     Arrived,
@@ -31,7 +33,7 @@ from actors.engine.actor import BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.messages import PeerClosed
-from actors.network.request import Request, Responder, serves, short_body
+from actors.network.request import Request, Responder, serves
 from actors.network.sends import StreamPeer
 from actors.pulling.held_pulls import origin_of
 from actors.pulling.messages import ReadCold
@@ -56,11 +58,11 @@ from actors.receipts.messages import (
     WakeMore,
 )
 from actors.receipts.neighbours import Neighbours
-from actors.receipts.receive_rules import ReceiveRules, offsets_of, topic_meant
+from actors.receipts.receive_rules import ReceiveRules, topic_meant, wanted_acks
 from actors.receipts.settlement import Copy, Settlement, Terms
 from actors.sending.messages import HeldReturned, ReturnHeld
 from actors.statistics.counts import PullStats
-from actors.tables.messages import AdvanceOffsets, Answer, CompileFirst, OffsetsAdvanced
+from actors.tables.messages import AdvanceOffsets, Answer, CompileFirst, OffsetsAdvanced, read_body
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
@@ -73,13 +75,13 @@ from protocol.headers.pop import (
     NotificationResponseHeader,
     PopMessageHeader,
 )
-from protocol.receipts import ORDER_REVIVE_QUEUE, BatchAckBody, answer_fields, topic_of
+from protocol.receipts import ORDER_REVIVE_QUEUE, BatchAckBody, answer_fields
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 
 WOKEN_PER_ROUND = 4
 """Receives processed between rounds of socket events: 0.2 ms."""
 ENDED_PER_TICK = 1_000
-"""Receives past their deadline that are answered in one tick."""
+"""Receives past their deadline, or of closed connections, that leave the table in one tick."""
 EXPIRED_PER_ROUND = 32
 """Deliveries returned between rounds of socket events: 1,024 messages, 3 ms."""
 RECLAIM_MS = 2_000.0
@@ -282,6 +284,8 @@ class Receipts(Responder):
             self._doubts[key].append(ledger)
         for ledger in taken.crowded:
             self._settlement.move(ledger)
+        if taken.has_no_room:
+            self.system.rarely.warn("limit of queues that groups receive from reached")
 
     def _answer_empty(self, receive: HeldReceive, code: int) -> None:
         header, request = receive.header, receive.request()
@@ -343,16 +347,17 @@ class Receipts(Responder):
     def on_batch_ack(self, request: Request) -> RemotingCommand | None:
         """Settle several messages; void handles among them are passed over, as in 5.x."""
         command = request.command
-        acks = [] if command.body is None else BatchAckBody.decode(short_body(command)).acks
-        if not acks:
+        if command.body is None:
             return command.answer(ResponseCode.NO_MESSAGE)
-        topics = [topic_of(ack.retry, ack.topic, ack.consumer_group) for ack in acks]
-        for ack, topic in zip(acks, topics, strict=True):
-            self._require(request, ack.consumer_group, topic)
-        wanted = offsets_of(acks)
+        body = read_body(request, BatchAckBody, self._to["table_encoder"], self.address)
+        if body is None:
+            return None
+        if not body.acks:
+            return command.answer(ResponseCode.NO_MESSAGE)
+        wanted = wanted_acks(body.acks, partial(self._require, request))
         self.begin_change()
         self._use()
-        for ack, topic, offsets in zip(acks, topics, wanted, strict=True):
+        for ack, topic, offsets in wanted:
             ledger = self._ledgers.find(ack.consumer_group, topic, ack.queue_id)
             low, high = self._rules.bounds(topic, ack.queue_id)
             known = [offset for offset in offsets if low <= offset < high]
@@ -495,9 +500,9 @@ class Receipts(Responder):
             self._hand_out.is_early = False
             self._waking.all_first()
         for receive in self._waits.due(now_ms, ENDED_PER_TICK):
-            if self._may_go_on(receive):
-                self._process(receive)
+            self._waking.add(receive)  # each looks at its queues once more
         self._ticks += 1
+        self._waits.forget_some(ENDED_PER_TICK)
         self._ledgers.forget_some()
         if self._ticks % CHECK_TICKS == 0:
             self._check(now_ms)
@@ -540,7 +545,7 @@ class Receipts(Responder):
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
         """Send what this batch has brought: copies, wake-ups, consumer offsets."""
-        settlement = self._settlement
+        self._hand_out.effort, settlement = 0, self._settlement
         while settlement.copies and self._under_way < COPIES_MAX:
             self._copy(settlement.copies.popleft())
         freed, settlement.freed = settlement.freed, {}
@@ -561,7 +566,7 @@ class Receipts(Responder):
     def on_peer_closed(self, message: PeerClosed) -> None:
         """Return what lives with the connection, in a second; forget its receives."""
         peer_id = message.peer.peer_id
-        self._waits.of_peer(peer_id)
+        self._waits.forget(peer_id)
         self._deadlines.end(peer_id, self.system.clock.monotonic_ms() + GRACE_MS)
 
     @handles(MemberLeft)

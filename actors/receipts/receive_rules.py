@@ -144,22 +144,29 @@ def _illegal_queue(queue_id: int, topic: TopicConfig, remote: str) -> str:
     )
 
 
-def offsets_of(acks: Sequence[BatchAck]) -> list[list[int]]:
-    """Return the offsets of each part of a batch. Raises RemoteError for too many."""
-    found: list[list[int]] = []
-    count = 0
-    for ack in acks:
-        try:
-            found.append(ack.offsets())
-        except ReceiptError as error:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        count += 1 + len(found[-1])
-        if count > 2 * SETTLED_MAX:
-            remark = f"more than {SETTLED_MAX} acknowledgements in one request"
-            raise LimitReached(ResponseCode.INVALID_PARAMETER, remark, remark)
-    return found
-
-
 def topic_meant(header: AckMessageHeader | ChangeInvisibleTimeHeader, kind: str) -> str:
     """Return the topic of the store that a handle of this kind means."""
     return topic_of(kind, header.topic, header.consumer_group)
+
+
+def wanted_acks(
+    acks: Sequence[BatchAck], require: Callable[[str, str], None]
+) -> list[tuple[BatchAck, str, list[int]]]:
+    """Return the acknowledgements of a batch with their topics and offsets.
+
+    `require(group, topic)` checks the permission. Raises RemoteError.
+    """
+    wanted: list[tuple[BatchAck, str, list[int]]] = []
+    count = 0
+    for ack in acks:
+        topic = topic_of(ack.retry, ack.topic, ack.consumer_group)
+        require(ack.consumer_group, topic)
+        try:
+            wanted.append((ack, topic, ack.offsets()))
+        except ReceiptError as error:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        count += 1 + len(wanted[-1][2])
+        if count > 2 * SETTLED_MAX:
+            remark = f"more than {SETTLED_MAX} acknowledgements in one request"
+            raise LimitReached(ResponseCode.INVALID_PARAMETER, remark, remark)
+    return wanted

@@ -35,7 +35,7 @@ from actors.sending.send_rules import (
     read_queue,
 )
 from actors.sending.timer_rules import TimerRules
-from actors.statistics.counts import Counts, PutStats
+from actors.statistics.counts import PutStats
 from actors.tables.groups import GroupFinder
 from actors.tables.messages import CreateSystemTopic
 from actors.tables.topic_set import UNIT_SUB_FLAG
@@ -275,13 +275,7 @@ class SendBack(Responder):
         return delay_ms if self._timers.covers(delay_ms) else 0
 
     def _count(self, own: InternalRecord, group: str, *, is_dead: bool) -> None:
-        key = _origin_of(own), group
-        counts = self._stats.sent_back.setdefault(key, Counts())
-        counts.count += 1
-        counts.times += 1
-        if is_dead:
-            dead = self._stats.dead_letters
-            dead[key] = dead.get(key, 0) + 1
+        self._stats.sent_back_one((_origin_of(own), group), is_dead=is_dead)
 
     def _checked_group(self, name: str) -> SubscriptionGroupConfig:
         self._groups.check(name)
@@ -354,12 +348,8 @@ class SendBack(Responder):
         request = message.request
         (result,) = message.results
         if result.is_stored:
-            counts = self._stats.sent_back.setdefault((message.topic, message.group), Counts())
-            counts.count += 1
-            counts.times += 1
-            if message.is_dead:
-                dead, key = self._stats.dead_letters, (message.topic, message.group)
-                dead[key] = dead.get(key, 0) + 1
+            pair = message.topic, message.group
+            self._stats.sent_back_one(pair, is_dead=message.is_dead)
             request.answer()
             return
         topic_missing = message.remark is not None and message.remark.startswith("topic[")

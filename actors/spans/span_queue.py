@@ -13,6 +13,9 @@ from actors.network.hooks import PullContext, SendContext
 from protocol.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from protocol.span_names import TRACEPARENT, TraceParent, parse_traceparent
 
+NOTE_BYTES = 8 << 10
+"""Bytes that count as another note: the message ids of one batch may have two million."""
+_RUN_BYTES = 128
 MARK = f"{TRACEPARENT}{NAME_VALUE_SEPARATOR}".encode()
 _END = PROPERTY_SEPARATOR.encode()
 _ID_BITS = 64
@@ -69,6 +72,8 @@ class SpanQueue:
         """Spans that the collector accepted, and that it did not."""
         self._most, self._now_ns = most, now_ns
         self._waiting: deque[StoredNote | DeliveredNote] = deque()
+        self._noted = self._taken = 0
+        """Notes in all, with their weight; the loop writes the first, the thread the second."""
 
     # --- called on the loop
 
@@ -107,9 +112,11 @@ class SpanQueue:
             self._note(DeliveredNote(context.group, context.client, context.runs, begun_ns, now_ns))
 
     def _note(self, found: StoredNote | DeliveredNote) -> None:
-        if len(self._waiting) >= self._most:
+        weight = _weight(found)
+        if self._waiting and self._noted - self._taken + weight > self._most:
             self.dropped_count += 1
         else:
+            self._noted += weight
             self._waiting.append(found)
 
     # --- called on the thread
@@ -119,7 +126,17 @@ class SpanQueue:
         return len(self._waiting)
 
     def take(self) -> StoredNote | DeliveredNote | None:
-        return self._waiting.popleft() if self._waiting else None
+        if not self._waiting:
+            return None
+        found = self._waiting.popleft()
+        self._taken += _weight(found)
+        return found
+
+
+def _weight(note: StoredNote | DeliveredNote) -> int:
+    """Return the number of notes that a note counts as."""
+    size = len(note.ids) if isinstance(note, StoredNote) else _RUN_BYTES * len(note.runs)
+    return 1 + size // NOTE_BYTES
 
 
 def carried(properties: bytes | memoryview) -> TraceParent | None:

@@ -5,6 +5,7 @@ One actor writes each of them, any thread may read.
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from actors.engine.histogram import END_BOUNDS_S, RPC_BOUNDS_MS, ClassCounts
 from protocol.timers import LevelTimers
@@ -12,6 +13,11 @@ from protocol.timers import LevelTimers
 LARGE_BOUNDS: tuple[int, ...] = (4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
 """Upper bounds of the classes of records above SMALL_BYTES; the last class has none."""
 SMALL_BYTES = 1 << 10
+PAIRS_MAX = 50_000
+"""Topics with a group that are counted: 20 MiB, and 300 MiB with the samples of a day.
+
+Any client may name groups. Past it, Statistics makes room once an hour.
+"""
 
 PUT_BOUNDS_MS: tuple[int, ...] = (
     *(0, 1, 2, 3, 4, 5, 10, 20, 30, 50, 100, 200, 500),
@@ -66,6 +72,21 @@ class GroupCounts(Counts):
     """Queue offset after the last pulled message, by queue id."""
 
 
+Counted = TypeVar("Counted", bound=Counts)
+Pair = tuple[str, str]
+"""Topic and group."""
+
+
+def counts_of(table: dict[Pair, Counted], pair: Pair, kind: type[Counted]) -> Counted:
+    """Return the counters of a pair; past PAIRS_MAX, those of a new one are kept nowhere."""
+    counts = table.get(pair)
+    if counts is None:
+        counts = kind()
+        if len(table) < PAIRS_MAX:
+            table[pair] = counts
+    return counts
+
+
 @dataclass(slots=True)
 class PutStats:
     """Counters of PutMessage: puts, bytes, failures and durations."""
@@ -90,6 +111,14 @@ class PutStats:
         self.total_ms += duration_ms * sends
         if duration_ms > self.longest_put_ms:
             self.longest_put_ms = duration_ms
+
+    def sent_back_one(self, pair: Pair, *, is_dead: bool) -> None:
+        """Count a returned message, and a dead letter."""
+        counts = counts_of(self.sent_back, pair, Counts)
+        counts.count += 1
+        counts.times += 1
+        if is_dead and pair in self.sent_back:
+            self.dead_letters[pair] = self.dead_letters.get(pair, 0) + 1
 
     def of_topic(self, topic: str) -> TopicCounts:
         """Return the counters of a topic; always the same object."""

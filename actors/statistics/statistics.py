@@ -36,7 +36,7 @@ from typing import ClassVar
 from actors.engine.actor import Where, handles
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request, Responder, serves
-from actors.statistics.counts import Counts, PullStats, PutStats
+from actors.statistics.counts import PAIRS_MAX, Counts, Pair, PullStats, PutStats
 from actors.tables.rates import NO_SPAN, SECOND_MS, Rates, Sample, Span
 from protocol.bodies_admin import BrokerStatsData, StatsItem
 from protocol.codes import RequestCode, ResponseCode
@@ -163,6 +163,26 @@ class Statistics(Responder):
                 del self._history[key]
         if tick.span == 0:
             self._rates.value = self._spans_of_minute()
+        elif tick.span == len(_SPANS) - 1:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Forget the pairs of full tables that had no message for a day; they may count again."""
+        puts, pulls = self._puts, self._pulls
+        for pair in self._quiet(_GROUP_GET, pulls.by_group):
+            pulls.by_group.pop(pair, None)
+        for pair in self._quiet(_SEND_BACK, puts.sent_back):
+            puts.sent_back.pop(pair, None)
+            puts.dead_letters.pop(pair, None)
+
+    def _quiet(self, kind: int, table: Mapping[Pair, Counts]) -> list[Pair]:
+        """Return pairs of a full table that are not sampled at present, and forget their bases."""
+        pairs = [*table] if len(table) >= PAIRS_MAX else []
+        keys = {(topic, group): (kind, f"{topic}@{group}") for topic, group in pairs}
+        quiet = [pair for pair in pairs if keys[pair] not in self._history]
+        for pair in quiet:
+            self._bases.pop(keys[pair], None)
+        return quiet
 
     @serves(RequestCode.VIEW_BROKER_STATS_DATA)
     def on_view(self, request: Request) -> RemotingCommand:

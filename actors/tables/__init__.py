@@ -5,6 +5,7 @@ messages.py:
 
  every table ── WriteFile ──▶ ConfigWriter ── FileWritten ──▶ the table
  every table ── EncodeAnswer ──▶ TableEncoder, which answers the request
+ Clients, Receipts ── ReadBody ──▶ TableEncoder, which returns the request
  senders ── CreateTopicOnSend, CreateSystemTopic ──▶ TopicTable ── TopicReady ──▶ the sender
  TopicTable ── RegisterTopic, RegisterAll, WhenRegistered ──▶ Registration
  Registration ── SetOrderTopics, NameServersTold ──▶ TopicTable

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import Message
 from actors.network.messages import Encodable
-from actors.network.request import Peer, Request, RequestMessage, check_waiting
+from actors.network.request import Peer, Request, RequestMessage, check_waiting, short_body
 from protocol.bodies import (
     ConsumerData,
     ConsumerOffsetTable,
@@ -18,8 +18,10 @@ from protocol.bodies import (
 )
 from protocol.bodies_assignment import RequestModeTable
 from protocol.command import RemotingCommand
+from protocol.json_body import Body
 from storage.tables.skipped_entry import SkippedEntry
 
+Read = TypeVar("Read", bound=Body)
 Answer: TypeAlias = tuple[Request, RemotingCommand]
 """Request and its response, which is sent later."""
 
@@ -90,6 +92,40 @@ def encode_later(encoder: ActorAddress, answer: EncodeAnswer, entries: int) -> N
     """Have TableEncoder answer with a body of so many entries. Raises LimitReached."""
     check_waiting(encoder.waiting, answer.request.command, entries * _ENTRY_BYTES)
     encoder.tell(answer)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBody(Message):
+    """Read the body of a request, note its value there, and send the request to `reply_to`."""
+
+    request: Request
+    kind: type[Body]
+    reply_to: ActorAddress
+
+    def on_undelivered(self, remark: str) -> None:
+        self.request.refuse(remark)
+
+
+READ_HERE_BYTES_MAX = 16 << 10
+"""Maximum body with many objects that is read on the loop: 150 subscriptions, 2 ms."""
+
+
+def read_body(
+    request: Request, kind: type[Read], encoder: ActorAddress, reply_to: ActorAddress
+) -> Read | None:
+    """Return the value of a request's body; None: the request comes back with the value.
+
+    Raises RemoteError. A long body is read by TableEncoder, so later requests may overtake it, as
+    in 4.9.7, which has several threads.
+    """
+    if isinstance(request.read, kind):
+        return request.read
+    body = short_body(request.command)
+    if len(body or b"") <= READ_HERE_BYTES_MAX:
+        return kind.decode(body)
+    check_waiting(encoder.waiting, request.command)
+    encoder.tell(ReadBody(request, kind, reply_to))
+    return None
 
 
 # --- topics

@@ -28,12 +28,16 @@ first heartbeat is noted as its first one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import islice
 
 from actors.tables.consumer_views import ConsumerView, Member
 
-MARKS_MAX = 100_000
-"""Marks of all groups; beyond it the oldest are removed."""
+MARKS_MAX = 50_000
+"""Marks of all groups; beyond it the oldest are removed.
+
+A deletion sets no more than that: 30 ms.
+"""
 OLD_MS = 600_000
 """Time after the deletion in which commits are compared with the mark."""
 SETTLED_MS = 30_000
@@ -57,7 +61,7 @@ class _Mark:
     client_ids: frozenset[str] = frozenset()
     """Members of the group at the deletion."""
     moved_ms: float | None = None
-    settled: set[str] = field(default_factory=set)
+    settled: frozenset[str] = frozenset()
     """Client ids of broadcasting members that have pulled since."""
 
     def is_later(self, member: Member | None) -> bool:
@@ -75,6 +79,8 @@ class OldPlaces:
     def __init__(self) -> None:
         self.marks: dict[tuple[str, str, int], _Mark] = {}
         """Marks by topic, group and queue id; empty until a topic is deleted."""
+        self._noted_ms, self._noted = -1.0, 0
+        """Time of the last deletion, and the number of its marks."""
 
     def note(
         self,
@@ -88,11 +94,16 @@ class OldPlaces:
         members = () if view is None else view.members.values()
         client_ids = frozenset(member.client_id for member in members)
         marks = self.marks
+        if now_ms != self._noted_ms:
+            self._noted_ms, self._noted = now_ms, 0
         for queue_id, offset in offsets.items():
+            if self._noted >= MARKS_MAX:
+                break
+            self._noted += 1
             marks.pop((topic, group, queue_id), None)
             marks[topic, group, queue_id] = _Mark(max(offset, 1), now_ms, client_ids)
-        while len(marks) > MARKS_MAX:
-            del marks[next(iter(marks))]
+        for oldest in [*islice(marks, max(0, len(marks) - MARKS_MAX))]:
+            del marks[oldest]
 
     def forget(self, topic: str, group: str, queue_id: int) -> None:
         """Remove the mark: an operator has set the offset."""
@@ -118,7 +129,7 @@ class OldPlaces:
             return False
         if broadcasts and member is not None:
             is_first = member.client_id not in mark.settled
-            mark.settled.add(member.client_id)
+            mark.settled |= {member.client_id}
             return is_first and offset >= mark.offset
         if offset < mark.offset:
             del self.marks[topic, group, queue_id]

@@ -2,7 +2,7 @@
 
 Owns: the modes and messageRequestMode.json, which exists once a mode has been set.
 Receives: Request (connections); TakeRequestModes (SlaveSync).
-Sends: WriteFile (ConfigWriter).
+Sends: WriteFile (ConfigWriter); EncodeAnswer (TableEncoder).
 
 A mode outlives its topic and its group, as in 5.x.
 
@@ -18,9 +18,10 @@ from actors.config import BrokerConfig
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
+from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request, serves, short_body
 from actors.tables.groups import GroupFinder
-from actors.tables.messages import TakeRequestModes
+from actors.tables.messages import EncodeAnswer, TakeRequestModes, encode_later
 from actors.tables.persisted import BatchedTable, Then
 from actors.tables.topics import SLAVE_REFUSES
 from protocol.bodies import TopicConfig
@@ -52,10 +53,11 @@ class RequestModes(BatchedTable):
         topics: SnapshotRef[Mapping[str, TopicConfig]],
         groups: GroupFinder,
         config_writer: ActorAddress,
+        encoder: ActorAddress,
     ) -> None:
         """Publish `modes`; read `topics` and `groups`."""
         super().__init__(path, config_writer)
-        self._config = config
+        self._config, self._encoder = config, encoder
         self._published = modes
         self._topics, self._groups = topics, groups
         self._modes: dict[str, dict[str, RequestMode]] = {}
@@ -105,9 +107,13 @@ class RequestModes(BatchedTable):
         return topic, group
 
     @serves(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
-    def all_modes(self, request: Request) -> RemotingCommand:
-        """Answer with the whole table."""
-        return request.command.answer(body=RequestModeTable(self._modes).encode())
+    def all_modes(self, request: Request) -> RemotingCommand | None:
+        """Answer with the whole table; TableEncoder sends a large one."""
+        count = sum(map(len, self._modes.values()))
+        if count <= ENCODED_HERE_MAX:
+            return request.command.answer(body=RequestModeTable(self._modes).encode())
+        encode_later(self._encoder, EncodeAnswer(request, self._publish()), count)
+        return None
 
     @handles(TakeRequestModes)
     def on_take(self, message: TakeRequestModes) -> None:

@@ -68,6 +68,8 @@ class MessageFilter:
     bits: BloomBits | None = None
     matches: Callable[[Mapping[str, str]], bool | None] | None = None
     """Predicate on the properties of the record; None or an exception rejects the message."""
+    chars: int = 0
+    """Characters of the expression behind `matches`: what one evaluation costs."""
 
     def wants_unit(self, code: int, queue: Extended) -> bool:
         """Return whether the unit may belong to a wanted message.

@@ -32,6 +32,8 @@ __all__ = ["GetLimits", "GetResult", "GetStatus", "ReadableLog", "get_message"]
 EXAMINED_BYTES_MIN = 16_000
 """Unit bytes examined by one call: at least this, or 20 per requested message."""
 _EXAMINED_UNITS_MIN: Final = EXAMINED_BYTES_MIN // UNIT.size
+EXAMINED_UNITS_MAX: Final = 4_096
+"""Maximum units examined by one call: a request may name billions of messages."""
 _ALL: Final = MessageFilter()
 
 _FOUND: Final = GetStatus.FOUND
@@ -57,6 +59,7 @@ def get_message(
     damage: Damaged | None = None,
     probe: PageProbe | None = None,
     verified: bool = False,
+    filter_bytes_max: int | None = None,
 ) -> GetResult:
     """Return the messages of a queue from `queue_offset` on.
 
@@ -65,7 +68,8 @@ def get_message(
 
     `damage` are the log ranges without messages. With a `probe`, cold bytes are not touched; the
     status is then COLD. With `verified`, the caller has verified the unit at `queue_offset`: a
-    readable message is returned now, an unreadable one is skipped.
+    readable message is returned now, an unreadable one is skipped. A filter that reads records may
+    read `filter_bytes_max`; it reads one record in any case.
     """
     if queue is None:
         return _miss(GetStatus.NO_MATCHED_LOGIC_QUEUE, queue_offset, 0, limits)
@@ -79,13 +83,21 @@ def get_message(
     elif queue_offset > high:
         result = _miss(GetStatus.OFFSET_OVERFLOW_BADLY, queue_offset, high, limits)
     else:
-        unit_count = max(_EXAMINED_UNITS_MIN, max_count)
         if probe is not None and queue_offset < queue.tail_first:
-            touched = unit_count if wanted is not None else max(1, max_count)
+            touched = _unit_count(max_count) if wanted is not None else max(1, max_count)
             if cold := probe.cold_units(queue, queue_offset, touched):
                 return GetResult(GetStatus.COLD, queue_offset, cold=cold)
         result = _found(
-            queue, log, queue_offset, max_count, wanted, limits, damage, probe, verified=verified
+            queue,
+            log,
+            queue_offset,
+            max_count,
+            wanted,
+            limits,
+            damage,
+            probe,
+            verified=verified,
+            filter_bytes_max=filter_bytes_max,
         )
         if result.runs and not result.views:
             if probe is not None and (cold := probe.cold_records(result.runs)):
@@ -106,12 +118,13 @@ def _found(
     probe: PageProbe | None,
     *,
     verified: bool,
+    filter_bytes_max: int | None,
 ) -> GetResult:
     """Choose the way to read an existing offset; the caller adds missing views."""
     tag_codes = None if wanted is None else wanted.tag_codes
     is_verified = queue_offset >= queue.verified_from
     judges_units = wanted is None or (wanted.bits is None and wanted.matches is None)
-    unit_count = max(_EXAMINED_UNITS_MIN, max_count)
+    unit_count = _unit_count(max_count)
     if is_verified and judges_units:
         plain = PlainGet(log, max_count, limits)
         units = queue.units(queue_offset, plain.count_max + 1 if tag_codes is None else unit_count)
@@ -133,7 +146,12 @@ def _found(
     if is_verified and judges_units and (damage is None or not _overlaps(units, damage)):
         return _collect(units, queue, log, queue_offset, max_count, wanted, limits)
     get = CheckedGet(queue, log, limits, damage, probe, verified=verified)
-    return get.collect(units, queue_offset, max_count, wanted)
+    return get.collect(units, queue_offset, max_count, wanted, filter_bytes_max)
+
+
+def _unit_count(max_count: int) -> int:
+    """Return how many units are examined for so many messages."""
+    return min(max(_EXAMINED_UNITS_MIN, max_count), EXAMINED_UNITS_MAX)
 
 
 def _compared(

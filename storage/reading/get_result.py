@@ -99,5 +99,7 @@ class GetResult:
     body_bytes: int = 0
     is_far_behind: bool = False
     """Whether the records no longer count as cached; a slave might serve them better."""
+    read_bytes: int = field(default=0, compare=False)
+    """Work on records and filters, in bytes; 0 if no record was read."""
     cold: Sequence[ColdPart] = ()
     """Parts to read first, for status COLD."""

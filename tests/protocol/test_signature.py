@@ -57,6 +57,14 @@ def test_a_signature_equals_one_computed_by_hand() -> None:
     assert not SecretKey("secret12").has_signed(b"", values, b"body")
 
 
+@pytest.mark.parametrize("size", [(256 << 10) - 1, 256 << 10, (256 << 10) + 1, 1 << 20])
+def test_a_long_body_is_signed_as_a_short_one_is(size: int) -> None:
+    body = Random(size).randbytes(size)
+    wanted = b2a_base64(digest(b"secret12", b"values" + body, "sha1"), newline=False)
+    for each in (body, memoryview(body), bytearray(body)):
+        assert SecretKey("secret12").sign(b"values", each) == wanted
+
+
 def test_a_secret_longer_than_a_block_is_hashed_first() -> None:
     assert SecretKey("k" * 100).sign(b"x", None) == b"8PBu3EWgaXhVx2bdkaI19Emqo4Q="
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from protocol import values
 from protocol.values import Value, value
 
 
@@ -44,3 +45,22 @@ def test_values_have_slots_defaults_and_copies_but_no_hash() -> None:
         made.other = 1  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="unhashable"):
         hash(made)
+
+
+def test_a_comparison_does_not_ask_for_the_fields_of_a_class(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Dicts of all fields took 7 µs, and a heartbeat compares 10,000 subscriptions."""
+    assert Made("a") != Made("b")
+    asked: list[object] = []
+    monkeypatch.setattr(values, "fields", asked.append)
+    assert Made("a") == Made("a") and Made("a") != Made("b") and not asked
+
+
+@value
+class Empty(Value):
+    pass
+
+
+def test_values_without_fields_are_equal() -> None:
+    assert Empty() == Empty()

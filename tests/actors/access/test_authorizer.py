@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.access.access_state import TRACE_BYTES_PER_SECOND, AccessState, new_guard
-from actors.access.authorizer import Authorizer, TooManyFailures
+from actors.access.authorizer import DECOY_BYTES_MAX, Authorizer, TooManyFailures
 from actors.access.grant import PREFIX, AccessRefused
 from actors.access.refusals import (
     MINUTE_MS,
@@ -23,7 +23,7 @@ from protocol.codes import RequestCode as Code
 from protocol.command import RemotingCommand
 from protocol.send_values import Send
 from protocol.send_wire import send_of
-from protocol.signature import SIGNATURE, SecretKey, signed_values
+from protocol.signature import SIGNATURE, Buffer, SecretKey, signed_values
 from storage.access.acl_files import AclSnapshot, parse_texts
 from tests.support.brokers import send_command
 from tests.support.guarded import ACCOUNTS, SECRETS, STRANGE_HOST, WHITE_HOST, signed
@@ -133,6 +133,22 @@ def test_a_correct_signature_passes_and_covers_the_body() -> None:
     assert gate.grant(command).account.access_key == "shop-account"
     command.body = b"changed"
     assert refusal(gate, command).startswith("Check signature failed")
+
+
+def test_little_of_a_body_is_hashed_for_an_unknown_account() -> None:
+    """A request of 64 MiB held a name server up for 0.1 s, from any peer."""
+    hashed: list[int] = []
+
+    class Noting(SecretKey):
+        def sign(self, values: bytes, body: Buffer | None) -> bytes:
+            hashed.append(len(body or b""))
+            return super().sign(values, body)
+
+    server = Server()
+    gate = Authorizer(replace(server.guard, decoy=Noting("decoy")), STRANGE_HOST)
+    command = signed(replace(ends(), body=bytes(DECOY_BYTES_MAX + 1)), "stranger-key")
+    assert refusal(gate, command) == "No acl config for stranger-key"
+    assert hashed == [DECOY_BYTES_MAX]
 
 
 @pytest.mark.parametrize("signature", [None, "", "not Base64 at all", "x" * 1_000_000, "\ud800"])

@@ -1,6 +1,7 @@
 """Many members of many groups: notices, comparisons and limits of a round of the loop."""
 
 from collections import Counter
+from json import dumps
 from typing import Any
 
 import pytest
@@ -8,12 +9,14 @@ import pytest
 from actors.consumers import clients as clients_file
 from actors.consumers import consumer_groups, mismatches
 from actors.consumers.consumer_groups import ConsumerGroup
-from actors.consumers.heartbeat_rules import GROUPS_MAX
+from actors.consumers.heartbeat_rules import GROUPS_MAX, SUBSCRIPTIONS_MAX
 from actors.network.long_answers import ENCODED_HERE_MAX
+from actors.network.request import Request
 from protocol.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from protocol.bodies_admin import ConsumerConnection
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
+from protocol.values import Value
 from tests.actors.consumers.test_clients import Bench, clients
 from tests.support.brokers import subscription
 from tests.support.peers import RecordingPeer, ask, request
@@ -218,4 +221,97 @@ def test_long_client_lists_are_encoded_on_a_thread() -> None:
         found = ConsumerConnection.decode(answer.body)
         assert len(found.subscription_table) == many + 1
         handled = {each.name: each.handled_count for each in bench.system.figures()}
-        assert handled["table_encoder"] == 2
+        assert handled["table_encoder"] == 5, "three long heartbeats, and two answers"
+
+
+def test_a_long_heartbeat_is_read_off_the_loop() -> None:
+    """10,000 subscriptions held all other requests up for 0.1 s while they were read."""
+    with clients() as bench:
+        encoder, peer = bench.system.address("table_encoder"), RecordingPeer()
+        short = HeartbeatData("c", [], [consumer("G", [subscription("T0")])])
+        assert heartbeat(bench, peer, short).code == 0 and encoder.handled == 0
+        said = [subscription(f"T{number}") for number in range(500)]
+        assert heartbeat(bench, peer, HeartbeatData("c", [], [consumer("G", said)])).code == 0
+        assert encoder.handled == 1
+        assert len(bench.consumers.value["G"].subscriptions) == 500
+
+
+def test_a_long_heartbeat_is_refused_as_a_short_one_is() -> None:
+    with clients() as bench:
+        for padding in ("", " " * 20_000):
+            command = request(RequestCode.HEART_BEAT, body=f"[1]{padding}".encode())
+            answer = ask(bench.system, "clients", command)
+            assert answer.code == 1 and "JSONException" in (answer.remark or "")
+
+
+def test_a_client_that_closes_while_its_heartbeat_is_read_is_not_registered() -> None:
+    with clients() as bench:
+        peer = RecordingPeer()
+        said = [subscription(f"T{number}") for number in range(500)]
+        data = HeartbeatData("c", [], [consumer("G", said)])
+        command = request(RequestCode.HEART_BEAT, body=data.encode())
+        bench.system.address("clients").tell(Request(command, peer))
+        peer.is_open = False
+        bench.close(peer)
+        assert "G" not in bench.consumers.value
+
+
+def test_producers_without_a_heartbeat_leave_in_several_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A scan sorted 100,000 of them every ten seconds: 0.15 s."""
+    monkeypatch.setattr(clients_file, "EXPIRED_PER_ROUND", 10)
+    with clients() as bench:
+        peer = RecordingPeer()
+        data = HeartbeatData("c", [ProducerData(f"p{number}") for number in range(25)], [])
+        assert heartbeat(bench, peer, data).code == 0
+        later: list[object] = []
+        loop, address = bench.system.loop, bench.system.address("clients")
+        monkeypatch.setattr(loop, "tell_in_next_round", lambda _, each: later.append(each))
+        bench.system.advance(130_000)
+        assert len(bench.producers.value) == 15
+        assert heartbeat(bench, peer, HeartbeatData("c", [ProducerData("p24")], [])).code == 0
+        while later:
+            address.tell(later.pop())
+            bench.system.drain()
+        assert [*bench.producers.value] == ["p24"], "its heartbeat came in time"
+
+
+def test_a_heartbeat_has_a_limited_number_of_subscriptions() -> None:
+    """25,000 of them fit into a MiB if their names are short: 0.2 s."""
+    with clients() as bench:
+        said = [SubscriptionData(f"T{number}") for number in range(SUBSCRIPTIONS_MAX)]
+        groups = [consumer("G", said), consumer("H", said[:1])]
+        body = dumps(
+            {
+                "clientID": "c",
+                "consumerDataSet": [
+                    {"groupName": each.group_name, "subscriptionDataSet": wants}
+                    for each in groups
+                    if (wants := [{"topic": one.topic} for one in each.subscription_data_set])
+                ],
+            }
+        ).encode()
+        answer = ask(bench.system, "clients", request(RequestCode.HEART_BEAT, body=body))
+        remark = f"a client may have at most {SUBSCRIPTIONS_MAX} subscriptions"
+        assert (answer.code, answer.remark) == (1, remark)
+        assert not bench.consumers.value
+
+
+def test_a_repeated_heartbeat_looks_at_each_subscription_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """10,000 subscriptions were compared twice, field by field by name: 0.14 s."""
+    looks: list[str] = []
+
+    def counted(one: SubscriptionData, other: object) -> bool:
+        looks.append(one.topic)
+        return Value.__eq__(one, other)
+
+    with clients() as bench:
+        peer = RecordingPeer()
+        said = [subscription(f"T{number}") for number in range(50)]
+        for _ in range(2):
+            monkeypatch.setattr(SubscriptionData, "__eq__", counted, raising=False)
+            heartbeat(bench, peer, HeartbeatData("c", [], [consumer("G", said)]))
+        assert len(looks) == 50

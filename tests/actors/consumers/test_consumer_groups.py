@@ -6,7 +6,7 @@ from actors.access.access_state import new_guard
 from actors.access.grant import Grant
 from actors.access.refusals import Refusals
 from actors.access.rights import BROKER_RIGHTS
-from actors.consumers.consumer_groups import Producers
+from actors.consumers.consumer_groups import CLIENT_EXPIRES_MS, Producers
 from actors.engine.rate_limited_log import RateLimitedLog
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.messages import PeerClosed
@@ -106,3 +106,39 @@ def test_an_older_subscription_of_a_member_that_joins_changes_nothing() -> None:
         bench.heartbeat(RecordingPeer(), consumer("a", subscription("T", "B", 100)))
         bench.heartbeat(RecordingPeer(), consumer("b", subscription("T", "A", 50)))
         assert wanted(bench) == "B"
+
+
+def test_a_client_id_is_passed_on_when_its_holder_leaves() -> None:
+    producers, peers = Producers(), [RecordingPeer() for _ in range(3)]
+
+    def join(number: int, client_id: str = "c", group: str = "P") -> None:
+        producers.register(group, Member(peers[number], client_id, 0, 0, 0.0))
+
+    def found(client_id: str = "c") -> int | None:
+        peer = producers.find(client_id)
+        return None if peer is None else [each.peer_id for each in peers].index(peer.peer_id)
+
+    for number in range(3):
+        join(number)
+    join(2, group="Q")
+    assert found() == 2, "the last one of an account"
+    producers.unregister("P", peers[2].peer_id)
+    assert found() == 2, "it is in another group"
+    producers.unregister("Q", peers[2].peer_id)
+    assert found() == 1
+    join(1, "other")
+    assert (found(), found("other")) == (0, 1)
+    producers.peer_closed(peers[1].peer_id)
+    producers.expire("P", peers[0].peer_id, 1.0)
+    assert (found(), found("other")) == (0, None)
+    producers.expire("P", peers[0].peer_id, CLIENT_EXPIRES_MS + 1.0)
+    assert found() is None and not producers.groups
+    assert not producers._named and not producers._holders
+
+
+def test_changing_client_ids_leave_nothing_behind() -> None:
+    producers, peer = Producers(), RecordingPeer()
+    for number in range(100):
+        producers.register("P", Member(peer, f"client-{number}", 0, 0, 0.0))
+    assert len(producers._named) == len(producers._holders) == 1
+    assert producers.find("client-99") is peer and producers.find("client-98") is None

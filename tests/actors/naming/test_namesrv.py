@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from actors.admin.settings import REFUSED
 from actors.naming.kv_config import KvConfig
+from actors.naming.namesrv import Namesrv
 from actors.network.messages import PeerClosed
 from protocol.bodies import (
     BrokerData,
@@ -401,3 +402,54 @@ def test_the_encoded_data_version_is_short() -> None:
         body = b'{"counter":1%s}' % (b" " * (1 << 16))
         answer = ask(system, "namesrv", request(RequestCode.QUERY_DATA_VERSION, fields, body))
         assert (answer.code, answer.remark) == (1, "the body is not a data version")
+
+
+LISTS = (
+    (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None),
+    (RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": "C1"}),
+    (RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": "none"}),
+    (RequestCode.GET_UNIT_TOPIC_LIST, None),
+    (RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, None),
+    (RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, None),
+)
+
+
+def test_topics_of_a_large_table_are_chosen_on_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million of them held all other requests up for 0.2 s."""
+    with name_server() as system:
+        topics = [replace(TOPIC, topic_name=f"T{flag}", topic_sys_flag=flag) for flag in range(4)]
+        ask(system, "namesrv", registration(*topics))
+        here = [ask(system, "namesrv", request(*each)).body for each in LISTS]
+        writer = system.address("long_answers")
+        assert writer.handled == 0
+        monkeypatch.setattr("actors.naming.namesrv.CHOSEN_HERE_MAX", 3, raising=False)
+        assert [ask(system, "namesrv", request(*each)).body for each in LISTS] == here
+        assert writer.handled == len(LISTS)
+    assert here[2] == b'{"topicList":[]}' and b'"T1","T3"' in (here[3] or b"")
+
+
+def test_brokers_of_a_closed_connection_leave_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("actors.naming.route_table.SWEPT_AT_ONCE", 2, raising=False)
+    with name_server() as system:
+        topics = [replace(TOPIC, topic_name=f"T{number}") for number in range(9)]
+        peer = RecordingPeer()
+        ask(system, "namesrv", registration(*topics), peer)
+        (namesrv,) = [each for each in system.live if isinstance(each, Namesrv)]
+        system.address("namesrv").tell(PeerClosed(peer))
+        system.drain()
+        assert namesrv._routes.topics() == [] and not namesrv._routes.is_sweeping
+        listed = ask(system, "namesrv", request(*LISTS[0])).body
+        assert listed == b'{"topicList":[]}'
+
+
+def test_many_brokers_are_listed_on_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand of them took 0.1 s."""
+    with name_server() as system:
+        ask(system, "namesrv", registration(TOPIC))
+        writer, code = system.address("long_answers"), RequestCode.GET_BROKER_CLUSTER_INFO
+        asked = [RemotingCommand(code, {}, version=each) for each in (412, 411)]
+        here = [ask(system, "namesrv", each).body for each in asked]
+        monkeypatch.setattr("actors.naming.namesrv.ENCODED_HERE_MAX", 0, raising=False)
+        asked = [RemotingCommand(code, {}, version=each) for each in (412, 411)]
+        assert [ask(system, "namesrv", each).body for each in asked] == here
+        assert writer.handled == 2 and here[0] != here[1]

@@ -182,3 +182,98 @@ def test_pulls_with_equal_tags_share_their_places() -> None:
     assert len(index.by_tag) == 50 and {len(each) for each in index.by_tag.values()} == {1}
     assert len(table.arrived(b"Topic", 0, 0, java_hash_code("tag49"))) == 100
     assert not index.by_tag and not table._indexes
+
+
+RECORD = encode_record(MessageRecord("Topic", b"body", properties=b"a\x014"))
+
+
+def with_filters(count: int, asked: list[int], chars: int = 0) -> tuple[HoldTable, list[Hold]]:
+    """Return a table of pulls that each have a property filter of their own, which notes calls."""
+
+    def filter_of(number: int) -> MessageFilter:
+        def matches(_: Mapping[str, str]) -> bool:
+            asked.append(number)
+            return False
+
+        return MessageFilter(None, matches=matches, chars=chars)
+
+    table = HoldTable(lambda offset, size: memoryview(RECORD))
+    holds = [hold(0, wanted=filter_of(number)) for number in range(count)]
+    for each in holds:
+        table.add(each)
+    return table, holds
+
+
+@pytest.mark.parametrize("count", [20, 300])
+def test_many_property_filters_are_not_all_asked_about_each_message(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10,000 pulls of one connection, each with another filter, took 10 ms for each message."""
+    monkeypatch.setattr(held_pulls, "FILTER_WORK_MAX", 50_000)
+    asked: list[int] = []
+    table, holds = with_filters(count, asked)
+    table.begin_batch()
+    woken: list[Hold] = []
+    for offset in range(1_000):
+        woken += table.arrived(b"Topic", 0, offset, 0, 0, 100)
+    assert 0 < len(asked) < 50_000 // 64
+    assert woken == holds and table.count == 0, "each is compared when it reads"
+
+
+def test_each_batch_may_ask_property_filters_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_pulls, "FILTER_WORK_MAX", 1_000)
+    asked: list[int] = []
+    table, _ = with_filters(1, asked)
+    for offset in range(100):
+        table.begin_batch()
+        assert table.arrived(b"Topic", 0, offset, 0, 0, 100) == []
+    assert len(asked) == 100
+    table, holds = with_filters(1, asked, chars=8_000)
+    table.begin_batch()
+    assert table.arrived(b"Topic", 0, 0, 0, 0, 100) == holds, "a long one costs more"
+
+
+def test_pulls_keep_a_limited_number_of_expressions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiled expression of 8 KiB takes 3 MiB as long as a pull waits."""
+    monkeypatch.setattr(held_pulls, "TAGS_MAX", 2_500)
+    table, (first, second) = with_filters(2, [], chars=1_000)
+    third = hold(0, wanted=MessageFilter(None, matches=lambda _: True, chars=1_000))
+    assert not table.has_room(third.peer.peer_id, third.wanted)
+    assert table.has_room(third.peer.peer_id, first.wanted), "it is there already"
+    assert table.of_peer(second.peer.peer_id) == [second]
+    assert table.has_room(third.peer.peer_id, third.wanted)
+
+
+def test_one_queue_has_a_limited_number_of_held_pulls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_pulls, "HELD_OF_QUEUE_MAX", 1)
+    table, one = HoldTable(), hold(0)
+    table.add(one)
+    assert not table.has_room(1, None, one.queue)
+    assert table.has_room(1, None, (b"Topic", 1))
+
+
+def test_a_group_is_found_among_the_pulls_of_a_queue_without_a_search() -> None:
+    """A receive asked 10,000 pulls of each queue for the name of its group."""
+
+    class Counted(str):
+        looks = 0
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            Counted.looks += 1
+            return str.__eq__(self, other)
+
+    table = HoldTable()
+    holds = [hold(0) for _ in range(1_000)]
+    for number, each in enumerate(holds):
+        each.header.consumer_group = f"group{number % 500}"
+        table.add(each)
+    assert not table.is_held("Topic", 0, Counted("other"))
+    assert table.is_held("Topic", 0, Counted("group7")) and Counted.looks < 10
+    assert not table.is_held("Topic", 1, "group7")
+    for each in holds:
+        if each.header.consumer_group == "group7":
+            assert table.of_peer(each.peer.peer_id) == [each]
+    assert not table.is_held("Topic", 0, "group7")
+    table.all()
+    assert not table._groups

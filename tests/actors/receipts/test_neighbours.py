@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import pytest
+
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.pulling.held_pulls import HoldTable
 from actors.receipts.neighbours import PULLED_MS, RECEIVED_MS, Neighbours
@@ -87,3 +89,16 @@ def test_members_are_looked_at_once_for_all_queues() -> None:
     assert Counted.looks <= 2
     neighbours.forget(RECEIVED_MS)
     assert neighbours.has_pullers("g")
+
+
+def test_pulls_of_a_limited_number_of_queues_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A receive of each topic by each group had 2 KiB kept as long as the group received."""
+    monkeypatch.setattr("actors.receipts.neighbours.PULLED_MAX", 1, raising=False)
+    bench = Bench()
+    bench.pull(5)
+    bench.receive(0, 1_000)
+    for queue_id in range(3):
+        assert not bench.neighbours.is_pulled("g", "T", queue_id)
+    assert len(bench.neighbours._pulled) == 1
+    bench.pull(6)
+    assert bench.neighbours.is_pulled("g", "T", 0)

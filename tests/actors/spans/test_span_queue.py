@@ -96,3 +96,22 @@ def test_spans_over_the_queue_limit_are_counted() -> None:
     for _ in range(5):
         queue.after_send(sent(f"traceparent\x01{PARENT}"))
     assert (queue.waiting_count, queue.dropped_count) == (3, 2)
+
+
+def test_a_note_with_a_long_list_of_ids_counts_as_several() -> None:
+    """Two million ids of a batch made ten thousand notes 20 GiB while the collector was away."""
+    queue = SpanQueue(1.0, 5)
+    long = ",".join(["A" * 32] * 1_000)
+    for _ in range(3):
+        queue.after_send(sent(ids=long))
+    assert (queue.waiting_count, queue.dropped_count) == (1, 2)
+    assert queue.take() is not None and queue.take() is None
+    for _ in range(6):
+        queue.after_send(sent(ids="A,B"))
+    assert (queue.waiting_count, queue.dropped_count) == (5, 3)
+
+
+def test_one_note_is_taken_however_long_it_is() -> None:
+    queue = SpanQueue(1.0, 5)
+    queue.after_send(sent(ids="A," * 1_000_000))
+    assert (queue.waiting_count, queue.dropped_count) == (1, 0)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from actors.statistics import statistics
-from actors.statistics.counts import TopicCounts
+from actors.statistics import counts, statistics
+from actors.statistics.counts import PutStats, TopicCounts
 from actors.statistics.statistics import Statistics
 from protocol.bodies_admin import BrokerStatsData, StatsItem
 from protocol.codes import RequestCode, ResponseCode
@@ -264,3 +264,40 @@ def test_deleted_queue_is_sampled_again() -> None:
     assert made.ask(delete).code == 0
     made.system.advance(TEN_SECONDS_MS)
     assert asked(made, "QUEUE_PUT_NUMS", "Topic@0").code == ResponseCode.SYSTEM_ERROR
+
+
+def test_counters_of_topics_with_a_group_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that made groups and pulled with each had 5 KiB kept for every one of them."""
+    for module in (counts, statistics):
+        monkeypatch.setattr(module, "PAIRS_MAX", 3)
+    monkeypatch.setattr(statistics, "_SPANS", ((TEN_SECONDS_MS, 7),) * 2 + ((TEN_SECONDS_MS, 25),))
+    made = broker()
+    made.send()
+    made.system.drain()
+
+    def pull(group: str) -> None:
+        made.make_group(group)
+        assert made.pull(0, consumer_group=group).code == 0
+
+    for number in range(5):
+        pull(f"g{number}")
+    by_group = made.broker.pull_stats.by_group
+    assert [group for _, group in by_group] == ["g0", "g1", "g2"]
+    assert made.broker.pull_stats.get_count == 5
+    for _ in range(28):
+        made.system.advance(TEN_SECONDS_MS)
+        pull("g1")
+    assert [group for _, group in by_group] == ["g1"], "the others were quiet for a day"
+    pull("g4")
+    made.system.advance(TEN_SECONDS_MS)
+    again = view(made, "GROUP_GET_NUMS", "Topic@g4").stats_minute
+    assert figures(again) == item(1, 0.1, 1.0)
+
+
+def test_counters_of_returned_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts, "PAIRS_MAX", 1)
+    stats = PutStats()
+    for group in ("one", "two", "one"):
+        stats.sent_back_one(("T", group), is_dead=True)
+    assert {pair: each.count for pair, each in stats.sent_back.items()} == {("T", "one"): 2}
+    assert stats.dead_letters == {("T", "one"): 2}

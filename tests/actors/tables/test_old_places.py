@@ -3,6 +3,7 @@
 import pytest
 from structlog.testing import capture_logs
 
+from actors.tables.old_places import OldPlaces
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from tests.support.brokers import pull_command
@@ -145,3 +146,17 @@ def test_a_member_that_reconnects_after_the_deletion_counts_as_stale(model: str)
     made.subscribe(model=model)
     send_many(made, 150)
     assert pulled(made, 100)[::2] == (ResponseCode.PULL_OFFSET_MOVED, 0)
+
+
+def test_a_deletion_sets_a_limited_number_of_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic of 65,536 queues took 45 ms for each of its groups."""
+    monkeypatch.setattr("actors.tables.old_places.MARKS_MAX", 5)
+    places = OldPlaces()
+    for group in ("one", "two", "three"):
+        places.note("T", group, dict.fromkeys(range(3), 0), 1.0)
+    assert [(group, queue) for _, group, queue in places.marks] == [
+        *(("one", 0), ("one", 1), ("one", 2)),
+        *(("two", 0), ("two", 1)),
+    ]
+    places.note("U", "one", {0: 7}, 2.0)
+    assert ("U", "one", 0) in places.marks and len(places.marks) == 5

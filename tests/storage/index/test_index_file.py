@@ -217,3 +217,18 @@ def test_search_ends_where_the_reader_has_enough() -> None:
 
     assert file.find(0, 10, 0, FOREVER, accepts) == []
     assert asked == [4900, 4800, 4700]
+
+
+def test_a_query_ends_behind_many_entries_of_other_keys_in_its_slot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A producer can make keys for one slot: a query read twenty million of them."""
+    file = created(FakeDisk())
+    times = [START_MS] * 50
+    file.put([3] * 10, [*range(100, 110)], times[:10])
+    file.put([11] * 50, [*range(200, 250)], times)
+    file.put([3], [300], times[:1])
+    assert len(file.find(3, 64, 0, FOREVER)) == 11
+    monkeypatch.setattr("storage.index.index_file.OTHERS_MAX", 20, raising=False)
+    assert file.find(3, 64, 0, FOREVER) == [300]
+    assert len(file.find(11, 64, 0, FOREVER)) == 50

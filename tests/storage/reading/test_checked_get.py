@@ -9,7 +9,7 @@ from protocol.tags import java_hash_code
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.queues.message_filter import MessageFilter
 from storage.reading import checked_get
-from storage.reading.get_message import GetResult, GetStatus
+from storage.reading.get_message import GetResult, GetStatus, get_message
 from tests.support.doubts import OldStore
 
 A, B = java_hash_code("A"), java_hash_code("B")
@@ -246,6 +246,40 @@ def test_a_filter_reads_fewer_records_where_their_properties_are_long(
         monkeypatch.setattr(checked_get, "READ_BYTES_MAX", 8 * old.placed[0][1])
         seen[names] = old.get(0, wanted=MessageFilter(matches=lambda _: False)).next_offset
     assert seen[40] < seen[0] <= 8
+
+
+def test_a_filter_reads_a_limited_number_of_short_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a large maximum of messages, one pull evaluated ten thousand: 0.1 s."""
+    monkeypatch.setattr(checked_get, "READ_COUNT_MAX", 5)
+    old = OldStore(12)
+    old.queue.verified_from = 0
+    wanted = MessageFilter(matches=lambda _: False)
+    assert old.get(0, wanted=wanted, count=1 << 30).next_offset == 5
+
+
+def test_a_filter_with_a_long_expression_reads_fewer_records() -> None:
+    """8,192 characters take 0.3 ms for each message."""
+    old = OldStore(60)
+    old.queue.verified_from = 0
+    wanted = MessageFilter(matches=lambda _: False, chars=8_192)
+    result = old.get(0, wanted=wanted)
+    assert 20 < result.next_offset < 40
+    assert result.read_bytes > 20 * 8_192
+    assert old.get(0, wanted=replace(wanted, chars=10)).next_offset == 60
+
+
+def test_a_filter_reads_one_record_at_least() -> None:
+    old = OldStore(12)
+    old.queue.verified_from = 0
+    wanted = MessageFilter(matches=lambda _: False)
+    results = [
+        get_message(
+            old.queue, old.log, 3, 32, wanted, old.limits, damage=old.damage, filter_bytes_max=most
+        )
+        for most in (0, 1, 4_096, 1 << 30)
+    ]
+    assert [each.next_offset for each in results][:2] == [4, 4]
+    assert 4 < results[2].next_offset <= results[3].next_offset == 12
 
 
 def test_a_filter_is_evaluated_on_the_record() -> None:

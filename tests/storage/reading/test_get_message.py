@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from storage.queues.consume_queue import ConsumeQueue
 from storage.queues.message_filter import MessageFilter
 from storage.queues.queue_files import QueueFiles
-from storage.reading.get_message import GetLimits, GetResult, GetStatus, PlainGet, get_message
+from storage.reading.get_message import (
+    EXAMINED_UNITS_MAX,
+    GetLimits,
+    GetResult,
+    GetStatus,
+    PlainGet,
+    get_message,
+)
 from troupemq.testing.fake_disk import FakeDisk
 
 settings.register_profile("gets", derandomize=True, max_examples=80, deadline=None)
@@ -136,6 +143,15 @@ def test_at_most_800_units_are_read() -> None:
         queue.append(number, number * 100, 100, 0)
     assert get(queue, 0, tags={1}).next_offset == 800
     assert get(queue, 0, tags={1}, count=1000).next_offset == 1000
+
+
+def test_a_request_for_billions_of_messages_reads_a_limited_number_of_units() -> None:
+    """A pull read a whole file, and kept a layout of 4 MiB for each length of the rest."""
+    queue = ConsumeQueue("T", 0, "/cq/T/0", QueueFiles(FakeDisk(), 20_000 * 20))
+    for number in range(EXAMINED_UNITS_MAX + 1_000):
+        queue.append(number, number * 100, 100, 0)
+    for tags in ({1}, {1, 2}):
+        assert get(queue, 0, tags=tags, count=(1 << 31) - 1).next_offset == EXAMINED_UNITS_MAX
 
 
 def test_the_low_32_bits_of_a_due_time_are_compared() -> None:
