@@ -3,6 +3,7 @@
 transport.py    Transport: one connection of kombu, with its drains and its reader in the hub
 channel.py      Channel and QoS: kombu's calls
 batch.py        publications of `with producer.batch():`
+unconfirmed.py  publications that are not waited for
 shared.py       state that the channels of a connection share
 fetching.py     threads that receive tasks, and one that settles them
 readers.py      queues that live with their connection, read from the topics of their exchanges

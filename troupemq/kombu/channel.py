@@ -79,7 +79,13 @@ class Channel(virtual.Channel):
     body_encoding = None
     max_reconsume_times = RETRIES_MAX
     """Deliveries after a killed worker before a task becomes a dead letter."""
-    from_transport_options = (*virtual.Channel.from_transport_options, "max_reconsume_times")
+    confirm_publish = True
+    """Whether a publication returns when it is stored; pyamqp has the same option."""
+    from_transport_options = (
+        *virtual.Channel.from_transport_options,
+        "confirm_publish",
+        "max_reconsume_times",
+    )
 
     def __init__(self, connection: Any, **options: Any) -> None:
         super().__init__(connection, **options)
@@ -214,12 +220,20 @@ class Channel(virtual.Channel):
         self, message: Payload, exchange: str, routing_key: str, **options: Any
     ) -> None:
         """Store a message in each queue that it is routed to."""
-        for each in self.routed(message, exchange, routing_key):
+        messages = self.routed(message, exchange, routing_key)
+        if not self.confirm_publish:
+            self._shared.unconfirmed.publish(messages)
+            return
+        for each in messages:
             self._shared.link.send(each)
 
     def create_publish_batch(self, max_size: int) -> PublishBatch:
         """Return what a block `with producer.batch():` publishes to."""
         return PublishBatch(self, self._shared.link.send_async, max_size)
+
+    def _next_delivery_tag(self) -> str:
+        """Return an empty tag: the channel that receives a message numbers it itself."""
+        return ""
 
     def routed(self, message: Payload, exchange: str, routing_key: str) -> list[Message]:
         """Return the messages to store: one for each queue, and one for those that are read."""

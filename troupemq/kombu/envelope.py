@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from math import ceil
 from typing import Any
 
-from kombu.utils.json import dumps, loads
+from kombu.utils.json import JSONEncoder, loads
 
 from troupemq.client.message import Message, MessageView, word_of
 
@@ -19,6 +19,8 @@ Payload = dict[str, Any]
 PRIORITY_MAX, STEPS = 9, 4
 """Priorities 0 to 9 share four queues of a topic: 0 to 2, 3 to 5, 6 to 8, and 9."""
 
+_to_json = JSONEncoder().encode
+
 HELD_BY_WORKERS_MS = 60_000
 """Longest delay that a worker waits for itself."""
 HOP_MS = 86_400_000
@@ -27,7 +29,7 @@ HOP_MS = 86_400_000
 
 def encode(payload: Payload) -> bytes:
     body = payload["body"]
-    line: str = dumps({name: value for name, value in payload.items() if name != "body"})
+    line: str = _to_json({name: value for name, value in payload.items() if name != "body"})
     return b"%b\n%b" % (line.encode(), body.encode() if isinstance(body, str) else body)
 
 

@@ -80,6 +80,10 @@ class BrokerLink(Producer):
         consumer.subscribe(topic)
         return consumer
 
+    def check_message(self, message: Message) -> None:
+        """Raise MessageIllegal for a message that is not sent, such as a long one."""
+        self._check_message(message)
+
     def send_to_all(self, message: Message) -> None:
         """Store a message at one broker, and at the others if they can be reached.
 

@@ -1,5 +1,6 @@
 """State that the channels of one connection share."""
 
+import atexit
 import os
 import socket
 from threading import Condition
@@ -10,6 +11,7 @@ from troupemq.kombu.fetching import Demand, SettlingThread
 from troupemq.kombu.link import BrokerLink
 from troupemq.kombu.places import TLS_SCHEME, place_of
 from troupemq.kombu.readers import ReadQueue
+from troupemq.kombu.unconfirmed import Unconfirmed
 
 
 class Waker:
@@ -61,6 +63,7 @@ class Shared:
         self._link: BrokerLink | None = None
         self._process_id = os.getpid()
         self._settler: SettlingThread | None = None
+        self._unconfirmed: Unconfirmed | None = None
 
     @property
     def is_connected(self) -> bool:
@@ -94,8 +97,25 @@ class Shared:
             self._settler = SettlingThread()
         return self._settler
 
+    @property
+    def unconfirmed(self) -> Unconfirmed:
+        """Publications of this process that are not waited for before its end."""
+        link = self.link
+        if self._unconfirmed is None or self._unconfirmed.link is not link:
+            self._unconfirmed = Unconfirmed(link)
+            atexit.register(self._flush)
+        return self._unconfirmed
+
+    def _flush(self) -> None:
+        """Wait for messages in flight; those of a parent process are not ours."""
+        if self._unconfirmed is not None and self._process_id == os.getpid():
+            self._unconfirmed.flush()
+
     def close(self) -> None:
         """Stop all threads; a forked child has none to stop but its link's."""
+        self._flush()
+        atexit.unregister(self._flush)
+        self._unconfirmed = None
         link, self._link = self._link, None
         if self._process_id != os.getpid():
             return
