@@ -4,11 +4,14 @@ Needs redis-server, and the package redis. The tasks do nothing, and a worker ha
 figures of each round are
 
     idle ms     time from publishing to the run of single tasks, median
-    publish/s   tasks that one process publishes, while no worker runs
+    publish/s   tasks that one process publishes and closes its connection, while no worker runs
     run/s       these tasks, from the first to the last that a worker runs
+
+"Unconfirmed" is TroupeMQ with the transport option `confirm_publish = False`.
 """
 
 import os
+import platform
 import subprocess
 import sys
 from argparse import ArgumentParser
@@ -24,10 +27,12 @@ from tests.compat.remoting import knows_broker
 from tests.compat.servers import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
+PATH = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 APP = "tests.bench.celery_tasks"
 SINGLES = 30
 PUBLISH = """
 import sys, time
+from kombu import pools
 from tests.bench.celery_tasks import run
 run.delay(-1, time.time())
 count, pause_s = int(sys.argv[1]), float(sys.argv[2])
@@ -36,6 +41,7 @@ for number in range(count):
     run.delay(number, time.time())
     if pause_s:
         time.sleep(pause_s)
+pools.reset()
 print(count / (time.perf_counter() - begun))
 """
 
@@ -53,10 +59,11 @@ def running(command: list[str], log: Path, env: Mapping[str, str]) -> Iterator[i
             process.wait(30)
 
 
-def measure(name: str, url: str, folder: Path, count: int) -> tuple[float, float, float]:
+def measure(name: str, url: str, folder: Path, count: int) -> tuple[float, ...]:
     """Return publish/s, run/s and the median of single tasks in ms."""
     ran = folder / f"{name}-{monotonic()}"
-    env = {**os.environ, "BROKER_URL": url, "TASKS_RAN": str(ran), "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "BROKER_URL": url, "TASKS_RAN": str(ran), "PYTHONPATH": PATH}
+    env["CONFIRM_PUBLISH"] = str(name != "Unconfirmed")
     worker = [sys.executable, "-m", "celery", "-A", APP, "worker", "-c", "2", "-l", "WARNING"]
 
     def lines() -> list[str]:
@@ -85,12 +92,13 @@ def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--server", default=sys.executable, help="Python of our servers")
     given = parser.parse_args()
     with TemporaryDirectory() as made:
         folder = Path(made)
         redis, namesrv, broker = free_port(), free_port(), free_port()
         plain = {**os.environ, "PYTHONPATH": str(ROOT)}
-        own = [sys.executable, "-m", "troupemq"]
+        own = [given.server, "-m", "troupemq"]
         config = folder / "broker.conf"
         config.write_text(
             f"listenPort={broker}\nnamesrvAddr=127.0.0.1:{namesrv}\nbrokerIP1=127.0.0.1\n"
@@ -106,17 +114,20 @@ def main() -> None:
             wait_until(lambda: knows_broker(place, f"127.0.0.1:{broker}"), "the broker")
             urls = {
                 "TroupeMQ": f"troupemq://{place}//",
+                "Unconfirmed": f"troupemq://{place}//",
                 "Redis": f"redis://127.0.0.1:{redis}/0",
             }
-            found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in urls}
+            found: dict[str, list[tuple[float, ...]]] = {name: [] for name in urls}
             for turn in range(given.rounds):
                 for name in sorted(urls, reverse=bool(turn % 2)):
                     found[name].append(measure(name, urls[name], folder, given.tasks))
                     print(name, *(f"{figure:.1f}" for figure in found[name][-1]), flush=True)
-        print(f"{'median':<10} publish/s   run/s  idle ms   load {os.getloadavg()[0]:.1f}")
+        python = f"{platform.python_implementation()} {platform.python_version()}"
+        print(f"{python}, load {os.getloadavg()[0]:.1f}")
+        print(f"{'median':<12} publish/s   run/s  idle ms")
         for name, figures in found.items():
             rate, ran, idle = (median(each) for each in zip(*figures, strict=True))
-            print(f"{name:<10} {rate:9.0f} {ran:7.0f} {idle:8.1f}")
+            print(f"{name:<12} {rate:9.0f} {ran:7.0f} {idle:8.1f}")
 
 
 if __name__ == "__main__":

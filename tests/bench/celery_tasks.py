@@ -1,6 +1,7 @@
 """Celery application of the trials and loads: `celery -A tests.bench.celery_tasks worker`.
 
-BROKER_URL names the broker. Each task appends a line to the file TASKS_RAN, with one system call.
+BROKER_URL names the broker; CONFIRM_PUBLISH=False leaves publications unconfirmed. Each task
+appends a line to the file TASKS_RAN, with one system call.
 """
 
 import os
@@ -16,6 +17,7 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     task_ignore_result=True,
     worker_send_task_events=False,
+    broker_transport_options={"confirm_publish": os.environ.get("CONFIRM_PUBLISH") != "False"},
     task_default_queue=os.environ.get("TASKS_QUEUE", "celery"),
 )
 SCHEMES = transport.SCHEME, transport.TLS_SCHEME
