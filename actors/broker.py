@@ -41,7 +41,6 @@ from actors.retention.clean_files import CleanFiles
 from actors.sending.reply_message import ReplyMessage
 from actors.sending.send_back import SendBack
 from actors.sending.sink import Sink
-from actors.spans.span_export import SpanExport
 from actors.statistics.statistics import Statistics
 from actors.tables.consumer_offsets import ConsumerOffsets
 from actors.tables.groups import GroupTable
@@ -147,6 +146,8 @@ class Broker(Parts):
         queue, config = self.spans, self.config
         if queue is None:
             return []
+        from actors.spans.span_export import SpanExport
+
         name = config.broker_name
         return [ChildSpec("span_export", lambda _: SpanExport(queue, self.store, config, name))]
 

@@ -7,13 +7,13 @@ port, one above it, is opened by masters only.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from socket import socket
+from typing import TYPE_CHECKING
 
 from actors.broker import Broker
 from actors.config import BrokerConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.metrics.metrics_server import MetricsServer, open_metrics
-from actors.metrics.page_server import PageServer
 from actors.network.bind_address import require_listened
 from actors.network.connections import Listener, PortTaken, open_listener
 from actors.network.hooks import Hook
@@ -22,6 +22,9 @@ from actors.network.service import Service
 from actors.network.start_access import warn_if_open, warn_if_plain_needs_no_certificate
 from actors.parts import Ports
 from storage.config import StoreConfig
+
+if TYPE_CHECKING:
+    from actors.metrics.page_server import PageServer
 
 FAST_PORT_BELOW = 2
 HA_PORT_ABOVE = 1
@@ -72,7 +75,7 @@ def start_broker(
     hooks: Sequence[Hook] = (),
     make_more: Callable[[Broker], Sequence[ChildSpec]] = lambda _: (),
     more_responders: Responders = (),
-    pages: PageServer | None = None,
+    pages: "PageServer | None" = None,
     through: Callable[[Service], Service] = lambda service: service,
 ) -> RunningBroker:
     """Open the ports and the store, and start all actors.

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from socket import socket
+from typing import TYPE_CHECKING
 
 from actors.access.access_state import new_guard
 from actors.access.acl_store import AclStore
@@ -16,7 +17,6 @@ from actors.config import NamesrvConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.metrics.metrics_server import MetricsServer, open_metrics
-from actors.metrics.page_server import PageServer
 from actors.naming.namesrv import Namesrv
 from actors.naming.registration_reader import RegistrationReader
 from actors.network.connections import Acceptor, Connections, Listener, open_listener
@@ -27,6 +27,9 @@ from actors.network.service import Service
 from actors.network.start_access import opened_acl, warn_if_open, warn_if_plain_needs_no_certificate
 from actors.network.tls_contexts import TlsContexts, tls_contexts
 from actors.tables.config_writer import ConfigWriter
+
+if TYPE_CHECKING:
+    from actors.metrics.page_server import PageServer
 
 RESPONDERS = (
     ("namesrv", Namesrv),
@@ -130,7 +133,7 @@ class RunningNamesrv:
 
 
 def start_namesrv(
-    config: NamesrvConfig, *, system: ActorSystem, pages: PageServer | None = None
+    config: NamesrvConfig, *, system: ActorSystem, pages: "PageServer | None" = None
 ) -> RunningNamesrv:
     """Open the port and start all actors. Raises PortTaken, StoreError or StartFailed.
 

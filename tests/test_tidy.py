@@ -84,6 +84,7 @@ TESTED_ELSEWHERE = {
     "actors/retention/messages.py": "tests/actors/sending/test_put_message_tail.py: both ends",
     "actors/settings/known_keys.py": "tests/actors/test_config.py: names, and no rule",
     "troupemq/kombu/fetching.py": "tests/troupemq/kombu/test_transport.py",
+    "troupemq/testing/collecting_consumer.py": "tests/troupemq/testing/test_local_broker.py",
     "actors/tables/tables.py": "tests/actors/tables/test_topics.py: names them all",
     "protocol/headers/": "tests/protocol/test_headers.py: every header of every code, one table",
     "protocol/sql92/lexer.py": "tests/protocol/sql92/test_compile.py: what is refused, and where",

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from troupemq import aio
     from troupemq.client.producing.producer import Producer
-    from troupemq.testing.local_broker import CollectingConsumer, LocalBroker
+    from troupemq.testing.collecting_consumer import CollectingConsumer
+    from troupemq.testing.local_broker import LocalBroker
 
 SCOPE = "troupemq_scope"
 MARKER = "troupemq"

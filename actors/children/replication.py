@@ -2,13 +2,10 @@
 
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
-from actors.network.dial import Dialler
 from actors.network.tls_contexts import to_call_with
 from actors.parts import Parts, physical_memory_bytes
 from actors.pulling.cold_read import ColdRead
 from actors.replication.ha_master import HaMaster
-from actors.replication.ha_slave import HaSlave
-from actors.replication.slave_sync import SlaveSync
 from actors.settings.tls_settings import ENFORCING
 from protocol.host import host_port
 from storage.reading.page_probe import PageProbe
@@ -37,6 +34,11 @@ def master_children(parts: Parts) -> list[ChildSpec]:
 
 def slave_children(parts: Parts) -> list[ChildSpec]:
     """Return a slave's children; they start after PutReplica, which writes the received log."""
+    # Imported here: masters need none of them.
+    from actors.network.dial import Dialler
+    from actors.replication.ha_slave import HaSlave
+    from actors.replication.slave_sync import SlaveSync
+
     address = parts.system.address
     names = ("ha_dial", "put_message", "flusher")
     tables = (

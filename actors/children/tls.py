@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import System
 from actors.engine.supervisor import ChildSpec
-from actors.network.handshakes import Handshakes
 from actors.network.limits import ConnectionSlots
 from actors.network.tls_contexts import TlsContexts
-from actors.network.tls_negotiator import TlsNegotiator
 from actors.settings.tls_settings import DISABLED, PERMISSIVE
 
 
@@ -34,6 +32,8 @@ def door_children(
     """Return the children that negotiate TLS, to be started before the acceptors."""
     if contexts is None:
         return []
+    from actors.network.handshakes import Handshakes
+
     return [
         ChildSpec(handshakes, lambda _: Handshakes(contexts)),
         *(_entrance(system, contexts, door, handshakes) for door in doors if door.mode != DISABLED),
@@ -43,6 +43,8 @@ def door_children(
 def _entrance(
     system: System, contexts: TlsContexts, door: TlsPortSpec, handshakes: str
 ) -> ChildSpec:
+    from actors.network.tls_negotiator import TlsNegotiator
+
     takes_plain = door.mode == PERMISSIVE
     return ChildSpec(
         door.name,

@@ -1,21 +1,23 @@
 """Brokers for tests: `running_broker` with sockets, `simulated` without, and fixtures for pytest.
 
-local_broker.py       a broker and a name server in this process, for any client
-virtual_broker.py     a simulated broker for coroutines, seeded and in virtual time
-broker_under_test.py  checks and faults of both
-faults.py             the actor that applies faults to requests; messages.py: its messages
-virtual_loop.py       the event loop of the simulated broker's clients
-simulation.py         the scheduler of simulated actors; local_client.py: requests to them
-fake_disk.py          a disk in memory that forgets; fake_inode.py: one file of it
-quiet.py              log lines of the servers
-pytest_plugin.py      fixtures, which pytest finds by itself
+local_broker.py         a broker and a name server in this process, for any client
+collecting_consumer.py  its consumers
+virtual_broker.py       a simulated broker for coroutines, seeded and in virtual time
+broker_under_test.py    checks and faults of both
+faults.py               the actor that applies faults to requests; messages.py: its messages
+virtual_loop.py         the event loop of the simulated broker's clients
+simulation.py           the scheduler of simulated actors; local_client.py: requests to them
+fake_disk.py            a disk in memory that forgets; fake_inode.py: one file of it
+quiet.py                log lines of the servers
+pytest_plugin.py        fixtures, which pytest finds by itself
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from troupemq.testing.local_broker import CollectingConsumer, LocalBroker, running_broker
+    from troupemq.testing.collecting_consumer import CollectingConsumer
+    from troupemq.testing.local_broker import LocalBroker, running_broker
     from troupemq.testing.messages import InjectedFault
     from troupemq.testing.virtual_broker import VirtualBroker, simulated
 
@@ -30,7 +32,7 @@ __all__ = [
 
 
 _HOMES = {
-    "CollectingConsumer": "local_broker",
+    "CollectingConsumer": "collecting_consumer",
     "InjectedFault": "messages",
     "LocalBroker": "local_broker",
     "VirtualBroker": "virtual_broker",

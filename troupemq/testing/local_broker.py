@@ -21,11 +21,7 @@ from actors.engine.system import ActorSystem
 from actors.namesrv_server import RunningNamesrv, start_namesrv
 from storage.clock import SystemClock
 from storage.files.disk import RealDisk
-from troupemq.client.consuming import consume, consume_orderly
-from troupemq.client.consuming.consumer import PushConsumer
-from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
-from troupemq.client.consuming.listener import Result
+from troupemq.client import consuming
 from troupemq.client.errors import ClientError
 from troupemq.client.message import MessageView
 from troupemq.testing.broker_under_test import (
@@ -43,6 +39,7 @@ from troupemq.testing.quiet import quiet
 
 if TYPE_CHECKING:
     from troupemq.client.admin import Admin
+    from troupemq.testing.collecting_consumer import CollectingConsumer, Handler
 
 HOST = "127.0.0.1"
 MEMORY = "/dev/shm"
@@ -50,8 +47,6 @@ MEMORY_BYTES_MIN = 256 << 20
 STOP_S = 20.0
 LOOK_S = 0.005
 """Longest pause between two looks at a topic or a lag; the first ones are shorter."""
-COMMIT_MS = 20
-"""Interval at which consumers of `consume` commit their offsets."""
 SMALL_STORE = {
     "mappedFileSizeCommitLog": str(8 << 20),
     "mappedFileSizeConsumeQueue": "60000",
@@ -61,8 +56,6 @@ SMALL_STORE = {
 }
 LASTING_CONNECTIONS = {"serverChannelMaxIdleTimeSeconds": str(10 * 365 * 86_400)}
 """Without it a broker whose clock is moved would close its connections."""
-
-Handler = Callable[[Sequence[MessageView]], Result]
 
 
 class MovableClock(SystemClock):
@@ -93,35 +86,6 @@ class FillableDisk(RealDisk):
 _numbers = count(1)
 
 
-class CollectingConsumer(PushConsumer):
-    """Push consumer that keeps the messages it has consumed, and the errors of its handler."""
-
-    def __init__(self, group: str, handler: Handler | None, namesrv: str, orderly: bool) -> None:
-        self.received: list[MessageView] = []
-        """Messages that were handled without an error, in order."""
-        self.errors: list[Exception] = []
-        self._handler = handler
-        settings = ConsumerSettings(commit_interval_ms=COMMIT_MS)
-        super().__init__(
-            group,
-            self._handle,
-            namesrv,
-            orderly=orderly,
-            begin=ConsumeFrom.FIRST_OFFSET,
-            settings=settings,
-            instance_name=f"{group}-{next(_numbers)}",
-        )
-
-    def _handle(self, messages: Sequence[MessageView]) -> Result:
-        try:
-            result = None if self._handler is None else self._handler(messages)
-        except Exception as error:
-            self.errors.append(error)
-            raise
-        self.received += messages
-        return result
-
-
 class _ListenerFailures(Filter):
     """Errors of listeners in this process, which their consumers log with the group."""
 
@@ -140,7 +104,8 @@ class _ListenerFailures(Filter):
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        loggers = [getLogger(each.__name__) for each in (consume, consume_orderly)]
+        names = ("consume", "consume_orderly")
+        loggers = [getLogger(f"{consuming.__name__}.{each}") for each in names]
         for logger in loggers:
             logger.addFilter(self)
         try:
@@ -350,17 +315,19 @@ class LocalBroker(BrokerUnderTest):
     def consume(
         self,
         topic: str,
-        handler: Handler | None = None,
+        handler: "Handler | None" = None,
         *,
         group: str | None = None,
         expression: str = "*",
         orderly: bool = False,
-    ) -> CollectingConsumer:
+    ) -> "CollectingConsumer":
         """Start a consumer that keeps what it consumes; it is stopped with the broker.
 
         `handler` gets the messages first; None consumes all. A missing topic is created. [default
         group: one of its own]
         """
+        from troupemq.testing.collecting_consumer import CollectingConsumer
+
         if not self.queues(topic):
             self.admin.create_topic(topic, QUEUES)
         name = group or f"group-{next(_numbers)}"
