@@ -18,7 +18,8 @@ from troupemq.testing.local_broker import LocalBroker, running_broker
 
 STORAGE_OF_CLIENT = {
     *("__init__", "errors", "spelling", "files/__init__", "files/below"),
-    *("access/__init__", "access/account", "access/acl_file", "access/addresses"),
+    *("access/__init__", "access/account", "access/acl_file", "access/acl_yaml"),
+    "access/addresses",
 }
 USER = REPOSITORY / "tests/compat/wheel_user.py"
 PACKAGES_OF_EXTRAS = {"dramatiq", "kombu", "opentelemetry", "taskiq", "yaml"}

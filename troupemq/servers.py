@@ -49,6 +49,7 @@ OnGiveUp = Callable[[str], None]
 def import_broker() -> None:
     """Import the broker's modules ahead of time, in a spare process."""
     from actors import broker_server  # noqa: F401
+    from storage.access import acl_yaml  # noqa: F401
     from troupemq import jobs_beside  # noqa: F401
 
 

@@ -22,7 +22,6 @@ from storage.access.acl_file import (
     WHITE_LIST,
     AclFile,
     as_list,
-    encode_acl_file,
     split_perm,
 )
 from storage.access.acl_files import (
@@ -192,6 +191,8 @@ class AclStore:
             self._write(file.path, with_white_list(file, texts))
 
     def _write(self, path: str, raw: Mapping[str, Any]) -> None:
+        from storage.access.acl_yaml import encode_acl_file
+
         version = self._versions.get(path, DataVersion(0, 0)).next(self._now_ms())
         texts = {**self._texts, path: encode_acl_file(with_version(raw, version))}
         snapshot = parse_texts(texts, takes_samples=self._takes_samples)

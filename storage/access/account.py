@@ -41,7 +41,7 @@ def account_of_environment(environment: Mapping[str, str]) -> Credentials | None
 def account_of_file(path: str) -> Credentials | None:
     """Return the account in a file, or None if it has no keys. Raise StoreError."""
     try:  # Imported here: without such a file a program needs no YAML.
-        from storage.access.acl_file import read_keys
+        from storage.access.acl_yaml import read_keys
     except ModuleNotFoundError:
         advice = f"install pyyaml, or set {ACCESS_KEY} and {SECRET_KEY}"
         raise StoreError(f"{path} cannot be read without PyYAML: {advice}") from None

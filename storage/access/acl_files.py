@@ -20,7 +20,6 @@ from storage.access.acl_file import (
     Account,
     AclFile,
     AclFileError,
-    parse_acl_file,
 )
 from storage.access.addresses import NOWHERE, Addresses
 from storage.errors import store_error
@@ -88,6 +87,8 @@ def _below(disk: Disk, folder: str, depth: int) -> Iterator[str]:
 
 def parse_texts(texts: Texts, *, takes_samples: bool) -> AclSnapshot:
     """Return the snapshot of all files. Raise AclFileError."""
+    from storage.access.acl_yaml import parse_acl_file  # only servers with accounts load YAML
+
     files = {path: parse_acl_file(path, text) for path, text in texts.items()}
     accounts: dict[str, Account] = {}
     white = Addresses()

@@ -9,7 +9,7 @@ import pytest
 from httpx2 import Response
 from starlette.testclient import TestClient
 
-from storage.access.acl_file import parse_acl_file
+from storage.access.acl_yaml import parse_acl_file
 from tests.compat.patience import wait_until
 from tests.manual.following import DOCS, HOST, blocks, commands
 from troupemq.client.admin import Admin

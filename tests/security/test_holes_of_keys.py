@@ -23,7 +23,8 @@ from protocol.codes import RequestCode as Code
 from protocol.command import RemotingCommand
 from protocol.frame import encode
 from protocol.stream import CommandStream
-from storage.access.acl_file import AclFileError, parse_acl_file
+from storage.access.acl_file import AclFileError
+from storage.access.acl_yaml import parse_acl_file
 from tests.support.brokers import send_command
 from tests.support.guarded import (
     ACCOUNTS,

@@ -47,7 +47,7 @@ CALLS = {
     "protocol/sql92/nodes.py": (1, "a literal of at most 19 digits"),
     "protocol/sql92/values.py": (2, OWN),
     "protocol/standard_json.py": (1, "at most 20 characters"),
-    "storage/access/acl_file.py": (1, "at most 18 digits"),
+    "storage/access/acl_yaml.py": (1, "at most 18 digits"),
     "storage/access/addresses.py": (8, "at most 4 digits, and addresses"),
     "storage/backup/backup.py": (1, NAMES),
     "storage/backup/record.py": (4, OWN),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.access.acl_file import AclFileError, parse_acl_file
+from storage.access.acl_file import AclFileError
 from storage.access.acl_files import (
     parse_texts,
     read_texts,
@@ -15,6 +15,7 @@ from storage.access.acl_files import (
     with_account,
     without_account,
 )
+from storage.access.acl_yaml import parse_acl_file
 from storage.errors import StoreError
 from storage.files.disk import RealDisk
 from troupemq.testing.fake_disk import FakeDisk

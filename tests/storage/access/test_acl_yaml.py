@@ -7,16 +7,8 @@ import pytest
 import yaml
 
 from protocol.bodies import DataVersion
-from storage.access.acl_file import (
-    DENY,
-    FILE_BYTES_MAX,
-    PUB,
-    SUB,
-    AclFile,
-    AclFileError,
-    encode_acl_file,
-    parse_acl_file,
-)
+from storage.access.acl_file import DENY, PUB, SUB, AclFile, AclFileError
+from storage.access.acl_yaml import FILE_BYTES_MAX, encode_acl_file, parse_acl_file
 
 PATH = "conf/plain_acl.yml"
 WHOLE = """
