@@ -4,9 +4,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from tests.conftest import pytest_collection_modifyitems
 from tests.support.golden import REPOSITORY, golden_root
 
 PYTEST = (
@@ -131,6 +134,24 @@ def test_an_unmarked_test_that_starts_a_process_fails(tmp_path: Path) -> None:
 def test_trials_and_heavy_tests_are_slow(tmp_path: Path) -> None:
     said = suite(tmp_path, "-m", "not slow")
     assert "1 failed, 3 deselected" in said
+
+
+def item(file: str, *marks: pytest.MarkDecorator) -> SimpleNamespace:
+    """Return what decides the place of a test in the order."""
+    found = {each.name: each.mark for each in marks}
+    return SimpleNamespace(
+        nodeid=file, path=Path(file), get_closest_marker=found.get, add_marker=lambda _: None
+    )
+
+
+def test_the_longest_files_begin_and_the_shortest_come_last(pytestconfig: pytest.Config) -> None:
+    """Otherwise a process might be left with a long file at the end of a run."""
+    slow, heavy = pytest.mark.slow, pytest.mark.heavy
+    items: list[Any] = [item("light"), item("heavy", heavy), item("slow", slow)]
+    items += [item("long", slow(seconds=20)), *[item("many")] * 30]
+    pytest_collection_modifyitems(pytestconfig, items)
+    files = dict.fromkeys(str(each.path) for each in items)
+    assert [*files] == ["long", "slow", "many", "heavy", "light"]
 
 
 def suite(tmp_path: Path, *options: str) -> str:
