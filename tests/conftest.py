@@ -36,7 +36,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.support import folders, log_lines, processes, runtimes
+from tests.support import folders, log_lines, processes, runtimes, short_reports
 from tests.support.brokers import running
 from tests.support.folders import tmp_path
 from tests.support.golden import NO_GOLDEN_DATA
@@ -53,8 +53,9 @@ settings.register_profile("suite", derandomize=True, deadline=None)
 settings.load_profile("suite")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     processes.watch()
+    short_reports.register(config)
 
 
 def pytest_collection(session: pytest.Session) -> None:

@@ -154,10 +154,44 @@ def test_the_longest_files_begin_and_the_shortest_come_last(pytestconfig: pytest
     assert [*files] == ["long", "slow", "many", "heavy", "light"]
 
 
-def suite(tmp_path: Path, *options: str) -> str:
+HAS_ENDS = """
+import pytest
+
+@pytest.fixture
+def leaves():
+    yield
+    raise OSError("left behind")
+
+@pytest.fixture
+def lacks():
+    pytest.skip("nothing here")
+
+def test_passes():
+    pass
+
+def test_told(tell):
+    tell("a figure")
+
+def test_end(leaves):
+    pass
+
+def test_begin(lacks):
+    pass
+"""
+
+
+@pytest.mark.slow
+def test_a_parallel_run_reports_figures_and_failures_outside_of_calls(tmp_path: Path) -> None:
+    said = suite(tmp_path, "-n", "1", text=HAS_ENDS)
+    assert "3 passed, 1 skipped, 1 error" in said
+    assert "OSError: left behind" in said and "test_told: a figure" in said
+    assert "nothing here" in said
+
+
+def suite(tmp_path: Path, *options: str, text: str = STARTS_ONE) -> str:
     """Return the output of a run of those tests."""
     tests = tmp_path / "test_four.py"
-    tests.write_text(STARTS_ONE)
+    tests.write_text(text)
     done = subprocess.run(
         [*PYTEST, f"--rootdir={REPOSITORY}", f"--basetemp={tmp_path}/run", *options, str(tests)],
         cwd=REPOSITORY,
