@@ -44,7 +44,7 @@ TESTS = ("tests/protocol", "tests/storage", "tests/actors", "tests/remoting")
 ON_PYPY = ("tests/troupemq",)
 """Tests for PyPy besides; CPython's JIT has enough to compile in the others."""
 
-SWITCHES = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHON_JIT": "1"}
+SWITCHES = {"PYTHON_JIT": "1"}
 
 
 def main(arguments: Sequence[str]) -> int:

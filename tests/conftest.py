@@ -18,15 +18,15 @@ starts one without the mark fails. What starts none, but takes more than a fifth
 processor time by nature, or more than a second with all its cases, is marked `heavy`: each bit of a
 file, a whole golden store, thousands of drawn values. `-m "not slow"` leaves out both, and trials.
 
-Both targets run in several processes. Files with slow tests begin, the longest first, so that no
-process is left with one at the end. Tests wait now and then, so `-n auto` is one process more than
-there are processors.
+Both targets run in several processes. Files with slow tests begin, the longest first, then those
+with heavy tests, and the shortest come last, so that no process is left with a long one at the end.
+Tests wait now and then, so `-n auto` is one process more than there are processors.
 """
 
 import gc
 import os
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from importlib import import_module
@@ -36,7 +36,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.support import folders, log_lines, processes, runtimes
+from tests.support import folders, log_lines, processes, runtimes, short_reports
 from tests.support.brokers import running
 from tests.support.folders import tmp_path
 from tests.support.golden import NO_GOLDEN_DATA
@@ -45,26 +45,39 @@ from troupemq.logs import shut_down_logs
 
 __all__ = ["tally", "tell", "tmp_path"]
 
+COMPAT = Path(__file__).parent / "compat"
+HEAVY_S, LIGHT_S = 0.25, 0.02
+"""Processor time of a heavy test or a seed, and of another test, about, for their order."""
+
 settings.register_profile("suite", derandomize=True, deadline=None)
 settings.load_profile("suite")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     processes.watch()
+    short_reports.register(config)
 
 
 def pytest_collection(session: pytest.Session) -> None:
     """In a parallel run, import the test modules, from another one on in each process.
 
     Otherwise the processes of a first run compile every module at the same time. So each finds what
-    the others have compiled meanwhile.
+    the others have compiled meanwhile. Until all is collected, no garbage collection scans the
+    imported objects, which stay.
     """
+    if hasattr(gc, "freeze"):
+        gc.disable()
     config = session.config
     turn, turns = (os.environ.get(f"PYTEST_XDIST_WORKER{end}", "") for end in ("", "_COUNT"))
     if not turns:
         return
     below = [config.invocation_params.dir / path for path in config.args]
-    paths = sorted(path for folder in below for path in folder.rglob("test_*.py"))
+    paths = sorted(
+        path
+        for folder in below
+        for path in folder.rglob("test_*.py")
+        if folder.is_relative_to(COMPAT) or not path.is_relative_to(COMPAT)
+    )
     first = len(paths) * int(turn.removeprefix("gw")) // int(turns)
     for path in paths[first:] + paths[:first]:
         name = path.relative_to(config.rootpath).with_suffix("")
@@ -128,28 +141,31 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what is no trial in `make trials`, and trials without seeds in `make test`.
 
-    Files with slow tests come first, the longest before the others.
+    The longest files come first.
     """
     long = config.getoption("--trials")
     left_out = [item for item in items if not _belongs(item, long=long)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if _belongs(item, long=long)]
-    seconds: Counter[Path] = Counter()
+    seconds: dict[Path, float] = defaultdict(float)
     for item in items:
         if slow := item.get_closest_marker("slow"):
             assert not slow.args, f"{item.nodeid}: slow(seconds=...)"
             seconds[item.path] += slow.kwargs.get("seconds", 1)
         elif item.get_closest_marker("heavy") or item.get_closest_marker("trial"):
             item.add_marker(pytest.mark.slow(processes=False))
+            seconds[item.path] += HEAVY_S
+        else:
+            seconds[item.path] += LIGHT_S
     items.sort(key=lambda item: -seconds[item.path])
 
 
 def pytest_collection_finish() -> None:
     """Freeze imported objects, so that no garbage collection scans them again."""
-    gc.collect()
     if hasattr(gc, "freeze"):
         gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,9 +4,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from tests.conftest import pytest_collection_modifyitems
 from tests.support.golden import REPOSITORY, golden_root
 
 PYTEST = (
@@ -133,10 +136,62 @@ def test_trials_and_heavy_tests_are_slow(tmp_path: Path) -> None:
     assert "1 failed, 3 deselected" in said
 
 
-def suite(tmp_path: Path, *options: str) -> str:
+def item(file: str, *marks: pytest.MarkDecorator) -> SimpleNamespace:
+    """Return what decides the place of a test in the order."""
+    found = {each.name: each.mark for each in marks}
+    return SimpleNamespace(
+        nodeid=file, path=Path(file), get_closest_marker=found.get, add_marker=lambda _: None
+    )
+
+
+def test_the_longest_files_begin_and_the_shortest_come_last(pytestconfig: pytest.Config) -> None:
+    """Otherwise a process might be left with a long file at the end of a run."""
+    slow, heavy = pytest.mark.slow, pytest.mark.heavy
+    items: list[Any] = [item("light"), item("heavy", heavy), item("slow", slow)]
+    items += [item("long", slow(seconds=20)), *[item("many")] * 30]
+    pytest_collection_modifyitems(pytestconfig, items)
+    files = dict.fromkeys(str(each.path) for each in items)
+    assert [*files] == ["long", "slow", "many", "heavy", "light"]
+
+
+HAS_ENDS = """
+import pytest
+
+@pytest.fixture
+def leaves():
+    yield
+    raise OSError("left behind")
+
+@pytest.fixture
+def lacks():
+    pytest.skip("nothing here")
+
+def test_passes():
+    pass
+
+def test_told(tell):
+    tell("a figure")
+
+def test_end(leaves):
+    pass
+
+def test_begin(lacks):
+    pass
+"""
+
+
+@pytest.mark.slow
+def test_a_parallel_run_reports_figures_and_failures_outside_of_calls(tmp_path: Path) -> None:
+    said = suite(tmp_path, "-n", "1", text=HAS_ENDS)
+    assert "3 passed, 1 skipped, 1 error" in said
+    assert "OSError: left behind" in said and "test_told: a figure" in said
+    assert "nothing here" in said
+
+
+def suite(tmp_path: Path, *options: str, text: str = STARTS_ONE) -> str:
     """Return the output of a run of those tests."""
     tests = tmp_path / "test_four.py"
-    tests.write_text(STARTS_ONE)
+    tests.write_text(text)
     done = subprocess.run(
         [*PYTEST, f"--rootdir={REPOSITORY}", f"--basetemp={tmp_path}/run", *options, str(tests)],
         cwd=REPOSITORY,

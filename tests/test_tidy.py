@@ -3,6 +3,7 @@
 import ast
 import gc
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -206,12 +207,12 @@ def no_garbage_collection() -> Iterator[None]:
 
 def found(files: list[Path], pattern: str) -> list[str]:
     """Return where a pattern occurs, except in this file, which must contain it."""
-    wanted = re.compile(pattern)
+    wanted, here = re.compile(pattern, re.MULTILINE), Path(__file__).resolve()
     return [
         f"{name(path)}:{number}: {line.strip()[:80]}"
         for path in files
-        if path != Path(__file__).resolve()
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if path != here and wanted.search(text := path.read_text(encoding="utf-8"))
+        for number, line in enumerate(text.splitlines(), 1)
         if wanted.search(line)
     ]
 
@@ -273,7 +274,10 @@ def test_tests_mirror_the_tree() -> None:
     """
     ours = [each for each in MODULES if each.relative_to(ROOT).parts[0] in PACKAGES]
     modules = {each: imports(each) for each in ours}
-    tests = {each: imports(each) for each in TESTS if each.stem.startswith("test_")}
+    tested: dict[Path, set[str]] = defaultdict(set)  # by the folder of the tests
+    for each in TESTS:
+        if each.stem.startswith("test_"):
+            tested[each.parent] |= imports(each)
     names = {each: module(each) for each in ours}
     users = {
         each: [
@@ -290,7 +294,7 @@ def test_tests_mirror_the_tree() -> None:
         if path.name != "__init__.py"
         and defines_functions(path)
         and not has_tests_of_its_name(path)
-        and not any(names[path] in tests[each] for each in tests if mirrors(each, path))
+        and names[path] not in tested[ROOT / "tests" / path.relative_to(ROOT).parent]
         and not is_part_of_what_is_tested(path, users[path])
     ]
     excepted = {one: where for one in untested for where in TESTED_ELSEWHERE if is_in(one, where)}
@@ -306,10 +310,6 @@ def module(path: Path) -> str:
 
 def imports(path: Path) -> set[str]:
     return {node.module or "" for node in statements(path) if isinstance(node, ast.ImportFrom)}
-
-
-def mirrors(test: Path, path: Path) -> bool:
-    return test.parent == ROOT / "tests" / path.relative_to(ROOT).parent
 
 
 def has_tests_of_its_name(path: Path) -> bool:

@@ -1,5 +1,6 @@
 """Tests of docs/site: the pages made from the code are whole, and a broken link is found."""
 
+import shutil
 import warnings
 from pathlib import Path
 
@@ -69,12 +70,13 @@ def builds_and_finds(
     built = tmp_path / "site" / "docs"
     for name in ("index", "tutorial", "reference/settings", "decisions/index"):
         assert (built / f"{name}.html").is_file()
-    made = reference.main
+    kept = shutil.copytree(tmp_path / "source/docs/reference", tmp_path / "reference")
 
     def breaks(arguments: list[str]) -> int:
         page = Path(arguments[0]).parent / "tutorial.md"
         page.write_text(page.read_text() + "\n[gone](nowhere.md) [too](operations.md#no-such)\n")
-        return made(arguments)
+        shutil.copytree(kept, arguments[0])  # with their times: Sphinx skips what it has read
+        return 0
 
     monkeypatch.setattr(reference, "main", breaks)
     assert site.main([str(tmp_path)]) == 1
