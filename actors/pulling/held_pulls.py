@@ -30,8 +30,8 @@ HELD_MAX = 200_000
 HELD_OF_PEER_MAX = 10_000
 """Maximum held pulls of one connection; a consumer has one for each of its queues."""
 
-HELD_OF_QUEUE_MAX = 5_000
-"""Maximum held pulls of one queue, which one message may wake: 5 ms, with filters 25."""
+HELD_OF_QUEUE_MAX = 10_000
+"""Maximum held pulls of one queue, which one message may wake: 10 ms, with filters 50."""
 
 FILTER_WORK_MAX = 1 << 19
 """Work on property filters for one batch of messages, in bytes as in checked_get.py: 6 ms.
