@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import cache
 from resource import RLIMIT_NOFILE, getrlimit, setrlimit
 from select import select
 from socket import SO_RCVBUF, SOL_SOCKET, create_connection, socket
@@ -140,28 +141,28 @@ def a39_greedy_pullers(port: int, stack: ExitStack) -> str:
     return "100 pullers that ask 32 MiB and read nothing"
 
 
+@cache
+def _waiting_pulls(queue_id: int, count: int) -> bytes:
+    pulls = (pull_command(queue_id=queue_id, hold_ms=60_000, topic="Topic") for _ in range(count))
+    return b"".join(map(encode, pulls))
+
+
 def a40_held_pulls(port: int, stack: ExitStack) -> str:
-    """Pull from an empty queue, so that the pulls are held up to the limit."""
-    pulls = b"".join(
-        encode(pull_command(queue_id=3, hold_ms=60_000, topic="Topic")) for _ in range(300)
-    )
-    for _ in range(10):
+    """Pull from empty queues, each connection from one, so that pulls are held up to the limit."""
+    for queue_id in range(1, 11):
         line = connect(port, stack)
         for _ in range(100):
-            line.sendall(pulls)
+            line.sendall(_waiting_pulls(queue_id, 300))
     return "300,000 pulls that wait, 30,000 of a connection"
 
 
 def a40_all_held_pulls(port: int, stack: ExitStack) -> str:
     """So many that some of them are answered at once."""
-    pulls = b"".join(
-        encode(pull_command(queue_id=3, hold_ms=60_000, topic="Topic")) for _ in range(250)
-    )
     lines = [connect(port, stack) for _ in range(30)]
     answers, until_s = 0, monotonic() + WAIT_S
-    for line in lines:
+    for queue_id, line in enumerate(lines, 1):
         for _ in range(40):
-            line.sendall(pulls)
+            line.sendall(_waiting_pulls(queue_id, 250))
     while answers < 100_000 and monotonic() < until_s:
         for line in lines:
             line.setblocking(False)

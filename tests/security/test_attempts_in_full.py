@@ -206,7 +206,7 @@ def broker_process(root: Path, **more: str) -> Iterator[Attacked]:
         **more,
     }
     with process(root, "broker", settings) as made:
-        header = CreateTopicHeader("Topic", "TBW102", 4, 4, 6, "SINGLE_TAG")
+        header = CreateTopicHeader("Topic", "TBW102", 32, 32, 6, "SINGLE_TAG")
         topic = RemotingCommand(Code.UPDATE_AND_CREATE_TOPIC, header.encode())
         assert made.neighbour.ask(topic).code == 0
         for _ in range(64):  # what A39 asks for
