@@ -84,11 +84,19 @@ class Ledgers:
         return self._offsets.value.get(offset_key(topic, group), {}).get(queue_id)
 
     def find(self, group: str, topic: str, queue_id: int) -> Ledger | None:
-        """Return the ledger of a queue; None if the group has never received from it."""
+        """Return the ledger of a queue; None if the group has never received from it.
+
+        Past LEDGERS_MAX, a queue without a ledger gets none.
+        """
+        return (
+            self._known(group, topic, queue_id) if self.has_room(group, topic, queue_id) else None
+        )
+
+    def _known(self, group: str, topic: str, queue_id: int) -> Ledger | None:
         ledger = self._ledgers.get((group, topic, queue_id))
         if ledger is None:
             stored = self.stored(group, topic, queue_id)
-            if stored is None or not self.has_room(group, topic, queue_id):
+            if stored is None:
                 return None
             ledger = self._begin(group, topic, queue_id, stored, stored)
             queue = self._store.consume_queues.get(topic, queue_id)
@@ -110,8 +118,11 @@ class Ledgers:
         return self._ledgers.get((group, topic, queue_id))
 
     def open(self, group: str, topic: str, queue_id: int, init_mode: int = FROM_MIN) -> Ledger:
-        """Return the ledger of a queue; a new group begins where `init_mode` says."""
-        ledger = self.find(group, topic, queue_id)
+        """Return the ledger of a queue; a new group begins where `init_mode` says.
+
+        There is no limit here: a copy that is stored needs the ledger of its retry queue.
+        """
+        ledger = self._known(group, topic, queue_id)
         if ledger is not None:
             return ledger
         made = Ledger(group, topic, queue_id, is_retry=topic == RETRY_TOPIC_PREFIX + group)

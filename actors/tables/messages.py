@@ -95,15 +95,12 @@ def encode_later(encoder: ActorAddress, answer: EncodeAnswer, entries: int) -> N
 
 
 @dataclass(frozen=True, slots=True)
-class ReadBody(Message):
+class ReadBody(RequestMessage):
     """Read the body of a request, note its value there, and send the request to `reply_to`."""
 
     request: Request
     kind: type[Body]
     reply_to: ActorAddress
-
-    def on_undelivered(self, remark: str) -> None:
-        self.request.refuse(remark)
 
 
 READ_HERE_BYTES_MAX = 16 << 10

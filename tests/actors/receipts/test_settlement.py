@@ -343,6 +343,18 @@ def test_ledgers_of_deleted_and_refused_offsets_are_forgotten() -> None:
     assert bench.pass_time(2_000) == [], "nothing is copied"
 
 
+def test_copy_begins_at_the_consumer_offset_of_its_retry_queue_past_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The ledger began at the first message, and forgot the copy when it was looked up again."""
+    monkeypatch.setattr("actors.receipts.ledgers.LEDGERS_MAX", 1)
+    bench = Bench()
+    bench.ledgers.open("g", "T", 0)
+    bench.offsets["%RETRY%g@g"] = {0: 30}
+    assert bench.ledgers.find("g", "%RETRY%g", 0) is None
+    assert bench.ledgers.open("g", "%RETRY%g", 0).next == 30
+
+
 def test_message_at_the_consumer_offset_is_settled_by_a_handle_from_before_a_restart() -> None:
     """A kill before the next receive handed the confirmed message out again."""
     bench = Bench()
