@@ -75,7 +75,7 @@ class Console:
 
 
 class RequestRefused(Exception):
-    """RequestRefused of a request: an HTTP status, a title and a sentence."""
+    """Refusal of a request: an HTTP status, a title and a sentence."""
 
     status = 403
     title = "Not allowed"
