@@ -40,7 +40,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.fastjson import loads_standard
-from protocol.fastjson_reader import SHORT_NODES_MAX
+from protocol.fastjson_limits import SHORT_NODES_MAX
 from protocol.headers.jobs import GetJobsHeader, JobLogHeader, JobRunHeader, RunJobHeader
 from protocol.host import host_of
 
