@@ -17,10 +17,9 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from structlog import get_logger
-
 from actors.engine.actor import AskFigures, Exited, Started, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.server_log import get_logger
 from actors.engine.timer import TimerHandle
 from actors.jobs.messages import (
     Cancel,
