@@ -8,6 +8,7 @@ headers/           typed command headers (extFields)
 bodies.py          typed JSON bodies              bodies_admin.py    those for administrators
 bodies_assignment.py   those of assignments       allocation.py      rules that divide queues
 json_body.py       how a dataclass becomes one    fastjson.py        the dialect they are in
+fastjson_reader.py     texts that are no standard JSON; fastjson_limits.py: their limits
 values.py          dataclasses that are quick to make
 message.py         the record of the commit log   properties.py      its property text
 message_id.py      ids of messages                host.py            addresses in records

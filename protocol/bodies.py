@@ -17,7 +17,7 @@ from protocol.codes import ResponseCode
 from protocol.compression import DECOMPRESSED_BYTES_MAX, CompressionError, inflate
 from protocol.errors import RemoteError
 from protocol.fastjson import FastjsonError, dumps, loads
-from protocol.fastjson_reader import SHORT_NODES_MAX
+from protocol.fastjson_limits import SHORT_NODES_MAX
 from protocol.java_numbers import parse_long
 from protocol.json_body import Body, named
 from protocol.values import value

@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import ClassVar
 
 from protocol.bodies import MessageQueue, SubscriptionData
-from protocol.fastjson_reader import SHORT_NODES_MAX
+from protocol.fastjson_limits import SHORT_NODES_MAX
 from protocol.json_body import Body, named
 from protocol.values import value
 

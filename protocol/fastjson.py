@@ -16,14 +16,7 @@ from re import Match
 from re import compile as compile_pattern
 from typing import TypeAlias
 
-from protocol.fastjson_reader import (
-    DEPTH_MAX,
-    NODES_A_CONTAINER,
-    FastjsonError,
-    nodes_of,
-    read,
-    resolved,
-)
+from protocol.fastjson_limits import DEPTH_MAX, NODES_A_CONTAINER, FastjsonError, nodes_of
 from protocol.standard_json import loads as standard_loads
 
 Key: TypeAlias = "str | int | tuple[tuple[str, object], ...]"
@@ -53,7 +46,7 @@ def loads(data: bytes | bytearray | memoryview | str, nodes_max: int | None = No
     or `nodes_max` nodes (fastjson_reader.py).
     """
     if isinstance(data, str):
-        return read(data, nodes_max)
+        return _read(data, nodes_max)
     raw = bytes(data)
     try:
         plain = loads_standard(raw, nodes_max)
@@ -62,6 +55,8 @@ def loads(data: bytes | bytearray | memoryview | str, nodes_max: int | None = No
     except ValueError:  # a dialect text, or an invalid one: the reader decides
         return _loads_dialect(raw, nodes_max)
     if _REFERENCE in raw:
+        from protocol.fastjson_reader import resolved
+
         return resolved(plain, nodes_of(len(raw), nodes_max))
     return plain
 
@@ -82,9 +77,15 @@ def loads_standard(raw: bytes, nodes_max: int | None = None) -> object:
     return value
 
 
+def _read(text: str, nodes_max: int | None) -> object:
+    from protocol.fastjson_reader import read  # hardly any peer writes the dialect
+
+    return read(text, nodes_max)
+
+
 def _loads_dialect(raw: bytes, nodes_max: int | None) -> object:
     try:
-        return read(raw.decode("utf-8"), nodes_max)
+        return _read(raw.decode("utf-8"), nodes_max)
     except UnicodeDecodeError:  # the only fault of a long text may be that it is no UTF-8
         return loads(raw.decode("utf-8", "replace").encode(), nodes_max)
 

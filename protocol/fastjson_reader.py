@@ -1,9 +1,10 @@
 """Reader of the fastjson dialect: one pass over the text, then the references.
 
-fastjson.py lists what it accepts beyond JSON. A limit bounds the work, in nodes. A scalar is one
-node, a container NODES_A_CONTAINER, since it takes as long. Each value that a reference copies
-counts again, and a value or key of the dialect is NODES_A_STEP. The result is a tree without shared
-parts, so later readers and writers need time in proportion to the limit.
+fastjson.py lists what it accepts beyond JSON, and imports it for such a text alone. A limit bounds
+the work, in nodes. A scalar is one node, a container NODES_A_CONTAINER, since it takes as long.
+Each value that a reference copies counts again, and a value or key of the dialect is NODES_A_STEP.
+The result is a tree without shared parts, so later readers and writers need time in proportion to
+the limit.
 """
 
 from math import isinf
@@ -11,22 +12,15 @@ from re import DOTALL, Match, Pattern
 from re import compile as compile_pattern
 from typing import NoReturn
 
-DEPTH_MAX = 200
-"""Nested containers; deeper text is an attack, not a body."""
+from protocol.fastjson_limits import (
+    COPIED_CHARS_MAX,
+    DEPTH_MAX,
+    NODES_A_CONTAINER,
+    NODES_A_STEP,
+    FastjsonError,
+    nodes_of,
+)
 
-NODES_A_CONTAINER = 4
-NODES_A_STEP = 6
-SHORT_NODES_MAX = 100_000
-"""Node limit of a body that is read on the loop: some 40 ms.
-
-Enough for 10,000 queues to lock, a client in a thousand groups, or a consumer of 500 queues.
-"""
-
-NODES_MAX = 8_000_000
-"""Node limit of other bodies: some 3 s. Enough for the lag of 1,000 groups in 50 queues each."""
-
-COPIED_CHARS_MAX = 1 << 20
-"""Text that references of one body may copy; written out, each copy takes its room again."""
 _NODES_AN_ESCAPE = 2
 _CONTROLS_A_NODE = 8
 _LONG_END = 1 << 63
@@ -66,10 +60,6 @@ _SIMPLE_ESCAPES = {
 _WORDS = {"true": True, "false": False, "null": None, "NaN": None, "undefined": None}
 
 
-class FastjsonError(ValueError):
-    """Text that fastjson refuses."""
-
-
 def read(text: str, nodes_max: int | None = None, *, is_plain: bool = False) -> object:
     """Return the value of `text`; None if it is empty. Raises FastjsonError.
 
@@ -79,12 +69,6 @@ def read(text: str, nodes_max: int | None = None, *, is_plain: bool = False) -> 
     reader = _Reader(text, nodes_max, is_plain=is_plain)
     value = reader.whole()
     return resolved(value, nodes_max) if reader.references else value
-
-
-def nodes_of(text_chars: int, nodes_max: int | None) -> int:
-    """Return the node limit of a text: its own possible nodes, and what references may copy."""
-    nodes = NODES_A_STEP * text_chars + SHORT_NODES_MAX
-    return nodes if nodes_max is None else min(nodes, nodes_max)
 
 
 def resolved(root: object, nodes_max: int) -> object:

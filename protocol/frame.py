@@ -43,7 +43,6 @@ from protocol.codes import LanguageCode, ResponseCode, SerializeType
 from protocol.command import RemotingCommand
 from protocol.errors import FrameError
 from protocol.fastjson import FastjsonError, dumps, quote
-from protocol.fastjson_reader import read
 from protocol.standard_json import dumps as standard_dumps
 from protocol.standard_json import loads as standard_loads
 
@@ -263,6 +262,8 @@ def _loads_other(raw: bytes) -> object:
     try:
         if len(raw) > DIALECT_BYTES_MAX:
             return standard_loads(text.encode())
+        from protocol.fastjson_reader import read
+
         return read(text, is_plain=True)
     except FastjsonError as error:
         raise _bad_json(str(error)) from None

@@ -6,7 +6,8 @@ past 4,300 of them it raises. Here it sees 19 digits at most.
 Source: java.lang.Integer.parseInt, Long.parseLong, Double.valueOf (checked with Java 17).
 """
 
-from re import ASCII, compile
+from functools import cache
+from re import ASCII, Pattern, compile
 from typing import Final
 
 INT_END: Final = 1 << 31
@@ -24,11 +25,6 @@ _ZEROS: Final = (
 )
 """Zeros of all scripts whose digits Java 8 accepts (Unicode 6.2), and two later ones."""
 _DIGITS: Final = frozenset(chr(ord(zero) + value) for zero in _ZEROS for value in range(10))
-_DECIMAL = compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?=[fFdD]?\Z)", ASCII)
-_HEXADECIMAL = compile(
-    r"[+-]?0[xX](?:[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+(?=[fFdD]?\Z)",
-    ASCII,
-)
 _SPECIAL: Final = {"NaN": float("nan"), "Infinity": float("inf")}
 _TRIMMED: Final = "".join(map(chr, range(33)))
 """The characters that Java's `trim` removes."""
@@ -77,17 +73,31 @@ def plain_number(text: str, most: int = LONG_END - 1) -> int | None:
 def parse_double(text: str) -> float:
     """Return the number as Double.valueOf does. Raises NumberFormatError."""
     trimmed = text.strip(_TRIMMED)
-    if match := _DECIMAL.match(trimmed):
+    if match := _decimal().match(trimmed):
         return float(match[0])
     unsigned = trimmed[1:] if trimmed[:1] in ("+", "-") else trimmed
     if unsigned in _SPECIAL:
         return -_SPECIAL[unsigned] if trimmed.startswith("-") else _SPECIAL[unsigned]
-    if match := _HEXADECIMAL.match(trimmed):
+    if match := _hexadecimal().match(trimmed):
         try:
             return float.fromhex(match[0])
         except OverflowError:
             return float("-inf") if trimmed.startswith("-") else float("inf")
     raise NumberFormatError(trimmed)
+
+
+@cache
+def _decimal() -> Pattern[str]:
+    """Return the expression of decimal numbers, which a client does not need."""
+    return compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?=[fFdD]?\Z)", ASCII)
+
+
+@cache
+def _hexadecimal() -> Pattern[str]:
+    return compile(
+        r"[+-]?0[xX](?:[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+(?=[fFdD]?\Z)",
+        ASCII,
+    )
 
 
 def _parse(text: str, end: int) -> int:

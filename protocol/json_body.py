@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Self, Union, get_args, get_origin,
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.fastjson import FastjsonError, dumps, loads_object
-from protocol.fastjson_reader import NODES_MAX
+from protocol.fastjson_limits import NODES_MAX
 from protocol.java_numbers import parse_double, parse_long
 from protocol.standard_json import loads as standard_loads
 from protocol.values import Value

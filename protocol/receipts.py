@@ -32,7 +32,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
-from protocol.fastjson_reader import SHORT_NODES_MAX
+from protocol.fastjson_limits import SHORT_NODES_MAX
 from protocol.headers.pop import PopMessageHeader
 from protocol.java_numbers import NumberFormatError, parse_int, parse_long
 from protocol.json_body import Body, named

@@ -22,7 +22,6 @@ A recall handle names a timer to cancel. It is the URL-safe Base64 form of
 Source: common/message/MessageConst.java, common/producer/RecallMessageHandle.java.
 """
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from dataclasses import dataclass, fields
 from typing import Final, NamedTuple
@@ -90,12 +89,16 @@ class RecallHandle(NamedTuple):
     unique_key: str
 
     def encode(self) -> str:
+        from base64 import urlsafe_b64encode
+
         words = _VERSION, self.topic, self.broker_name, str(self.due_ms), self.unique_key
         return urlsafe_b64encode(" ".join(words).encode()).decode()
 
     @classmethod
     def decode(cls, text: str) -> "RecallHandle":
         """Return the handle of a text. Raises ValueError with 5.x's remark."""
+        from base64 import urlsafe_b64decode
+
         if not text or len(text) > _HANDLE_CHARS_MAX or not text.isascii():
             raise ValueError(INVALID_HANDLE)
         try:

@@ -14,11 +14,10 @@ Source: AdminBrokerProcessor.java (updateAndCreateAccessConfig and the four besi
 from dataclasses import dataclass
 from typing import ClassVar
 
-from structlog import get_logger
-
 from actors.access.acl_store import AclStore, ChangeRefused
 from actors.access.refusals import Refusals
 from actors.engine.actor import Where, handles
+from actors.engine.server_log import get_logger
 from actors.network.request import Request, Responder, serves
 from protocol import fastjson
 from protocol.bodies_own import AclRefusals

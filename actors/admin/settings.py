@@ -23,12 +23,11 @@ from re import IGNORECASE
 from re import compile as compile_pattern
 from typing import Any, ClassVar
 
-from structlog import get_logger
-
 from actors.config import BrokerConfig, NamesrvConfig, converted_settings, settings_of
 from actors.engine.actor import Where
 from actors.engine.actor_address import ActorAddress
 from actors.engine.rate_limited_log import shown_names
+from actors.engine.server_log import get_logger
 from actors.network.request import Request, Responder, serves
 from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS
 from actors.tables.messages import PermissionChanged

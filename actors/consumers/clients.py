@@ -17,8 +17,6 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from structlog import get_logger
-
 from actors.access.refusals import Refusals
 from actors.config import BrokerConfig
 from actors.consumers.client_lists import (
@@ -34,6 +32,7 @@ from actors.consumers.queue_locks import QueueLocks, holder_of, wanted_locks
 from actors.engine.actor import AskFigures, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import Message
+from actors.engine.server_log import get_logger
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.client_calls import next_opaque
 from actors.network.long_answers import ENCODED_HERE_MAX

@@ -14,12 +14,11 @@ from datetime import datetime
 from functools import partial
 from typing import TypeAlias
 
-from structlog import get_logger
-
 from actors.config import BrokerConfig
 from actors.consumers.queue_work import Job, QueueWork, QueueWorker
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.server_log import get_logger
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import LongAnswer

@@ -16,13 +16,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from structlog import get_logger
-
 from actors.config import BrokerConfig
 from actors.dispatching.messages import CheckRecord, RecordChecked
 from actors.engine.actor import Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import Message
+from actors.engine.server_log import get_logger
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.messages import CallClient, CallDone, CallEnd
 from actors.network.request import Request, RequestMessage, Responder, serves, short_body

@@ -8,8 +8,7 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from enum import StrEnum
 
-from structlog import get_logger
-
+from actors.engine.server_log import get_logger
 from actors.tables.consumer_views import Member, Mismatch
 from protocol.bodies_own import GroupChange
 

@@ -15,13 +15,12 @@ Source: Broker2Client.resetOffset.
 from collections.abc import Mapping
 from functools import partial
 
-from structlog import get_logger
-
 from actors.config import BrokerConfig
 from actors.consumers.consumer_calls import NOT_SET, check_versions
 from actors.consumers.queue_work import QueueWork, QueueWorker
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.server_log import get_logger
 from actors.network.client_calls import next_opaque
 from actors.network.request import Request, serves
 from actors.tables.messages import OffsetsTold, ResetOffsets, TellOffsets

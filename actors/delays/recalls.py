@@ -15,14 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from structlog import get_logger
-
 from actors.config import BrokerConfig
 from actors.delays.messages import CancelTimer, TimerCancelled
 from actors.delays.schedule import schedule_name
 from actors.dispatching.messages import IndexWritten, WriteOutIndex
 from actors.engine.actor import Where, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.server_log import get_logger
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request, Responder, check_waiting, serves
 from protocol.bodies import TopicConfig

@@ -24,8 +24,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from structlog import get_logger
-
 from actors.delays.level_timers import TimersOfLevel, timer_record
 from actors.delays.messages import (
     CancelTimer,
@@ -43,6 +41,7 @@ from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import System
 from actors.engine.messages import Message
+from actors.engine.server_log import get_logger
 from actors.engine.supervisor import ChildSpec
 from actors.engine.timer import TimerHandle
 from actors.pulling.messages import ReadCold

@@ -16,8 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from structlog import get_logger
-
 from actors.dispatching.messages import (
     FollowerBehind,
     FollowersCaughtUp,
@@ -29,6 +27,7 @@ from actors.dispatching.messages import (
 )
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.server_log import get_logger
 from storage.dispatching.dispatch import Follower
 from storage.dispatching.followers import SLICE_RECORDS, feed
 from storage.errors import StoreError

@@ -10,8 +10,7 @@ from fcntl import F_SETPIPE_SZ, fcntl
 from subprocess import DEVNULL, PIPE, Popen
 from typing import Generic
 
-from structlog import get_logger
-
+from actors.engine.server_log import get_logger
 from storage.child_python import child_command, child_environment
 from storage.index.key_columns import KeyPart
 from storage.log.reader import LogReader

@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from structlog import get_logger
-
+from actors.engine.server_log import get_logger
 from storage.config import StoreConfig
 from storage.finding import Finding
 from storage.recovery.recovery_report import RecoveryReport

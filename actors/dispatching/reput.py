@@ -18,8 +18,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from structlog import get_logger
-
 from actors.dispatching.gap_closer import GapCloser
 from actors.dispatching.messages import (
     Appended,
@@ -48,6 +46,7 @@ from actors.dispatching.messages import (
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import BATCH_END, Message
+from actors.engine.server_log import get_logger
 from storage.errors import StoreError
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import ConsumeQueue

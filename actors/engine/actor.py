@@ -26,13 +26,13 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from pykka import ActorRegistry, ThreadingActor
 from pykka._envelope import Envelope
-from structlog import get_logger
 
 from actors.engine.actor_address import ActorAddress, Handler
 from actors.engine.future import GuardedFuture
 from actors.engine.inbox import Inbox, asker_of, refuse
 from actors.engine.interfaces import ActorDispatcher, System
 from actors.engine.messages import AskFigures, BatchEnd, Drain, Exited, Started, Stop
+from actors.engine.server_log import get_logger
 from actors.engine.timer import TimerHandle
 from storage.errors import StoreError
 

@@ -11,12 +11,12 @@ from threading import current_thread, main_thread
 from typing import ClassVar, NamedTuple
 
 from pykka import ActorRegistry
-from structlog import get_logger
 
 from actors.engine.actor import Actor, Exited, blame
 from actors.engine.actor_address import ActorAddress, Receiver
 from actors.engine.inbox import Mail, asker_of, refuse
 from actors.engine.interfaces import HasFileno, SocketHandler, System
+from actors.engine.server_log import get_logger
 from actors.engine.timer import TimerHandle, Timers
 
 log = get_logger(__name__)

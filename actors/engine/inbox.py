@@ -21,9 +21,9 @@ from typing import Any, Protocol, TypeAlias
 from pykka import ActorDeadError
 from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
-from structlog import get_logger
 
 from actors.engine.messages import BATCH_END, Message, Stop
+from actors.engine.server_log import get_logger
 
 log = get_logger(__name__)
 

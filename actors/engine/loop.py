@@ -17,14 +17,13 @@ from select import EPOLLIN, EPOLLOUT, epoll
 from threading import Thread, get_ident
 from time import perf_counter
 
-from structlog import get_logger
-
 from actors.engine.actor_address import ActorAddress, Receiver
 from actors.engine.dispatchers import Arm, Stepper
 from actors.engine.future import enter_loop
 from actors.engine.inbox import LoopMail
 from actors.engine.interfaces import HasFileno, System
 from actors.engine.messages import BATCH_END, BatchEnd
+from actors.engine.server_log import get_logger
 from actors.engine.timer import TimerHandle
 
 log = get_logger(__name__)

@@ -13,7 +13,7 @@ account. It is never a peer's text, so there are few kinds.
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
-from structlog import get_logger
+from actors.engine.server_log import get_logger
 
 log = get_logger(__name__)
 

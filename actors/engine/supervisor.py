@@ -15,14 +15,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from structlog import get_logger
-
 from actors.engine.actor import Actor, Drain, Exited, Started, Stop, TimerHandle, Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.future import Question
 from actors.engine.inbox import refuse
 from actors.engine.interfaces import System
 from actors.engine.messages import ChildAddress
+from actors.engine.server_log import get_logger
 
 log = get_logger(__name__)
 

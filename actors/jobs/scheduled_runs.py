@@ -6,9 +6,8 @@ A plain class above the timetable; SparkJobs drives it and owns its file, `jobs.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from structlog import get_logger
-
 from actors.engine.actor_address import ActorAddress
+from actors.engine.server_log import get_logger
 from actors.jobs.jobs_conf import ScheduledJob
 from actors.jobs.messages import JobState
 from actors.jobs.timetable import TimetableLine, timetable_from, timetable_json

@@ -24,9 +24,8 @@ from select import select
 from subprocess import PIPE, Popen
 from typing import Any, BinaryIO, ClassVar, TypeAlias
 
-from structlog import get_logger
-
 from actors.engine.actor import Actor, Where, handles
+from actors.engine.server_log import get_logger
 from actors.jobs.messages import NICE_MAX, Cancel, JobChanged, JobOrder, JobState
 from storage.child_python import link_packages, process_descriptor
 from storage.errors import StoreError, os_sentence

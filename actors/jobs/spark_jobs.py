@@ -17,10 +17,9 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from structlog import get_logger
-
 from actors.engine.actor import AskFigures, Exited, Started, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.server_log import get_logger
 from actors.engine.timer import TimerHandle
 from actors.jobs.messages import (
     Cancel,
@@ -40,7 +39,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.fastjson import loads_standard
-from protocol.fastjson_reader import SHORT_NODES_MAX
+from protocol.fastjson_limits import SHORT_NODES_MAX
 from protocol.headers.jobs import GetJobsHeader, JobLogHeader, JobRunHeader, RunJobHeader
 from protocol.host import host_of
 

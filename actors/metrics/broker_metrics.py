@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
-from structlog import get_logger
-
+from actors.engine.server_log import get_logger
 from actors.metrics.actor_figures import ActorFamilies
 from actors.metrics.broker_page import BrokerPage
 from actors.metrics.exporter_page import ExporterPage

@@ -9,9 +9,8 @@ Source: namesrv/processor/DefaultRequestProcessor.java.
 
 from collections.abc import Sequence
 
-from structlog import get_logger
-
 from actors.engine.actor_address import ActorAddress
+from actors.engine.server_log import get_logger
 from actors.naming.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from actors.naming.table_limits import KV_LISTED_CHARS_MAX
 from actors.network.long_answers import ENCODED_HERE_MAX

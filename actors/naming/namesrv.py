@@ -15,12 +15,11 @@ Source: namesrv/processor/DefaultRequestProcessor.java.
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from structlog import get_logger
-
 from actors.config import NamesrvConfig
 from actors.engine.actor import AskFigures, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.rate_limited_log import TEXT_CHARS_MAX
+from actors.engine.server_log import get_logger
 from actors.naming.broker_ownership import (
     check_goodbye,
     check_holder,

@@ -26,11 +26,10 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import ClassVar, Protocol
 
-from structlog import get_logger
-
 from actors.config import BrokerConfig
 from actors.engine.actor import Actor, BatchEnd, Where, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.server_log import get_logger
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.naming.messages import (
     AskForRoute,

@@ -16,9 +16,8 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass
 from itertools import count
 
-from structlog import get_logger
-
 from actors.engine.actor import Actor, TimerHandle, handles
+from actors.engine.server_log import get_logger
 from actors.network.messages import (
     CallClient,
     CallEnd,

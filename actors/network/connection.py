@@ -16,11 +16,10 @@ from itertools import count
 from select import EPOLLIN, EPOLLOUT
 from socket import socket
 
-from structlog import get_logger
-
 from actors.access.authorizer import Authorizer, TooManyFailures
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.server_log import get_logger
 from actors.network.limits import REQUESTS_OF_READ, REQUESTS_PER_TURN, Limits, half_frame_ms
 from actors.network.messages import Close, CopyOut, PeerClosed, PeerLeft, StopReading
 from actors.network.request import Request

@@ -23,10 +23,9 @@ from socket import (
     socket,
 )
 
-from structlog import get_logger
-
 from actors.engine.actor import Actor, AskFigures, BatchEnd, Exited, Started, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.server_log import get_logger
 from actors.network.accepted import Accepted
 from actors.network.bind_address import bound_to
 from actors.network.connection import Connection

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from inspect import iscoroutine, iscoroutinefunction
 from typing import Any, Protocol
 
-from structlog import get_logger
+from actors.engine.server_log import get_logger
 
 log = get_logger(__name__)
 

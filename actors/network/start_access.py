@@ -1,9 +1,8 @@
 """Access control at a server's start: reads its accounts, warns of open ports."""
 
-from structlog import get_logger
-
 from actors.access.acl_store import AclStore
 from actors.config import BrokerConfig, NamesrvConfig
+from actors.engine.server_log import get_logger
 from actors.engine.system import ActorSystem
 from actors.network.limits import is_loopback
 from actors.settings.access_settings import AccessSettings

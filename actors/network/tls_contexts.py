@@ -13,8 +13,7 @@ from ssl import SSLContext, SSLObject, SSLSocket
 from subprocess import DEVNULL, CalledProcessError, run
 from tempfile import TemporaryDirectory
 
-from structlog import get_logger
-
+from actors.engine.server_log import get_logger
 from actors.settings.tls_settings import BrokerTlsSettings, TlsSettings
 from remoting.certificate import not_after_s
 from remoting.tls import TlsFiles, TlsUnusable, client_context, server_context

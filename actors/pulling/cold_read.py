@@ -14,9 +14,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import ClassVar
 
-from structlog import get_logger
-
 from actors.engine.actor import Actor, Where, handles
+from actors.engine.server_log import get_logger
 from actors.pulling.messages import ReadCold
 from storage.reading.page_probe import ColdPart
 

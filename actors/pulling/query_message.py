@@ -15,11 +15,10 @@ Source: broker/processor/QueryMessageProcessor.java, DefaultMessageStore.java (q
 from dataclasses import dataclass
 from typing import ClassVar
 
-from structlog import get_logger
-
 from actors.dispatching.messages import CheckRecord, IndexWritten, RecordChecked, WriteOutIndex
 from actors.engine.actor import Where, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.server_log import get_logger
 from actors.network.request import Request, Responder, serves
 from protocol.codes import RequestCode, ResponseCode, SerializeType
 from protocol.command import RemotingCommand

@@ -15,12 +15,11 @@ Source: store/ha/HAService.java, HAConnection.java.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from structlog import get_logger
-
 from actors.access.access_state import AccessState
 from actors.config import BrokerConfig
 from actors.engine.actor import Actor, AskFigures, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.server_log import get_logger
 from actors.network.accepted import Accepted
 from actors.replication.followers import Followers
 from actors.replication.ha_link import ColdReadForSlave, GoOn, SlaveLink, Unreadable

@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from select import EPOLLIN
 from socket import socket
 
-from structlog import get_logger
-
 from actors.config import BrokerConfig
 from actors.engine.actor import Actor, AskFigures, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.server_log import get_logger
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.naming.messages import MasterHaAddress
 from actors.network.messages import Dial, Dialed

@@ -17,11 +17,10 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from structlog import get_logger
-
 from actors.dispatching.messages import WritesForbidden
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.server_log import get_logger
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.sends import Sends
 from actors.replication.messages import AppendReplica, Replicated, UnknownTopics

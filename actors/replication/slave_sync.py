@@ -22,12 +22,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, TypeVar
 
-from structlog import get_logger
-
 from actors.delays.messages import TakeDelayOffsets
 from actors.dispatching.messages import QueuesBegunAnew
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.server_log import get_logger
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.naming.messages import MasterClientAddress
 from actors.naming.namesrv_link import BlockingConnection

@@ -23,8 +23,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from structlog import get_logger
-
 from actors.dispatching.messages import (
     QueuesBegunAnew,
     QueuesRemoved,
@@ -36,6 +34,7 @@ from actors.dispatching.messages import (
 from actors.dispatching.reput import DispatchProgress
 from actors.engine.actor import Where, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.server_log import get_logger
 from actors.engine.short_collections import end_unreferenced
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.messages import CopyOut

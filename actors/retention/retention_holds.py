@@ -6,8 +6,7 @@ A part of CleanFiles, on its thread.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from structlog import get_logger
-
+from actors.engine.server_log import get_logger
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.retention.lease_table import LeaseTable
 from protocol.bodies_own import LeasedQueues

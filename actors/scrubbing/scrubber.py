@@ -15,8 +15,6 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from structlog import get_logger
-
 from actors.dispatching.messages import (
     RebuildIndex,
     RebuildTable,
@@ -27,6 +25,7 @@ from actors.dispatching.messages import (
 )
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.server_log import get_logger
 from actors.engine.snapshot_ref import SnapshotRef
 from protocol.topic_names import HALF_TOPIC
 from storage.checking.index_check import IndexCheck, checks_of

@@ -7,9 +7,8 @@ Sends: FilePrepared and FileFailed to the requester.
 
 from typing import ClassVar
 
-from structlog import get_logger
-
 from actors.engine.actor import Actor, Where, handles
+from actors.engine.server_log import get_logger
 from actors.sending.messages import BeginLogAt, FileFailed, FilePrepared, PrepareFile
 from storage.config import StoreConfig
 from storage.errors import StoreError

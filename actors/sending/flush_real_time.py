@@ -16,8 +16,6 @@ Source: CommitLog.FlushRealTimeService, DefaultMessageStore.FlushConsumeQueueSer
 from dataclasses import dataclass
 from typing import ClassVar
 
-from structlog import get_logger
-
 from actors.dispatching.messages import (
     IndexSynced,
     IndexTimeLowered,
@@ -29,6 +27,7 @@ from actors.dispatching.messages import (
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.histogram import ClassCounts
+from actors.engine.server_log import get_logger
 from actors.retention.messages import SyncSoon
 from storage.errors import StoreError
 from storage.message_store import MessageStore

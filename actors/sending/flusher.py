@@ -10,10 +10,9 @@ not synced never count as synced later, and every later sync fails.
 
 from typing import ClassVar
 
-from structlog import get_logger
-
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.histogram import ClassCounts
+from actors.engine.server_log import get_logger
 from actors.sending.messages import Sync, Synced
 from storage.errors import StoreError
 from storage.log.commit_log import CommitLog

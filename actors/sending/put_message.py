@@ -29,12 +29,11 @@ Internal appends (internal_append.py) take the same path from appender.py on.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from structlog import get_logger
-
 from actors.config import BrokerConfig
 from actors.dispatching.messages import Appended, WritesForbidden
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.server_log import get_logger
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.sends import Sends
 from actors.retention.messages import DropFiles, FilesDropped, QueuesGone

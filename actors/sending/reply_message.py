@@ -16,12 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from structlog import get_logger
-
 from actors.config import BrokerConfig
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import Message
+from actors.engine.server_log import get_logger
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.hooks import Hooks, SendContext
 from actors.network.messages import AskProducer, CallDone, CallEnd, NoProducer

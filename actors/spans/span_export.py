@@ -18,9 +18,8 @@ from os import environ
 from threading import Thread
 from typing import TYPE_CHECKING, ClassVar
 
-from structlog import get_logger
-
 from actors.engine.actor import Actor, Where, handles
+from actors.engine.server_log import get_logger
 from actors.settings.span_settings import SpanSettings, without_user
 from actors.spans.span_queue import MARK, DeliveredNote, SpanQueue, StoredNote, carried
 from protocol import span_names as names

@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from structlog import get_logger
-
 from actors.engine.actor import Actor, BatchEnd, Where, handles
+from actors.engine.server_log import get_logger
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.tables.messages import FileDamaged, WriteFile
 from storage.errors import StoreError

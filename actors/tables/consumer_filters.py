@@ -18,11 +18,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from structlog import get_logger
-
 from actors.config import BrokerConfig
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.server_log import get_logger
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.tables.messages import CompileFirst, RegisterFilters, UnregisterFilters
 from actors.tables.persisted import TickedTable

@@ -22,11 +22,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from structlog import get_logger
-
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.rate_limited_log import shown_names
+from actors.engine.server_log import get_logger
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Peer, Request, serves

@@ -10,11 +10,10 @@ Source: broker/subscription/SubscriptionGroupManager.java.
 
 from collections.abc import Collection, Mapping, Sequence
 
-from structlog import get_logger
-
 from actors.config import BrokerConfig
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.server_log import get_logger
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request, serves, short_body

@@ -14,8 +14,7 @@ queue has lost all messages and units.
 from collections.abc import Iterator
 from contextlib import suppress
 
-from structlog import get_logger
-
+from actors.engine.server_log import get_logger
 from storage.errors import StoreError
 from storage.queues.consume_queues import ConsumeQueues
 from storage.tables.committed import highest_offsets

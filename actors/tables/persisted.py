@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeAlias, TypeVar
 
-from structlog import get_logger
-
 from actors.engine.actor import BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.server_log import get_logger
 from actors.network.request import Request, Responder
 from actors.tables.messages import FileDamaged, FileWritten, WriteFile
 from protocol.codes import ResponseCode

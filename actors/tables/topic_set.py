@@ -5,9 +5,8 @@ Source: broker/topic/TopicConfigManager.java.
 
 from dataclasses import replace
 
-from structlog import get_logger
-
 from actors.config import BrokerConfig
+from actors.engine.server_log import get_logger
 from protocol.bodies import PERM_INHERIT, DataVersion, TopicConfig, TopicConfigTable
 from protocol.topic_names import (
     AUTO_CREATE_TOPIC,

@@ -9,9 +9,8 @@ Source: broker/transaction/queue/TransactionalMessageServiceImpl.check.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from structlog import get_logger
-
 from actors.config import BrokerConfig
+from actors.engine.server_log import get_logger
 from actors.sending.records import InternalRecord
 from actors.transactions.half_messages import HalfMessage
 from actors.transactions.half_state import Standings

@@ -10,9 +10,8 @@ Source: broker/processor/EndTransactionProcessor.java.
 
 from collections.abc import Callable, Sequence
 
-from structlog import get_logger
-
 from actors.access.grant import AccessRefused
+from actors.engine.server_log import get_logger
 from actors.sending.half_message_cache import HalfRecord
 from actors.sending.messages import InternalAppend
 from actors.sending.put_message import CREATE_FAILED

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import wraps
+from functools import cache, wraps
 from inspect import signature
 from types import UnionType
 from typing import ParamSpec, TypeVar
@@ -75,13 +75,15 @@ def method_names_checked(method: Callable[Called, Returned]) -> Callable[Called,
 def _with_names_checked(
     plain: Callable[Called, Returned], called: str, settings: type | None
 ) -> Callable[Called, Returned]:
-    known = list(signature(plain).parameters)[1:]
+    @cache
+    def known() -> list[str]:
+        return list(signature(plain).parameters)[1:]
 
     @wraps(plain)
     def checked(*args: Called.args, **named: Called.kwargs) -> Returned:
         for name in named:
-            if name not in known:
-                raise ArgumentIllegal(_unknown(called, name, known, settings))
+            if name not in known():
+                raise ArgumentIllegal(_unknown(called, name, known(), settings))
         return plain(*args, **named)
 
     return checked

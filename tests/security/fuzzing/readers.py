@@ -9,7 +9,7 @@ from protocol.compression import decompress
 from protocol.end_wire import EndDecoder
 from protocol.errors import FrameError
 from protocol.fastjson import dumps, loads
-from protocol.fastjson_reader import SHORT_NODES_MAX
+from protocol.fastjson_limits import SHORT_NODES_MAX
 from protocol.frame import decode_frame, encode
 from protocol.headers.fields import Header
 from protocol.host import network_of

@@ -15,7 +15,7 @@ from protocol.command import RemotingCommand
 from protocol.compression import CompressionError, compress, inflate, unfolds_beyond
 from protocol.errors import FrameError, RemoteError
 from protocol.fastjson import FastjsonError, loads_object, loads_standard
-from protocol.fastjson_reader import NODES_MAX, SHORT_NODES_MAX
+from protocol.fastjson_limits import NODES_MAX, SHORT_NODES_MAX
 from protocol.frame import decode_binary_header, decode_json_header
 from protocol.ha import ReportBuffer, TransferBuffer, encode_report, encode_transfer_head
 from protocol.headers.fields import Header

@@ -10,7 +10,7 @@ from protocol.bodies import BrokerData, ClusterInfo, TopicRouteData
 from protocol.bodies_admin import TopicList
 from protocol.codes import LanguageCode, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
-from protocol.fastjson_reader import NODES_MAX
+from protocol.fastjson_limits import NODES_MAX
 from protocol.headers.client import GetRouteInfoHeader
 from protocol.headers.fields import Header
 from protocol.headers.namesrv import GetKvConfigResponseHeader, KvConfigHeader, PutKvConfigHeader

@@ -17,8 +17,6 @@ from protocol.headers.client import UnregisterClientHeader
 from protocol.message_id import UniqueIds
 from protocol.signature import Credentials
 from remoting.tls_options import Tls, tls_of_environment
-from storage.access.account import account_of_environment
-from storage.errors import StoreError
 from troupemq.client.arguments import check_instance
 from troupemq.client.connection.calls import (
     Blocking,
@@ -59,6 +57,8 @@ _instances = count(1)
 _ids_lock = Lock()
 _ids: dict[str, UniqueIds] = {}
 _SEED = getrandbits(32)
+_VARIABLES = "TROUPEMQ_"
+"""Begin of the names of the client's variables."""
 
 
 def now_ms() -> int:
@@ -114,6 +114,11 @@ def credentials_of_environment() -> Credentials | None:
     the file that TROUPEMQ_ACL_FILE names. Raises ArgumentIllegal for one of the two keys without
     the other, and for an unreadable file.
     """
+    if not any(name.startswith(_VARIABLES) for name in os.environ):
+        return None  # as nearly always, and without an import
+    from storage.access.account import account_of_environment
+    from storage.errors import StoreError
+
     try:
         return account_of_environment(os.environ)
     except StoreError as error:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
-from remoting.local_address import local_address
 from remoting.tls_options import Tls
 from troupemq.client.arguments import method_names_checked
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, ClientMember, Work, seconds_to
@@ -28,6 +27,7 @@ class GroupMember(ClientMember, GroupWork):
         """Raise ArgumentIllegal for invalid arguments, ConnectionFailed for an invalid address."""
         terms.check()
         if terms.broadcast:
+            from remoting.local_address import local_address
             from troupemq.client.consuming.local_offsets import INSTANCE_NAME
 
             instance_name = instance_name or INSTANCE_NAME

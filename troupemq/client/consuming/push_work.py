@@ -14,11 +14,9 @@ from troupemq.client.connection.pending import Answer
 from troupemq.client.connection.task_thread import Tasks
 from troupemq.client.consuming.assignment import Assignment
 from troupemq.client.consuming.consume import ConcurrentConsuming, Consuming, ListenerRunner
-from troupemq.client.consuming.consume_orderly import OrderlyConsuming
 from troupemq.client.consuming.group_work import CLUSTERING, GroupWork
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.pull import Pulling
-from troupemq.client.consuming.queue_locks import MemberLocks
 from troupemq.client.consuming.rebalance import Rebalancing
 from troupemq.client.consuming.sending_back import SendingBack
 from troupemq.client.consuming.subscription import TopicSubscription
@@ -26,6 +24,7 @@ from troupemq.client.log import client_logger
 
 if TYPE_CHECKING:
     from protocol.bodies_client import ConsumerRunningInfo
+    from troupemq.client.consuming.queue_locks import MemberLocks
 
 log = client_logger(__name__)
 
@@ -80,7 +79,7 @@ class PushWork(GroupWork):
             lambda process_queue, views: self._consuming.submit(process_queue, views),
             orderly=self.orderly,
         )
-        locks = MemberLocks(client, group, self._lost) if self.orderly and shares else None
+        locks = self._locks() if self.orderly and shares else None
         self._consuming = self._consuming_with(listening, locks)
         self._rebalancing = Rebalancing(
             client,
@@ -97,13 +96,20 @@ class PushWork(GroupWork):
             topic = RETRY_TOPIC_PREFIX + group
             self._subscriptions[topic] = TopicSubscription.of(topic, ALL_TAGS, None, now_ms())
 
-    def _consuming_with(self, listening: ListenerRunner, locks: MemberLocks | None) -> Consuming:
+    def _locks(self) -> "MemberLocks":
+        from troupemq.client.consuming.queue_locks import MemberLocks
+
+        return MemberLocks(self._core, self.group, self._lost)
+
+    def _consuming_with(self, listening: ListenerRunner, locks: "MemberLocks | None") -> Consuming:
         group, settings, client = self.group, self.settings, self._core
         statistics, on_room = self._statistics, self._pulling.go_on
         back = None
         if self.message_model == CLUSTERING:
             back = SendingBack(client, group, settings.max_reconsume_times, self.orderly)
         if self.orderly:
+            from troupemq.client.consuming.consume_orderly import OrderlyConsuming
+
             tasks = self._order_tasks
             return OrderlyConsuming(
                 group, listening, settings, statistics, on_room, back, tasks, locks

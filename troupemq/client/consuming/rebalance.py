@@ -5,6 +5,7 @@ Its methods are flows. They run one by one, without delaying pulls or listeners.
 
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from protocol.bodies import ConsumerList
 from protocol.codes import RequestCode
@@ -17,7 +18,6 @@ from troupemq.client.consuming.assignment import Assignment, share_of
 from troupemq.client.consuming.consumer_offsets import Offsets
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.process_queue import ProcessQueue
-from troupemq.client.consuming.queue_locks import MemberLocks
 from troupemq.client.errors import (
     ClientError,
     ResultUnknown,
@@ -26,6 +26,9 @@ from troupemq.client.errors import (
 )
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue
+
+if TYPE_CHECKING:
+    from troupemq.client.consuming.queue_locks import MemberLocks
 
 log = client_logger(__name__)
 
@@ -49,7 +52,7 @@ class Rebalancing:
         settings: ConsumerSettings,
         on_new: Callable[[ProcessQueue], None],
         *,
-        locks: MemberLocks | None = None,
+        locks: "MemberLocks | None" = None,
         position: Callable[[ProcessQueue], int | None] = ProcessQueue.committable,
     ) -> None:
         """Start without queues.

@@ -5,6 +5,7 @@ from concurrent.futures import Future
 from functools import partial
 from threading import Condition
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
@@ -25,7 +26,6 @@ from troupemq.client.message import (
     check_sendable,
     check_topic,
 )
-from troupemq.client.producing.batches import batch_parcel, check_messages, split_batch
 from troupemq.client.producing.lanes import Lanes
 from troupemq.client.producing.making import LONG_BODY_BYTES, SendMaker
 from troupemq.client.producing.producer_settings import ProducerSettings
@@ -35,15 +35,16 @@ from troupemq.client.producing.queue_choice import (
     always,
     check_choice,
 )
-from troupemq.client.producing.recalling import recall_request, recalled
 from troupemq.client.producing.request_reply import Requests, request_of
 from troupemq.client.producing.sending import (
     EncodedMessage,
     Sender,
     chosen,
 )
-from troupemq.client.producing.trace import Tracing
 from troupemq.client.spans import spans_of
+
+if TYPE_CHECKING:
+    from troupemq.client.producing.trace import Tracing
 
 
 class InFlight:
@@ -155,9 +156,12 @@ class Producer(SendMaker, ClientMember):
         self._in_flight = InFlight(settings.in_flight_max, settings.in_flight_bytes_max)
         self._requests = Requests(self._client)
         self._spans = spans_of(self.client_id, self._client.routes.known_master)
-        self._tracing: Tracing | None = None
-        if self.settings.trace:
-            self._tracing = Tracing(self._client, group, self._send_trace)
+        self._tracing = self._new_tracing() if settings.trace else None
+
+    def _new_tracing(self) -> "Tracing":
+        from troupemq.client.producing.trace import Tracing
+
+        return Tracing(self._client, self.group, self._send_trace)
 
     def _begin(self) -> None:
         if self._tracing is not None:
@@ -244,6 +248,8 @@ class Producer(SendMaker, ClientMember):
         wait_for_room: bool | None = None,
     ) -> Future[SendResult]:
         """Send a batch and return a future; encode on this thread, else block as `send_async`."""
+        from troupemq.client.producing.batches import batch_parcel, check_messages
+
         self.check_running()
         messages = check_messages(messages)
 
@@ -268,6 +274,8 @@ class Producer(SendMaker, ClientMember):
         `timeout_ms` is for each batch. If a batch fails, the earlier batches are stored, and a
         note on the error says how many messages they hold.
         """
+        from troupemq.client.producing.batches import check_messages, split_batch
+
         messages = check_messages(messages)
         results: list[SendResult] = []
         stored = 0
@@ -351,6 +359,8 @@ class Producer(SendMaker, ClientMember):
         Raises ClientError: BrokerError if the message is delivered or recalled already, and
         NotSupported for a broker that cannot recall.
         """
+        from troupemq.client.producing.recalling import recall_request, recalled
+
         self.check_running()
         check_timeout(timeout_ms)
         timeout_ms = self.settings.send_timeout_ms if timeout_ms is None else timeout_ms

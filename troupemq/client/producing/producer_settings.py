@@ -12,8 +12,10 @@ from troupemq.client.arguments import (
     names_checked,
 )
 from troupemq.client.errors import ArgumentIllegal
-from troupemq.client.producing.batches import MESSAGE_BYTES_MAX
 from troupemq.client.producing.sending import RETRIED_CODES
+
+MESSAGE_BYTES_MAX = 4 << 20
+"""Default of maxMessageSize in brokers and clients."""
 
 _RANGES = {
     "send_timeout_ms": (1, MS_MAX),

@@ -8,9 +8,9 @@ Source of FaultAvoiding: client/latency/MQFaultStrategy.java, LatencyFaultTolera
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
-from random import choice, randrange
+from random import randrange
 from threading import Lock
 from time import monotonic
 
@@ -73,30 +73,6 @@ def by_hash_of(value: str | int) -> QueueChoice:
         raise ArgumentIllegal(f"by_hash_of gets a string or an integer, and not {value!r}")
     digest = abs(java_hash_code(value) if isinstance(value, str) else _hash_of_int(value))
     return lambda queues, message: queues[digest % len(queues)]
-
-
-@dataclass(frozen=True)
-class PriorityMessage(Message):
-    """A message with a priority, for a producer that chooses `by_priority`."""
-
-    priority: float = field(default=0, kw_only=True)
-
-
-def by_priority(most: int) -> QueueChoice:
-    """Return a choice of the queue by the priority of a PriorityMessage, from 0 to `most`.
-
-    A topic's queues share the priorities evenly; the highest have the last queue. Consumers with
-    `highest_queue_first` receive them first.
-    """
-
-    def chosen(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
-        given = message.priority if isinstance(message, PriorityMessage) else 0
-        count = 1 + max(queue.queue_id for queue in queues)
-        wanted = min(max(given, 0), most) * count // (most + 1)
-        fitting = [queue for queue in queues if queue.queue_id == wanted]
-        return choice(fitting or queues)
-
-    return chosen
 
 
 def _hash_of_int(value: int) -> int:
