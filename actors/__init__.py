@@ -8,14 +8,14 @@ Each actor owns a part of the state, a socket, a timer, or pending requests.
     Acceptor            listening sockets                   loop   network/connections.py
     Connection          one socket, its in-flight bytes     loop   network/connection.py
     TlsNegotiator       new connections of ports with TLS   loop   network/tls_negotiator.py
-    Handshakes          TLS handshakes, certificates        thread network/handshakes.py
+    Handshakes          TLS handshakes, certificates        thread network/tls_negotiator.py
     Dialler             opens connections to brokers        thread network/dial.py
     LongAnswers         encodes bodies of long answers      thread network/long_answers.py
     ClientCalls         pending requests to clients         loop   network/client_calls.py
     PutMessage          the end of the commit log           loop   sending/put_message.py
     Sink                batches of sinks, stored once       loop   sending/sink.py
     GroupCommit         sends that wait for disk or slave   loop   sending/group_commit.py
-    Flusher             one fdatasync of the log at a time  thread sending/flusher.py
+    Flusher             one fdatasync of the log at a time  thread sending/flush_real_time.py
     FlushRealTime       periodic flush, the checkpoint      thread sending/flush_real_time.py
     AllocateFile        the next file of the log            thread sending/allocate_file.py
     SendBack            messages sent back by consumers     thread sending/send_back.py
@@ -31,9 +31,9 @@ Each actor owns a part of the state, a socket, a timer, or pending requests.
     PullMessage         answers pulls                       loop   pulling/pull_message.py
     PullHold            held pulls                          loop   pulling/pull_hold.py
     ColdRead            reads data not in the page cache    thread pulling/cold_read.py
-    RecordChecker       compares records with their units   loop   pulling/record_checker.py
+    RecordChecker       compares records with their units   loop   pulling/query_message.py
     Receipts            messages received one by one        loop   receipts/receipts.py
-    QueueOffsets        answers queries of queue offsets    loop   pulling/queue_offsets.py
+    QueueOffsets        answers queries of queue offsets    loop   pulling/queue_view.py
     QueryMessage        finds messages by key and by id     thread pulling/query_message.py
     QueueView           shows units of a queue              loop   pulling/queue_view.py
     RawRead             answers reads in bulk               loop   pulling/raw_read.py
@@ -43,7 +43,7 @@ Each actor owns a part of the state, a socket, a timer, or pending requests.
     FilterTable         consumerFilter.json                 loop   tables/consumer_filters.py
     RequestModes        messageRequestMode.json             loop   tables/request_modes.py
     ConfigWriter        writes the JSON files               thread tables/config_writer.py
-    TableEncoder        encodes tables, reads long bodies   thread tables/table_encoder.py
+    TableEncoder        encodes tables, reads long bodies   thread tables/config_writer.py
     ConsumeStats        answers about groups' progress      loop   consumers/consume_stats.py
     OffsetReset         resets offsets of groups            loop   consumers/offset_reset.py
     ConsumerCalls       asks consumers for administrators   thread consumers/consumer_calls.py
@@ -51,11 +51,11 @@ Each actor owns a part of the state, a socket, a timer, or pending requests.
     Assignments         answers with a client's queues      loop   consumers/assignments.py
     DelayOffsets        delayOffset.json                    loop   delays/delay_offsets.py
     Schedule            due messages of one delay level     loop   delays/schedule.py
-    TimerScan           looks for timers after a start      thread delays/timer_scan.py
+    TimerScan           looks for timers after a start      thread delays/level_timers.py
     Recalls             cancels pending timers              thread delays/recalls.py
     Transactions        ends and check-backs in progress    loop   transactions/transactions.py
-    OpenTransactionView answers about open transactions     loop   transactions/open_transactions.py
-    HalfMessageList     reads open half messages            thread transactions/open_transactions.py
+    OpenTransactionView answers about open transactions     loop   transactions/half_messages.py
+    HalfMessageList     reads open half messages            thread transactions/half_messages.py
     BrokerSettings      a broker's settings file            thread admin/settings.py
     AccessControl       a broker's accounts, their files    thread admin/access_control.py
     AclWatch            a name server's accounts            thread admin/access_control.py

@@ -33,8 +33,7 @@ from actors.network.service import Service
 from actors.parts import Parts, physical_memory_bytes
 from actors.pulling.pull_message import PullMessage
 from actors.pulling.query_message import QueryMessage
-from actors.pulling.queue_offsets import QueueOffsets
-from actors.pulling.queue_view import QueueView
+from actors.pulling.queue_view import QueueOffsets, QueueView
 from actors.pulling.raw_read import RawRead
 from actors.receipts.receipts import Receipts
 from actors.retention.clean_files import CleanFiles
@@ -46,7 +45,7 @@ from actors.tables.consumer_offsets import ConsumerOffsets
 from actors.tables.groups import GroupTable
 from actors.tables.request_modes import RequestModes
 from actors.tables.topics import TopicTable
-from actors.transactions.open_transactions import OpenTransactionView
+from actors.transactions.half_messages import OpenTransactionView
 from actors.transactions.transactions import Transactions
 from protocol.codes import RequestCode
 

@@ -17,8 +17,12 @@ from actors.settings.access_settings import (
     with_environment,
 )
 from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS, OLD_SPELLINGS
-from actors.settings.metrics_settings import MetricsSettings, NamesrvMetricsSettings
-from actors.settings.span_settings import SpanSettings, without_user
+from actors.settings.telemetry_settings import (
+    MetricsSettings,
+    NamesrvMetricsSettings,
+    SpanSettings,
+    without_user,
+)
 from actors.settings.tls_settings import ENFORCING, BrokerTlsSettings, TlsSettings, with_tls_file
 from protocol.bloom import BloomFilter
 from protocol.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from actors.access.access_state import new_guard
 from actors.access.acl_store import AclStore
-from actors.access.administration import administration
 from actors.access.refusals import Refusals
-from actors.access.rights import NAMESRV_RIGHTS, STRICT_NAMESRV_RIGHTS
+from actors.access.rights import NAMESRV_RIGHTS, STRICT_NAMESRV_RIGHTS, administration
 from actors.admin.access_control import AclWatch
 from actors.admin.settings import NamesrvSettings
 from actors.children.tls import TlsPortSpec, door_children

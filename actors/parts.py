@@ -9,15 +9,14 @@ from random import Random
 
 from actors.access.access_state import AccessState, new_guard
 from actors.access.acl_store import AclStore
-from actors.access.administration import administration
 from actors.access.refusals import Refusals
-from actors.access.rights import BROKER_RIGHTS
+from actors.access.rights import BROKER_RIGHTS, administration
 from actors.config import BrokerConfig
 from actors.dispatching.part_pool import open_parts
 from actors.dispatching.recovery_log import log_recovery, log_reserve
 from actors.dispatching.reput import DispatchProgress
 from actors.engine.histogram import SYNC_BOUNDS_MS, ClassCounts
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.system import ActorSystem
 from actors.network.hooks import Hook, Hooks
 from actors.network.limits import ConnectionSlots
@@ -31,11 +30,11 @@ from actors.retention.retention_holds import KeepingReport
 from actors.scrubbing.scrubber import ScrubFigures
 from actors.sending.half_message_cache import HalfMessageCache
 from actors.sending.replication_progress import ReplicationProgress
-from actors.sending.timer_rules import TimerRules
+from actors.sending.send_rules import TimerRules
 from actors.spans.span_queue import SpanQueue
 from actors.statistics.counts import PullStats, PutStats, TimerFigures, TransactionStats
 from actors.tables.groups import GroupFinder
-from actors.tables.offset_guard import OffsetStats
+from actors.tables.offset_limits import OffsetStats
 from actors.tables.old_places import FirstPulls, OldPlaces
 from actors.tables.tables import Tables
 from protocol.host import pack_host

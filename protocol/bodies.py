@@ -16,11 +16,10 @@ from zlib import compress
 from protocol.codes import ResponseCode
 from protocol.compression import DECOMPRESSED_BYTES_MAX, CompressionError, inflate
 from protocol.errors import RemoteError
-from protocol.fastjson import FastjsonError, dumps, loads
-from protocol.fastjson_limits import SHORT_NODES_MAX
+from protocol.fastjson import dumps, loads
+from protocol.fastjson_limits import SHORT_NODES_MAX, FastjsonError
 from protocol.java_numbers import parse_long
-from protocol.json_body import Body, named
-from protocol.values import value
+from protocol.json_body import Body, named, value
 
 PERM_READ = 4
 PERM_WRITE = 2

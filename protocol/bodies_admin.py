@@ -6,8 +6,7 @@ Source: common/protocol/body/*.java, common/admin/*.java, common/protocol/topic/
 from dataclasses import field
 
 from protocol.bodies import MessageQueue, SubscriptionData
-from protocol.json_body import Body, named
-from protocol.values import value
+from protocol.json_body import Body, named, value
 
 
 @value

@@ -13,8 +13,7 @@ from typing import ClassVar
 
 from protocol.bodies import MessageQueue
 from protocol.fastjson_limits import SHORT_NODES_MAX
-from protocol.json_body import Body, named
-from protocol.values import value
+from protocol.json_body import Body, named, value
 
 PULL, POP = "PULL", "POP"
 """Modes of a group for one topic: the client pulls, or the broker hands out."""

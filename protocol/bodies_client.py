@@ -9,8 +9,7 @@ from typing import ClassVar
 
 from protocol.bodies import MessageQueue, SubscriptionData
 from protocol.fastjson_limits import SHORT_NODES_MAX
-from protocol.json_body import Body, named
-from protocol.values import value
+from protocol.json_body import Body, named, value
 
 
 @value

@@ -9,8 +9,7 @@ from typing import Any
 
 from protocol.bodies import MessageQueue
 from protocol.bodies_admin import ConsumeStatsBody, ConsumeStatsList, OffsetWrapper
-from protocol.json_body import Body
-from protocol.values import value
+from protocol.json_body import Body, value
 
 
 @value

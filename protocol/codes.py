@@ -1,7 +1,8 @@
-"""Named numbers of the wire, grouped as in the Java files.
+"""Named numbers of the wire, grouped as in the Java files: codes, flags of messages, versions.
 
 Source: common/protocol/RequestCode.java, ResponseCode.java, remoting/protocol/LanguageCode.java,
-SerializeType.java, common/MQVersion.java.
+SerializeType.java, common/MQVersion.java, common/sysflag/MessageSysFlag.java, PullSysFlag.java,
+common/compression/CompressionType.
 """
 
 from enum import IntEnum
@@ -217,3 +218,77 @@ class SerializeType(IntEnum):
 
     JSON = 0
     ROCKETMQ = 1
+
+
+# A message.
+COMPRESSED = 0x1
+MULTI_TAGS = 0x2
+TRANSACTION_MASK = 0xC
+TRANSACTION_NONE = 0x0
+TRANSACTION_PREPARED = 0x4
+TRANSACTION_COMMIT = 0x8
+TRANSACTION_ROLLBACK = 0xC
+BORN_HOST_V6 = 0x10
+STORE_HOST_V6 = 0x20
+NEED_UNWRAP = 0x40
+INNER_BATCH = 0x80
+COMPRESSION_TYPE_MASK = 0x700
+COMPRESSION_LZ4 = 0x100
+COMPRESSION_ZSTD = 0x200
+COMPRESSION_ZLIB = 0x300  # 0 means ZLIB too: clients older than the type bits
+
+# A pull request.
+PULL_COMMIT_OFFSET = 0x1
+PULL_SUSPEND = 0x2
+PULL_SUBSCRIPTION = 0x4
+PULL_CLASS_FILTER = 0x8
+PULL_LITE = 0x10
+
+
+def transaction_type(sys_flag: int) -> int:
+    return sys_flag & TRANSACTION_MASK
+
+
+def has_queue_unit(sys_flag: int) -> bool:
+    """Return whether consumers see a record: it is neither prepared nor rolled back."""
+    return not sys_flag & TRANSACTION_PREPARED
+
+
+V3_0_7_SNAPSHOT = 28
+"""First version that accepts offset resets and offset queries."""
+
+V3_1_8_SNAPSHOT = 62
+"""First version that reports its state and consumes single messages on request."""
+
+_FIRST = [
+    "SNAPSHOT",
+    "ALPHA1",
+    "BETA1",
+    "BETA2",
+    "BETA3",
+    "BETA4",
+    "BETA5",
+    "BETA6_SNAPSHOT",
+    "BETA6",
+    "BETA7_SNAPSHOT",
+    "BETA7",
+    "BETA8_SNAPSHOT",
+    "BETA8",
+    "BETA9_SNAPSHOT",
+    "BETA9",
+    "FINAL",
+]
+_V3_1_0_SNAPSHOT = 46
+
+
+def version_name(version: int) -> str:
+    """Return the name of a version before V3_1_8 (`V3_0_6_SNAPSHOT`), of later ones the number."""
+    if not 0 <= version < V3_1_8_SNAPSHOT:
+        return str(version)
+    if version < len(_FIRST):
+        return f"V3_0_0_{_FIRST[version]}"
+    if version < _V3_1_0_SNAPSHOT:
+        minor, count = 0, version - len(_FIRST) + 2
+    else:
+        minor, count = 1, version - _V3_1_0_SNAPSHOT
+    return f"V3_{minor}_{count // 2}{'' if count % 2 else '_SNAPSHOT'}"

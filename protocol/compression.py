@@ -10,7 +10,7 @@ from zlib import compress as zlib_compress
 from zlib import decompressobj
 from zlib import error as ZlibError
 
-from protocol.sysflag import (
+from protocol.codes import (
     COMPRESSED,
     COMPRESSION_LZ4,
     COMPRESSION_TYPE_MASK,

@@ -35,16 +35,67 @@ RemotingSerializable.java, RocketMQSerializable.java; Go client internal/remote/
 Input on which RocketMQ closes the connection raises FrameError.
 """
 
+from dataclasses import dataclass
 from re import compile as compile_pattern
 from struct import Struct
 from struct import error as StructError
 
-from protocol.codes import LanguageCode, ResponseCode, SerializeType
-from protocol.command import RemotingCommand
+from protocol.codes import VERSION, LanguageCode, ResponseCode, SerializeType
 from protocol.errors import FrameError
-from protocol.fastjson import FastjsonError, dumps, quote
+from protocol.fastjson import dumps, quote
+from protocol.fastjson_limits import FastjsonError
 from protocol.standard_json import dumps as standard_dumps
 from protocol.standard_json import loads as standard_loads
+
+RESPONSE_FLAG = 1
+ONEWAY_FLAG = 2
+
+
+@dataclass(slots=True)
+class RemotingCommand:
+    """One request, one-way request or response.
+
+    `fields` are the extFields: None leaves the key out of a JSON header, {} writes it empty.
+    The requester chooses `opaque`; the response repeats it.
+    """
+
+    code: int
+    fields: dict[str, str] | None = None
+    body: bytes | memoryview | None = None
+    opaque: int = 0
+    flag: int = 0
+    remark: str | None = None
+    language: int = LanguageCode.PYTHON
+    version: int = VERSION
+    serialize_type: int = SerializeType.JSON
+
+    @property
+    def is_response(self) -> bool:
+        return bool(self.flag & RESPONSE_FLAG)
+
+    @property
+    def is_oneway(self) -> bool:
+        return bool(self.flag & ONEWAY_FLAG)
+
+    def answer(
+        self,
+        code: int = 0,
+        fields: dict[str, str] | None = None,
+        *,
+        remark: str | None = None,
+        body: bytes | memoryview | None = None,
+    ) -> "RemotingCommand":
+        """Return a response to this request, in its serialisation."""
+        return RemotingCommand(
+            code,
+            fields,
+            body,
+            opaque=self.opaque,
+            flag=RESPONSE_FLAG,
+            remark=remark,
+            serialize_type=self.serialize_type,
+        )
+
 
 FRAME_BYTES_MAX = 16_777_216
 """With its length field; com.rocketmq.remoting.frameMaxLength of RocketMQ."""

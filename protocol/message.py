@@ -25,16 +25,43 @@ of sys_flag say which, for the born host and the store host.  Offsets below are 
 BLANK fills the end of a log file: `i32 remaining bytes | u32 0xCBD43194`, the rest untouched.
 
 Source: store/CommitLog.java (MessageExtEncoder, calMsgLength), common/message/MessageDecoder.java.
+
+The body's CRC is masked to 31 bits because RocketMQ keeps it in a signed int and never wants a
+negative one (common/UtilAll.java, crc32). CRC-32C (Castagnoli) is for manifests and other files of
+our own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple, TypeAlias
+from zlib import crc32
 
-from protocol.checksum import body_crc
-from protocol.sysflag import BORN_HOST_V6, STORE_HOST_V6
+from protocol.codes import BORN_HOST_V6, STORE_HOST_V6
+
+_31_BITS = 0x7FFFFFFF
+
+
+def body_crc(data: bytes | bytearray | memoryview) -> int:
+    """Return the CRC-32 of a stored body, compressed or not, without its highest bit."""
+    return crc32(data) & _31_BITS
+
+
+def crc32c(data: bytes | bytearray | memoryview, previous: int = 0) -> int:
+    """Return the unsigned CRC-32C of `data`, continuing from `previous`."""
+    return _castagnoli()(bytes(data), previous)
+
+
+@cache
+def _castagnoli() -> Callable[[bytes, int], int]:
+    # Imported here, since readers of records, such as Spark workers, may lack the package.
+    from crcmod.predefined import mkPredefinedCrcFun  # type: ignore[import-untyped]
+
+    function: Callable[[bytes, int], int] = mkPredefinedCrcFun("crc-32c")
+    return function
+
 
 RECORD_MAGIC = 0xDAA320A7
 BLANK_MAGIC = 0xCBD43194

@@ -13,7 +13,8 @@ from typing import TypeAlias
 from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
-from protocol.fastjson import FastjsonError, loads_object
+from protocol.fastjson import loads_object
+from protocol.fastjson_limits import FastjsonError
 from protocol.table_rules import INT_MAX, INT_MIN
 
 SLICE_TOPICS = 500

@@ -38,8 +38,7 @@ from struct import error as StructError
 from typing import ClassVar, NamedTuple
 
 from protocol.codes import RequestCode, SerializeType
-from protocol.command import RESPONSE_FLAG, RemotingCommand
-from protocol.frame import read_fields
+from protocol.frame import RESPONSE_FLAG, RemotingCommand, read_fields
 from protocol.headers.send import SendMessageHeader
 from protocol.send_values import (
     HEAD_BYTES_MAX,

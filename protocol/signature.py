@@ -35,7 +35,7 @@ from re import compile as pattern
 from typing import TYPE_CHECKING
 
 from protocol.codes import SerializeType
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 
 if TYPE_CHECKING:
     from _hashlib import HASH

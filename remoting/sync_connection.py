@@ -14,9 +14,8 @@ from types import TracebackType
 from typing import Self
 
 from protocol.codes import ResponseCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.errors import FrameError
-from protocol.frame import encode
+from protocol.frame import ONEWAY_FLAG, RemotingCommand, encode
 from protocol.signature import Credentials
 from protocol.stream import CommandStream
 from remoting.address import split_address

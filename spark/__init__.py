@@ -1,7 +1,7 @@
 """The data pipeline: a data source and a sink for Spark, and jobs over a store.
 
     room or file    contents                                                 needs Spark
-    report.py       text tables; plot.py: line charts as HTML                no
+    report.py       text tables, line charts as HTML                         no
     progress.py     progress of a job                                        no
     parts.py        work run by Spark tasks, or in this process              no
     arguments.py    arguments of a job, checked before Spark starts          no

@@ -4,8 +4,8 @@ import os
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from protocol.delay_levels import delay_levels_ms
 from protocol.java_numbers import parse_int
+from protocol.timers import delay_levels_ms
 from storage.errors import WrongSetting
 
 CONSUME_QUEUE_UNIT_BYTES = 20
@@ -87,7 +87,7 @@ class StoreConfig:
 
     flush_delay_offset_interval_ms: int = key("flushDelayOffsetInterval", default=10_000)
     timer_wheel_enable: bool = key("timerWheelEnable", default=True, live=True)
-    """Whether messages with the timer properties of RocketMQ 5.x are accepted (timer_rules.py)."""
+    """Whether messages with the timer properties of RocketMQ 5.x are accepted (send_rules.py)."""
     timer_max_delay_sec: int = key("timerMaxDelaySec", default=3 * 86_400, live=True)
     """Longest delay of a timer; both are settings of RocketMQ 5.x."""
 

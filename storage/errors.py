@@ -1,6 +1,10 @@
-"""Errors of the store and its disk, each one sentence for the operator."""
+"""Errors of the store and its disk, and findings of a start or a check of a store.
+
+Each is one sentence for the operator.
+"""
 
 import errno
+from typing import NamedTuple
 
 
 class StoreError(Exception):
@@ -107,3 +111,12 @@ def store_error(what: str, error: OSError) -> StoreError:
 def kind_of(error: OSError) -> type[StoreError]:
     """Return the error class for what the operator must fix: permissions, space, limits, other."""
     return _KINDS.get(error.errno or 0, StoreError)
+
+
+class Finding(NamedTuple):
+    """Something wrong, or (a note) something that an operator may want to know."""
+
+    part: str
+    """One of: commit log, consume queues, index, checkpoint, config, transaction table, store."""
+    text: str
+    is_wrong: bool = True

@@ -12,16 +12,15 @@ from storage.config import StoreConfig
 from storage.dispatching.dispatch import Dispatcher, Follower, delay_levels_ms, entry_of
 from storage.dispatching.followers import DispatchReader, Lagging
 from storage.dispatching.sink_table import NO_SINK_FILE, SinkTable
-from storage.errors import store_error
+from storage.errors import Finding, store_error
 from storage.files.disk import Disk
 from storage.files.lock_file import StoreLock, create_abort, remove_abort, was_stopped_cleanly
-from storage.finding import Finding
 from storage.index.index import Index
 from storage.log.commit_log import CommitLog
 from storage.log.damage import Damage
 from storage.queues.consume_queues import ConsumeQueues
 from storage.queues.dispatch_entry import DispatchEntry
-from storage.queues.queue_list import QueueList
+from storage.queues.queue_files import QueueList
 from storage.recovery.checkpoint import Checkpoint
 from storage.recovery.clean_stop import (
     OWN_FILES,
@@ -32,8 +31,7 @@ from storage.recovery.clean_stop import (
     write_clean_stop,
 )
 from storage.recovery.log_chunks import OpenParts, PartsHere
-from storage.recovery.recovery import Recovery
-from storage.recovery.recovery_report import RecoveryReport
+from storage.recovery.recovery import Recovery, RecoveryReport
 from storage.recovery.start_findings import (
     REBUILD_ORDERED,
     checkpoint_findings,
@@ -44,9 +42,8 @@ from storage.recovery.start_findings import (
     made_anew,
     record_findings,
 )
-from storage.recovery.store_format import require_known_format, write_format
+from storage.recovery.store_format import require_finished_copy, require_known_format, write_format
 from storage.recovery.store_rebuild import rebuild_is_done, rebuild_is_ordered, remove_derived
-from storage.recovery.unfinished_copy import require_finished_copy
 from storage.tables.table_counts import count_entries
 from storage.transactions.redo_log import NO_REDO_LOG
 from storage.transactions.table import TransactionTable

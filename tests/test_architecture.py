@@ -27,17 +27,17 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 ROOMS: dict[str, str] = {
-    "storage": "errors spelling clock child_python config finding files access log"
+    "storage": "errors spelling clock child_python config files access log"
     " queues index tables dispatching recovery reading transactions message_store retention replica"
     " scrub checking backup dump",
     "actors": "engine settings config access network tables statistics dispatching retention"
     " scrubbing naming sending pulling receipts consumers delays transactions replication admin"
     " jobs spans metrics parts"
     " children broker broker_server namesrv_server",
-    "spark": "report progress plot parts arguments accounts class_data masters shipping session"
+    "spark": "report progress parts arguments accounts class_data masters shipping session"
     " class_data_session leasing decoding sink source archive analysis jobs runner",
-    "troupemq/client": "errors arguments message log callbacks span_making spans connection"
-    " producing consuming receiving admin aio",
+    "troupemq/client": "errors arguments settings message log callbacks span_making spans"
+    " connection producing consuming receiving admin aio",
 }
 """Rooms of a package from the bottom up: each imports only earlier ones."""
 
@@ -88,9 +88,8 @@ MESSAGES_ELSEWHERE = {
     "actors.consumers.queue_work": "the base of two actors, and the step that both send themselves",
     "actors.engine.actor": "what the engine tells each actor and its parent",
     "actors.engine.supervisor": "sent by the system that owns the supervisor",
-    "actors.network.accepted": "a socket that closes itself when it is undelivered",
-    "actors.network.request": "a request that answers itself",
-    "actors.network.sends": "sends of one read, with the answers to them",
+    "actors.network.connections": "a socket that closes itself when it is undelivered",
+    "actors.network.request": "a request, or sends of one read, with the way of the answers",
     "actors.replication.ha_link": "a part of HaMaster, and what it tells it",
 }
 """Modules besides messages.py whose messages another file imports, and why."""

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     )
     from troupemq.client.consuming.consumer import PushConsumer
     from troupemq.client.consuming.consumer_offsets import ConsumeFrom, timestamp_ms
-    from troupemq.client.consuming.consumer_settings import ConsumerSettings
     from troupemq.client.consuming.idempotent import (
         Idempotent,
         MemorySeen,
@@ -71,7 +70,6 @@ if TYPE_CHECKING:
     from troupemq.client.message import Message, MessageQueue, MessageView, SendResult, SendStatus
     from troupemq.client.producing.batches import split_batch
     from troupemq.client.producing.producer import Producer
-    from troupemq.client.producing.producer_settings import ProducerSettings
     from troupemq.client.producing.queue_choice import (
         FaultAvoiding,
         LowestLatency,
@@ -86,6 +84,7 @@ if TYPE_CHECKING:
     )
     from troupemq.client.receiving.delivery import Delivery
     from troupemq.client.receiving.simple_consumer import SimpleConsumer
+    from troupemq.client.settings import ConsumerSettings, ProducerSettings
 
 __all__ = [
     "DEAD_LETTER",
@@ -153,7 +152,6 @@ _HOMES = {
     ),
     "consuming.consumer": "PushConsumer",
     "consuming.consumer_offsets": "ConsumeFrom timestamp_ms",
-    "consuming.consumer_settings": "ConsumerSettings",
     "consuming.idempotent": "Idempotent MemorySeen Seen SeenStore SqliteSeen",
     "consuming.listener": "DEAD_LETTER ConsumeResult Listener RetryLater",
     "consuming.pull_consumer": "PullConsumer",
@@ -165,12 +163,12 @@ _HOMES = {
     "message": "Message MessageQueue MessageView SendResult SendStatus",
     "producing.batches": "split_batch",
     "producing.producer": "Producer",
-    "producing.producer_settings": "ProducerSettings",
     "producing.queue_choice": "FaultAvoiding LowestLatency RoundRobin by_hash_of",
     "producing.request_reply": "create_reply_message",
     "producing.transaction": "TransactionProducer TransactionResult TransactionState",
     "receiving.delivery": "Delivery",
     "receiving.simple_consumer": "SimpleConsumer",
+    "settings": "ConsumerSettings ProducerSettings",
 }
 """Public names by module below client/; must match the imports for type checkers above."""
 

@@ -33,7 +33,7 @@ from troupemq.client.errors import ClientError
 from troupemq.exit_codes import exit_code_of
 from troupemq.health.notify import Notifier
 from troupemq.interrupts import INTERRUPTED, Interrupts, Wakeup, ignore_signals
-from troupemq.saying import FAILED, say, tell
+from troupemq.text import FAILED, say, tell
 
 log = get_logger(__name__)
 

@@ -28,8 +28,12 @@ from storage.config import StoreConfig
 from storage.errors import NotPermitted, StoreError, StoreLocked
 from storage.files.disk import RealDisk
 from storage.files.lock_file import lock_owner
-from storage.recovery.store_format import STORE_FORMAT, format_of, require_known_format
-from storage.recovery.unfinished_copy import require_finished_copy
+from storage.recovery.store_format import (
+    STORE_FORMAT,
+    format_of,
+    require_finished_copy,
+    require_known_format,
+)
 from storage.retention.cleaning import used_ratio
 from storage.retention.reserve import require_room
 from troupemq.exit_codes import REFUSALS

@@ -23,7 +23,7 @@ from storage.errors import (
     kind_of,
 )
 from troupemq.java import NoJava
-from troupemq.saying import FAILED
+from troupemq.text import FAILED
 
 WRONG_OPTIONS = 2
 WRONG_PYTHON = 17

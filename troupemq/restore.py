@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actors.settings.extras import install_command
-from protocol.checksum import crc32c
+from protocol.message import crc32c
 from protocol.properties import KEYS, NOT_COPIED, TAGS, UNIQ_KEY
 from storage.errors import StoreError
 from troupemq.client.admin import Admin

@@ -25,9 +25,15 @@ from storage.files.disk import RealDisk
 from storage.retention.reserve import Reserve
 from troupemq.console_child import ConsoleChild
 from troupemq.daemon import Serving
-from troupemq.health.checks import Health, broker_checks, is_well, namesrv_checks
-from troupemq.health.http import health_pages, health_server
-from troupemq.masters.stores import check_none_is_left_out
+from troupemq.health.checks import (
+    Health,
+    broker_checks,
+    health_pages,
+    health_server,
+    is_well,
+    namesrv_checks,
+)
+from troupemq.masters.plan import check_none_is_left_out
 from troupemq.runtime import this_runtime
 from troupemq.start_checks import raise_file_limit, require_clock, require_extras
 

@@ -6,12 +6,10 @@ from pathlib import Path
 import click
 
 from storage.dump.any_file import dump as dump_items
-from storage.dump.item import DumpError
-from storage.dump.text import lines_of
+from storage.dump.item import DumpError, lines_of
 from storage.errors import reason_of
 from storage.files.disk import RealDisk
-from troupemq.cli.groups import CommandGroup
-from troupemq.cli.options import json_option, leave
+from troupemq.cli.options import CommandGroup, json_option, leave
 from troupemq.text import escaped_json
 
 

@@ -10,11 +10,10 @@ import click
 
 from actors.config import ConfigError, load_broker_config
 from actors.dispatching.part_pool import open_parts
-from actors.tables.topic_set import Topics
+from actors.tables.topics import Topics
 from protocol.standard_json import dumps
-from storage.checking.store_check import CheckReport, StoreCheck
+from storage.checking.store_check import CheckReport, StoreCheck, TableSettings
 from storage.checking.store_layout import with_sizes_of_files
-from storage.checking.table_check import TableSettings
 from storage.clock import SystemClock
 from storage.config import StoreConfig
 from storage.errors import StoreError, reason_of

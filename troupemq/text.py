@@ -1,5 +1,11 @@
-"""Escaping and width of text on a terminal."""
+"""Text on a terminal: escaping and width, status on stdout, errors on stderr, steps of a tour."""
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import TextIO
 from unicodedata import category, combining, east_asian_width
 
 _ESCAPED = frozenset({"Cc", "Cs", "Zl", "Zp"})
@@ -88,3 +94,51 @@ def cut(text: str, width: int) -> str:
             break
         kept.append(each)
     return "".join(kept) + "…"
+
+
+FAILED = 1
+"""Exit code of failures without their own code (exit_codes.py)."""
+
+
+def tell(text: str) -> None:
+    """Print a line on stdout; a closed pipe must not stop a server."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # else the flush at exit would fail again
+        os.close(nowhere)
+
+
+def say(sentence: str) -> None:
+    """Print one line on stderr, with line breaks and control characters escaped."""
+    print(f"troupemq: {one_line(sentence)}", file=sys.stderr, flush=True)
+
+
+class Steps:
+    """Printer of steps; flushes after each write."""
+
+    def __init__(self, output: TextIO) -> None:
+        self._output = output
+
+    @contextmanager
+    def step(self, what: str) -> Iterator[None]:
+        """Print what the block does, and how long it took."""
+        self._output.write(f"{what} ...")
+        self._output.flush()
+        begun_s = monotonic()
+        try:
+            yield
+        except BaseException:
+            self._output.write("\n")
+            raise
+        self._output.write(f" done in {monotonic() - begun_s:.1f} s\n")
+        self._output.flush()
+
+    def progress(self, text: str) -> None:
+        self._output.write(f" {text}")
+        self._output.flush()
+
+    def say(self, line: str) -> None:
+        self._output.write(line + "\n")
+        self._output.flush()

@@ -24,7 +24,7 @@ from troupemq.client.producing.producer import Producer
 from troupemq.jobs_beside import SPARK_JOBS
 from troupemq.jobs_python import has_spark, spark_cure
 from troupemq.servers import Servers
-from troupemq.steps import Steps
+from troupemq.text import Steps
 
 TOPIC = "TourOrders"
 GROUP = "TourReaders"

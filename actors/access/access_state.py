@@ -11,7 +11,7 @@ from secrets import token_hex
 from actors.access.grant import Grant
 from actors.access.refusals import AuthFailureLimiter, Refusals
 from actors.access.rights import RequiredPermission
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from protocol.signature import SecretKey
 from storage.access.acl_file import Account
 from storage.access.acl_files import AclSnapshot

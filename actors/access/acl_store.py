@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any
 
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
-from actors.engine.snapshot_ref import SnapshotRef
 from protocol.bodies import DataVersion
 from protocol.headers.admin import CreateAccessConfigHeader
 from storage.access.acl_file import (

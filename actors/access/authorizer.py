@@ -12,7 +12,7 @@ from actors.access.access_state import AccessState, address_of, may_come_from
 from actors.access.grant import NOBODY, AccessRefused, Grant
 from actors.access.rights import Fields, Level
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.send import SendMessageHeader
 from protocol.java_numbers import plain_number
 from protocol.message import RECORD_BYTES_MIN

@@ -8,16 +8,26 @@ Where a 4.9.7 broker checks less, that is a hole (docs/security.md). It checks p
 accepts any valid signature for the rest.
 
 Source: acl/plain/PlainAccessValidator.java, PlainPermissionManager.java.
+
+Requests of administrators are refused from addresses outside adminAllowedAddresses, signed or not.
+The setting needs no accounts. A server without access control can thus be used by all clients and
+administered from a few machines only.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from ipaddress import ip_address
 
 from actors.access.grant import Grant
+from actors.engine.server_log import RateLimitedLog
 from protocol.codes import RequestCode as Code
+from protocol.codes import ResponseCode
+from protocol.errors import RemoteError
+from protocol.host import host_of
 from protocol.topic_names import REPLY_TOPIC_SUFFIX, TRACE_TOPIC
 from storage.access.acl_file import DENY, PUB, SUB
+from storage.access.addresses import Addresses
 
 Fields = Mapping[str, str]
 
@@ -257,3 +267,31 @@ def admin_codes(rights: Mapping[int, RequiredPermission]) -> frozenset[int]:
         for code, right in rights.items()
         if right.level is Level.ADMIN and not (right.topics or right.groups)
     )
+
+
+@dataclass(frozen=True)
+class Administration:
+    codes: frozenset[int]
+    allowed: Addresses
+    rarely: RateLimitedLog
+
+    def check(self, code: int, remote: str) -> None:
+        """Raise RemoteError unless the sender's address is allowed; `remote` has a port."""
+        host = host_of(remote)
+        try:
+            if ip_address(host) in self.allowed:
+                return
+        except ValueError:  # not an address
+            pass
+        self.rarely.warn("administration refused", address=host, code=code, names=[host])
+        raise RemoteError(
+            ResponseCode.NO_PERMISSION,
+            f"request code={code} is refused from {host}: see its setting adminAllowedAddresses",
+        )
+
+
+def administration(
+    rights: Mapping[int, RequiredPermission], allowed: Addresses | None, rarely: RateLimitedLog
+) -> Administration | None:
+    """Return the check of addresses; None if administrators may use any address."""
+    return None if allowed is None else Administration(admin_codes(rights), allowed, rarely)

@@ -22,8 +22,8 @@ from actors.network.request import Request, Responder, serves
 from protocol import fastjson
 from protocol.bodies_own import AclRefusals
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import (
     CreateAccessConfigHeader,
     DeleteAccessConfigHeader,

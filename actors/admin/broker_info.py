@@ -22,25 +22,25 @@ from typing import Protocol
 from actors.config import BrokerConfig
 from actors.dispatching.reput import DispatchProgress
 from actors.engine.actor import AskFigures, handles
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.system import ActorSystem
 from actors.network.request import Request, Responder, serves
 from actors.retention.retention_holds import KeepingReport
 from actors.scrubbing.scrubber import ScrubFigures
 from actors.statistics.counts import PUT_BOUNDS_MS, PullStats, PutStats, TimerFigures
-from actors.tables.offset_guard import OffsetStats
+from actors.tables.offset_limits import OffsetStats
 from actors.tables.tables import Tables
 from protocol.bodies import KVTable
 from protocol.bodies_own import ActorLine, ActorList, DamagedPlace, StoreState
 from protocol.codes import VERSION, VERSION_5, RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import GetSubscriptionGroupConfigHeader, TopicHeader
 from protocol.timers import TIMERS_OF_LEVEL
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.files.disk import Disk
 from storage.message_store import MessageStore
-from storage.recovery.recovery_report import RecoveryReport
+from storage.recovery.recovery import RecoveryReport
 from storage.retention.cleaning import used_ratio
 
 PLACES_MAX = 200

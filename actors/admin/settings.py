@@ -26,15 +26,14 @@ from typing import Any, ClassVar
 from actors.config import BrokerConfig, NamesrvConfig, converted_settings, settings_of
 from actors.engine.actor import Where
 from actors.engine.actor_address import ActorAddress
-from actors.engine.rate_limited_log import shown_names
-from actors.engine.server_log import get_logger
+from actors.engine.server_log import get_logger, shown_names
 from actors.network.request import Request, Responder, serves
 from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS
 from actors.tables.messages import PermissionChanged
 from protocol.bodies import DataVersion
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import LimitReached, RemoteError
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import GetBrokerConfigResponseHeader
 from protocol.properties_file import format_properties, parse_properties, updated_properties
 from storage.config import StoreConfig, keys_of, live_keys_of

@@ -10,8 +10,7 @@ from actors.replication.put_replica import PutReplica
 from actors.sending.admission import Admission
 from actors.sending.allocate_file import AllocateFile
 from actors.sending.appender import Appender
-from actors.sending.flush_real_time import FlushRealTime
-from actors.sending.flusher import Flusher
+from actors.sending.flush_real_time import Flusher, FlushRealTime
 from actors.sending.group_commit import GroupCommit
 from actors.sending.internal_append import InternalAppends
 from actors.sending.property_rewriter import PropertyRewriter
@@ -20,7 +19,7 @@ from actors.sending.put_message import LogTail, PutMessage
 from actors.sending.replication_progress import ReplicaWait, SlaveNotifier
 from actors.sending.sink import Sink
 from protocol.codes import LanguageCode
-from protocol.send_reply import SendReplies
+from protocol.send_values import SendReplies
 from storage.dispatching.dispatch import delay_levels_ms
 
 LOG_GROUP = "log"

@@ -11,8 +11,8 @@ from actors.metrics.broker_metrics import CLIENTS, BrokerMetrics
 from actors.metrics.client_figures import ClientFigures
 from actors.metrics.metrics_port import Makers, MetricsPort, page_of
 from actors.metrics.metrics_renderer import MetricsRenderer, Write
-from actors.metrics.namesrv_page import NamesrvMetrics
 from actors.metrics.page_server import BROKER_PATH, EXPORTER_PATH, PageServer
+from actors.metrics.server_page import NamesrvMetrics
 from actors.network.tls_contexts import TlsContexts
 from actors.parts import Parts, physical_memory_bytes
 

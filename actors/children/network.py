@@ -5,8 +5,7 @@ from functools import partial
 from socket import socket
 
 from actors.children.tls import TlsPortSpec, door_children
-from actors.engine.interfaces import System
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef, System
 from actors.engine.supervisor import ChildSpec
 from actors.naming.messages import Listening
 from actors.naming.namesrv_link import NamesrvLink
@@ -14,7 +13,7 @@ from actors.naming.registration import Registration
 from actors.network.connections import Acceptor, Listener
 from actors.network.tls_contexts import to_call_with
 from actors.parts import Parts
-from actors.replication.followers import Followers
+from actors.replication.ha_master import Followers
 from remoting.sync_connection import SyncConnection
 
 CLIENT_PORTS = 2

@@ -13,14 +13,12 @@ from actors.engine.supervisor import ChildSpec
 from actors.network.long_answers import LongAnswers
 from actors.parts import Parts, physical_memory_bytes
 from actors.pulling.cold_read import ColdRead
-from actors.pulling.pull_correction import PullCorrection
 from actors.pulling.pull_hold import PullHold
 from actors.pulling.pull_message import PullMessage
-from actors.pulling.query_message import QueryMessage
-from actors.pulling.queue_offsets import QueueOffsets
-from actors.pulling.queue_view import QueueView
+from actors.pulling.pull_rules import PullCorrection
+from actors.pulling.query_message import QueryMessage, RecordChecker
+from actors.pulling.queue_view import QueueOffsets, QueueView
 from actors.pulling.raw_read import RawRead
-from actors.pulling.record_checker import RecordChecker
 from actors.receipts.hand_out import HandOut
 from actors.receipts.ledgers import Ledgers
 from actors.receipts.neighbours import Neighbours
@@ -31,14 +29,14 @@ from actors.scrubbing.scrubber import Scrubber
 from actors.sending.reply_message import ReplyMessage
 from actors.sending.send_back import SendBack
 from actors.statistics.statistics import Statistics
-from actors.transactions.open_transactions import HalfMessageList, OpenTransactionView
+from actors.transactions.half_messages import HalfMessageList, OpenTransactionView
 from actors.transactions.transactions import Transactions
 from protocol.host import host_port
 from storage.dispatching.dispatch import delay_levels_ms
 from storage.files.disk import RealDisk
 from storage.reading.get_message import GetLimits
 from storage.reading.page_probe import PageProbe
-from storage.recovery.key_parts import KeyPartsHere
+from storage.recovery.part_worker import KeyPartsHere
 
 
 def reading_children(parts: Parts) -> list[ChildSpec]:

@@ -1,6 +1,6 @@
 """Construction of the replication actors of a master and of a slave."""
 
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.network.tls_contexts import to_call_with
 from actors.parts import Parts, physical_memory_bytes

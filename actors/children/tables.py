@@ -8,15 +8,13 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.supervisor import ChildSpec
 from actors.network.client_calls import ClientCalls, Waiting
 from actors.parts import Parts
-from actors.tables.config_writer import ConfigWriter
+from actors.tables.config_writer import ConfigWriter, TableEncoder
 from actors.tables.consumer_filters import FilterTable
 from actors.tables.consumer_offsets import ConsumerOffsets
 from actors.tables.groups import GroupTable
-from actors.tables.offset_bounds import OffsetBounds
-from actors.tables.offset_ceiling import OffsetCeiling
 from actors.tables.offset_journal import OffsetJournal
+from actors.tables.offset_limits import OffsetBounds, OffsetCeiling
 from actors.tables.request_modes import RequestModes
-from actors.tables.table_encoder import TableEncoder
 from actors.tables.topics import TopicTable
 from protocol.host import host_port
 from storage.replica.replica_mark import retried_groups

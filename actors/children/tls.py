@@ -32,7 +32,7 @@ def door_children(
     """Return the children that negotiate TLS, to be started before the acceptors."""
     if contexts is None:
         return []
-    from actors.network.handshakes import Handshakes
+    from actors.network.tls_negotiator import Handshakes
 
     return [
         ChildSpec(handshakes, lambda _: Handshakes(contexts)),

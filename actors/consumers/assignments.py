@@ -25,7 +25,7 @@ from typing import TypeAlias
 
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.naming.messages import AskForRoute, RouteAnswered
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request, Responder, serves, short_body

@@ -31,9 +31,9 @@ from actors.consumers.heartbeat_rules import check_heartbeat
 from actors.consumers.queue_locks import QueueLocks, holder_of, wanted_locks
 from actors.engine.actor import AskFigures, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.messages import Message
 from actors.engine.server_log import get_logger
-from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.client_calls import next_opaque
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import AskProducer, CallClient, Encodable, NoProducer, PeerClosed
@@ -58,7 +58,7 @@ from actors.tables.messages import (
     encode_later,
     read_body,
 )
-from actors.tables.topic_set import UNIT_SUB_FLAG
+from actors.tables.topics import UNIT_SUB_FLAG
 from protocol.bodies import (
     CheckClientRequest,
     ConsumerData,
@@ -70,8 +70,8 @@ from protocol.bodies import (
     TopicConfig,
 )
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.errors import RemoteError
+from protocol.frame import ONEWAY_FLAG, RemotingCommand
 from protocol.headers.admin import ConsumerGroupHeader, ProducerGroupHeader
 from protocol.headers.client import (
     GetConsumerListHeader,

@@ -18,8 +18,8 @@ from actors.config import BrokerConfig
 from actors.consumers.queue_work import Job, QueueWork, QueueWorker
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
-from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import LongAnswer
 from actors.network.request import Request, serves
@@ -41,8 +41,8 @@ from protocol.bodies_admin import (
 )
 from protocol.bodies_own import OffsetProgress, ProgressStats
 from protocol.codes import VERSION_5, RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import (
     GetBrokerConsumeStatsHeader,
     GetConsumeStatsHeader,

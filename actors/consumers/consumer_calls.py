@@ -20,18 +20,17 @@ from actors.config import BrokerConfig
 from actors.dispatching.messages import CheckRecord, RecordChecked
 from actors.engine.actor import Where, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.messages import Message
 from actors.engine.server_log import get_logger
-from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.messages import CallClient, CallDone, CallEnd
 from actors.network.request import Request, RequestMessage, Responder, serves, short_body
 from actors.tables.consumer_views import ConsumerView, Member
 from protocol.bodies import MessageQueue
 from protocol.bodies_client import ConsumerStatusBody
-from protocol.client_versions import V3_0_7_SNAPSHOT, V3_1_8_SNAPSHOT, version_name
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RESPONSE_FLAG, RemotingCommand
+from protocol.codes import V3_0_7_SNAPSHOT, V3_1_8_SNAPSHOT, RequestCode, ResponseCode, version_name
 from protocol.errors import RemoteError
+from protocol.frame import RESPONSE_FLAG, RemotingCommand
 from protocol.headers.client import (
     ConsumeMessageDirectlyHeader,
     GetConsumerRunningInfoHeader,

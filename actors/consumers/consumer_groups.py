@@ -18,7 +18,7 @@ from actors.consumers.heartbeat_rules import (
     places_of,
 )
 from actors.consumers.mismatches import alike, mismatches_of
-from actors.engine.rate_limited_log import RateLimitedLog, shown_names
+from actors.engine.server_log import RateLimitedLog, shown_names
 from actors.network.request import Peer
 from actors.tables.consumer_views import ConsumerView, Member, Mismatch, Producing, Subscription
 from protocol.bodies import ConsumerData, SubscriptionData

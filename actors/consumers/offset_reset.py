@@ -7,7 +7,7 @@ group get a one-way command with their new offsets.
 
 4.9.7 only tells the members, which commit the new offsets ten seconds later. A member that dies
 before then undoes the reset. Here the offsets change at once, and for ten seconds commits of the
-old offsets are ignored (offset_guard.py).
+old offsets are ignored (offset_limits.py).
 
 Source: Broker2Client.resetOffset.
 """
@@ -28,8 +28,8 @@ from actors.tables.tables import Tables
 from protocol.bodies import MessageQueue
 from protocol.bodies_client import QueueOffset, ResetOffsetBody, ResetOffsetList
 from protocol.codes import LanguageCode, RequestCode, ResponseCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.errors import RemoteError
+from protocol.frame import ONEWAY_FLAG, RemotingCommand
 from protocol.headers.client import ResetOffsetHeader
 from storage.message_store import MessageStore
 from storage.reading.page_probe import PageProbe

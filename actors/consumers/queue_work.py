@@ -15,8 +15,8 @@ from actors.engine.actor_address import ActorAddress
 from actors.network.request import Request, RequestMessage, Responder, check_waiting
 from actors.pulling.messages import ReadCold
 from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import LimitReached, RemoteError
+from protocol.frame import RemotingCommand
 from storage.message_store import MessageStore
 from storage.reading.page_probe import PageProbe
 from storage.reading.queue_times import ColdPages, QueueTimes

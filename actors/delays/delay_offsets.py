@@ -29,13 +29,13 @@ from actors.delays.messages import (
 )
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.network.request import Request, serves
 from actors.sending.messages import Sync, Synced
 from actors.tables.persisted import Then, TickedTable
 from protocol.bodies import DelayOffsetTable
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.timers import copied_from
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.log.commit_log import CommitLog

@@ -21,13 +21,13 @@ from actors.delays.schedule import schedule_name
 from actors.dispatching.messages import IndexWritten, WriteOutIndex
 from actors.engine.actor import Where, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
-from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request, Responder, check_waiting, serves
 from protocol.bodies import TopicConfig
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from protocol.frame import RemotingCommand
 from protocol.headers.send import RecallMessageHeader, RecallMessageResponseHeader
 from protocol.message import MessageRecord
 from protocol.properties import pairs_of

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from actors.delays.level_timers import TimersOfLevel, timer_record
+from actors.delays.level_timers import SCAN_UNITS, TimerScan, TimersOfLevel, timer_record
 from actors.delays.messages import (
     CancelTimer,
     DelayOffsetReply,
@@ -35,7 +35,6 @@ from actors.delays.messages import (
     TimersBegin,
     TimersFound,
 )
-from actors.delays.timer_scan import SCAN_UNITS, TimerScan
 from actors.dispatching.messages import AwaitDispatch, UnitVerified, VerifyUnit
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
@@ -45,9 +44,9 @@ from actors.engine.server_log import get_logger
 from actors.engine.supervisor import ChildSpec
 from actors.engine.timer import TimerHandle
 from actors.pulling.messages import ReadCold
+from actors.sending.appender import InternalRecord
 from actors.sending.messages import AppendResult, InternalAppend, TimersStored
-from actors.sending.records import InternalRecord
-from actors.sending.timer_rules import TimerRules
+from actors.sending.send_rules import TimerRules
 from actors.statistics.counts import TimerFigures
 from protocol.codes import ResponseCode
 from protocol.topic_names import SCHEDULE_TOPIC

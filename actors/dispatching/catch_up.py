@@ -1,6 +1,6 @@
 """Reader of the commit log for followers (index, tables) that are far behind.
 
-Owns: the followers named in `Lagging.behind` (actors/dispatching/gap_closer.py).
+Owns: the followers named in `Lagging.behind` (actors/dispatching/reput.py).
 Receives: FollowerBehind, RebuildIndex and RebuildTable from Reput, IndexTimeLowered from
 FlushRealTime, and its own _Slice and _AskAgain.
 Sends: FollowersCaughtUp to Reput, LowerIndexTime and IndexSynced to FlushRealTime.
@@ -37,8 +37,8 @@ from storage.log.commit_log import CommitLog
 from storage.log.reader import LogReader
 from storage.message_store import MessageStore
 from storage.queues.unsynced import sync_files
-from storage.recovery.key_parts import KEY_PART_BYTES, KEYS
 from storage.recovery.log_chunks import ChunkSource, PartOrder
+from storage.recovery.part_worker import KEY_PART_BYTES, KEYS
 
 log = get_logger(__name__)
 

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from actors.engine.actor_address import ActorAddress
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.messages import Message
-from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request, RequestMessage
 from protocol.bodies import TopicConfig
 from storage.dispatching.dispatch import Follower
@@ -94,7 +94,7 @@ class IndexWritten(RequestMessage):
     request: Request
 
 
-# --- ownership of followers: between Reput and CatchUp (see gap_closer.py)
+# --- ownership of followers: between Reput and CatchUp (see reput.py)
 
 
 @dataclass(slots=True)

@@ -15,7 +15,6 @@ from storage.child_python import child_command, child_environment
 from storage.index.key_columns import KeyPart
 from storage.log.reader import LogReader
 from storage.recovery import part_worker
-from storage.recovery.key_parts import KeyPartReader
 from storage.recovery.log_chunks import (
     ChunkSource,
     P_co,
@@ -25,6 +24,7 @@ from storage.recovery.log_chunks import (
     ReadPart,
     StretchReader,
 )
+from storage.recovery.part_worker import KeyPartReader
 
 log = get_logger(__name__)
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 from actors.engine.server_log import get_logger
 from storage.config import StoreConfig
-from storage.finding import Finding
-from storage.recovery.recovery_report import RecoveryReport
+from storage.errors import Finding
+from storage.recovery.recovery import RecoveryReport
 from storage.retention.reserve import Reserve, in_words, little_room
 
 log = get_logger(__name__)

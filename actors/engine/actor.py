@@ -27,8 +27,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 from pykka import ActorRegistry, ThreadingActor
 from pykka._envelope import Envelope
 
-from actors.engine.actor_address import ActorAddress, Handler
-from actors.engine.future import GuardedFuture
+from actors.engine.actor_address import ActorAddress, GuardedFuture, Handler
 from actors.engine.inbox import Inbox, asker_of, refuse
 from actors.engine.interfaces import ActorDispatcher, System
 from actors.engine.messages import AskFigures, BatchEnd, Drain, Exited, Started, Stop

@@ -2,14 +2,18 @@
 
 The three use each other. These protocols declare what the types need, so that no file imports its
 user. A parameter that takes an `Actor` has the type `Any`: naming the class would close the circle.
+
+SnapshotRef holds a table's latest snapshot: one actor publishes it, any thread reads it. A
+published snapshot never changes; a newer one replaces it. Reading and replacing an attribute are
+single steps of the interpreter, so no thread needs a lock.
 """
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from actors.engine.actor_address import ActorAddress
-from actors.engine.rate_limited_log import RateLimitedLog
+from actors.engine.server_log import RateLimitedLog
 from actors.engine.timer import TimerHandle
 from storage.clock import Clock
 from storage.files.disk import Disk
@@ -121,3 +125,15 @@ class System(Protocol):
 
     def give_up(self, reason: str) -> None:
         """Record that restarts do not help; called once, on the loop."""
+
+
+T = TypeVar("T")
+
+
+class SnapshotRef(Generic[T]):
+    """Reference to the latest snapshot. Only the owner of the table sets `value`."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: T) -> None:
+        self.value: T = value

@@ -17,9 +17,8 @@ from select import EPOLLIN, EPOLLOUT, epoll
 from threading import Thread, get_ident
 from time import perf_counter
 
-from actors.engine.actor_address import ActorAddress, Receiver
+from actors.engine.actor_address import ActorAddress, Receiver, enter_loop
 from actors.engine.dispatchers import Arm, Stepper
-from actors.engine.future import enter_loop
 from actors.engine.inbox import LoopMail
 from actors.engine.interfaces import HasFileno, System
 from actors.engine.messages import BATCH_END, BatchEnd

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from actors.engine.actor import Actor, Drain, Exited, Started, Stop, TimerHandle, Where, handles
-from actors.engine.actor_address import ActorAddress
-from actors.engine.future import Question
+from actors.engine.actor_address import ActorAddress, Question
 from actors.engine.inbox import refuse
 from actors.engine.interfaces import System
 from actors.engine.messages import ChildAddress

@@ -13,13 +13,11 @@ from threading import Event
 from typing import Any, NamedTuple, Self, TypeAlias
 
 from actors.engine.actor import Actor, Where
-from actors.engine.actor_address import ActorAddress
+from actors.engine.actor_address import ActorAddress, Future, MessageRefused, Reply, assert_may_wait
 from actors.engine.dispatchers import Stepper, ThreadDispatcher
-from actors.engine.future import Future, MessageRefused, Reply, assert_may_wait
 from actors.engine.interfaces import ActorDispatcher
 from actors.engine.loop import Loop
-from actors.engine.rate_limited_log import RateLimitedLog
-from actors.engine.server_log import get_logger
+from actors.engine.server_log import RateLimitedLog, get_logger
 from actors.engine.supervisor import ChildSpec, Launch, Ping, Shut, Supervisor
 from storage.clock import Clock, SystemClock
 from storage.files.disk import Disk

@@ -36,11 +36,11 @@ from actors.network.request import Request, Responder, serves
 from actors.tables.messages import FileWritten, WriteFile
 from protocol.bodies_own import JobLog, JobRun, Jobs
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.fastjson import loads_standard
 from protocol.fastjson_limits import SHORT_NODES_MAX
-from protocol.headers.jobs import GetJobsHeader, JobLogHeader, JobRunHeader, RunJobHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.own import GetJobsHeader, JobLogHeader, JobRunHeader, RunJobHeader
 from protocol.host import host_of
 
 log = get_logger(__name__)

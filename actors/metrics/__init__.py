@@ -1,18 +1,14 @@
 """Prometheus metrics of a broker and a name server.
 
-    packed.py             text compressed as it is written
-    page.py               text of one page: families, labels, values
+    page.py               text of one page: families, labels, values; compressed as it is written
     selection.py          topics and groups to show; the rest as `other`
     lags.py               consumer lag in messages and in time
     broker_page.py        metric names of RocketMQ 5
     own_page.py           TroupeMQ extensions: actors, disk, replication, delays, jobs
     exporter_page.py      metric names of rocketmq-exporter, for its dashboards
     client_figures.py     those of them that only consumers know
-    namesrv_page.py       page of a name server
-    process_page.py       process and garbage collector, from the library
-    tls_page.py           TLS and connections, for both servers
-    http_text.py          HTTP requests and responses
-    page_server.py        listening threads, shared with health
+    server_page.py        page of a name server, and its parts that brokers have too
+    page_server.py        listening threads, HTTP requests and responses, shared with health
     sources.py            what pages are made of
     metrics_port.py       actor on the loop that accepts requests for pages
     metrics_renderer.py   actor on a thread that writes the text

@@ -9,11 +9,10 @@ from actors.metrics.broker_page import BrokerPage
 from actors.metrics.exporter_page import ExporterPage
 from actors.metrics.lags import Ages, Lags
 from actors.metrics.own_page import OwnPage
-from actors.metrics.packed import Packed
-from actors.metrics.page import MetricsPage, labels
+from actors.metrics.page import MetricsPage, Packed, labels
 from actors.metrics.page_server import BROKER_PATH, EXPORTER_PATH
-from actors.metrics.process_page import ProcessPage
 from actors.metrics.selection import MetricsSelection
+from actors.metrics.server_page import ProcessPage
 from actors.metrics.sources import BrokerSources, FigureSet
 from actors.transactions.messages import OpenHalves
 from protocol.properties import real_topic

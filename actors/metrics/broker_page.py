@@ -21,8 +21,7 @@ from actors.metrics.sources import BrokerSources, FigureSet
 from actors.statistics.counts import LARGE_BOUNDS, PUT_BOUNDS_MS, SMALL_BYTES, TopicCounts
 from actors.tables.consumer_views import ClientCounts, ConsumerView
 from actors.transactions.messages import OpenHalves
-from protocol.client_versions import version_name
-from protocol.codes import LanguageCode, RequestCode, ResponseCode
+from protocol.codes import LanguageCode, RequestCode, ResponseCode, version_name
 from protocol.topic_names import is_system_topic
 
 SIZE_BOUNDS = (SMALL_BYTES, *LARGE_BOUNDS)

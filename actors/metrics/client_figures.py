@@ -13,7 +13,7 @@ from itertools import count, islice
 
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.metrics.messages import MakePage
 from actors.metrics.page import MetricsPage, labels
 from actors.metrics.selection import MetricsSelection
@@ -22,10 +22,9 @@ from actors.network.messages import CallClient, CallDone
 from actors.network.request import short_body
 from actors.tables.consumer_views import ConsumerView
 from protocol.bodies_client import ConsumerRunningInfo, ConsumeStatus
-from protocol.client_versions import V3_1_8_SNAPSHOT
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.codes import V3_1_8_SNAPSHOT, RequestCode, ResponseCode
 from protocol.errors import RemoteError
+from protocol.frame import RemotingCommand
 
 CLIENTS_MAX = 500
 WAIT_MS = 3000.0

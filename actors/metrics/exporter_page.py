@@ -21,7 +21,7 @@ from actors.metrics.selection import (
     topic_labels,
 )
 from actors.metrics.sources import BrokerSources, FigureSet
-from actors.tables.rates import Rates
+from actors.tables.tables import Rates
 from protocol.codes import VERSION
 from protocol.host import host_port
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, is_system_topic

@@ -20,9 +20,8 @@ from time import perf_counter
 from actors.engine.actor import Actor, AskFigures, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.histogram import ClassCounts
-from actors.metrics.http_text import HttpRefused, HttpRequest
 from actors.metrics.messages import AskPage, MakePage, PageMade, TakeTime
-from actors.metrics.page_server import Page, PageAnswer
+from actors.metrics.page_server import HttpRefused, HttpRequest, Page, PageAnswer
 from actors.metrics.sources import FigureSet
 
 MAKE_S = 30.0

@@ -20,8 +20,7 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.short_collections import without_collections
 from actors.metrics.actor_figures import LOOK_MS, ActorFamilies
 from actors.metrics.messages import MakePage, PageMade, TakeTime
-from actors.metrics.packed import Packed
-from actors.metrics.page import CONTENT_TYPE
+from actors.metrics.page import CONTENT_TYPE, Packed
 from actors.metrics.page_server import PageAnswer
 from actors.metrics.sources import FigureSet
 

@@ -11,7 +11,7 @@ from actors.settings.tls_settings import DISABLED, PERMISSIVE
 
 if TYPE_CHECKING:
     from actors.metrics.page_server import PageServer
-    from actors.network.known_hosts import KnownHosts
+    from actors.network.bind_address import KnownHosts
 
 PORT_NAME = "metricsPromExporterPort"
 HOST_NAME = "metricsPromExporterHost"
@@ -57,7 +57,7 @@ def page_server(
 
 def hosts_of(config: BrokerConfig | NamesrvConfig) -> "KnownHosts":
     """Return the host names that metrics and health answer to, besides addresses."""
-    from actors.network.known_hosts import KnownHosts
+    from actors.network.bind_address import KnownHosts
 
     names = [gethostname(), config.bind_address, config.metrics_host]
     if isinstance(config, BrokerConfig):

@@ -8,8 +8,8 @@ from actors.metrics.actor_figures import ActorFamilies
 from actors.metrics.broker_page import names_of
 from actors.metrics.page import MetricsPage, labels
 from actors.metrics.selection import MetricsSelection, Row, column
+from actors.metrics.server_page import write_connections, write_tls
 from actors.metrics.sources import BrokerSources, FigureSet
-from actors.metrics.tls_page import write_connections, write_tls
 from actors.naming.messages import RegistrationFigures
 from actors.network.messages import ConnectionFigures
 from actors.pulling.messages import HoldFigures
@@ -18,7 +18,7 @@ from actors.sending.replication_progress import FollowFigures, SlaveFigures
 from actors.statistics.counts import PUT_BOUNDS_MS
 from actors.tables.consumer_views import ClientCounts
 from actors.transactions.messages import OpenHalves
-from protocol.delay_levels import delay_levels_ms
+from protocol.timers import delay_levels_ms
 from protocol.topic_names import SCHEDULE_TOPIC
 
 HOUR_S = 3600

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from actors.metrics.page import Remembered, escaped, let_go
 from actors.settings.linear_pattern import LinearPattern
-from actors.settings.metrics_settings import MetricsSettings, compiled_pattern
+from actors.settings.telemetry_settings import MetricsSettings, compiled_pattern
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, is_system_topic
 
 OTHER = "other"

@@ -13,7 +13,7 @@ from re import ASCII
 from re import compile as compile_pattern
 
 from actors.access.grant import Grant
-from actors.engine.rate_limited_log import RateLimitedLog
+from actors.engine.server_log import RateLimitedLog
 from actors.naming.route_table import Holder, RouteTable
 from actors.naming.table_limits import check_names, refuse
 from actors.network.request import Request

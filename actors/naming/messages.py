@@ -9,7 +9,7 @@ from actors.engine.messages import Message
 from actors.network.request import Request, RequestMessage
 from protocol.bodies import DataVersion, QueueData
 from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader
 
 # --- in a broker: between Registration and its NamesrvLinks

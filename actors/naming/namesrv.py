@@ -18,8 +18,7 @@ from itertools import chain
 from actors.config import NamesrvConfig
 from actors.engine.actor import AskFigures, handles
 from actors.engine.actor_address import ActorAddress
-from actors.engine.rate_limited_log import TEXT_CHARS_MAX
-from actors.engine.server_log import get_logger
+from actors.engine.server_log import TEXT_CHARS_MAX, get_logger
 from actors.naming.broker_ownership import (
     check_goodbye,
     check_holder,
@@ -27,8 +26,7 @@ from actors.naming.broker_ownership import (
     holder_of,
     warn_of_rival,
 )
-from actors.naming.kv_config import ORDER_TOPIC_CONFIG
-from actors.naming.kv_server import KvServer
+from actors.naming.kv_server import ORDER_TOPIC_CONFIG, KvServer
 from actors.naming.messages import (
     Began,
     Ended,
@@ -53,8 +51,8 @@ from actors.network.messages import LongAnswer, PeerClosed
 from actors.network.request import Request, check_waiting, serves
 from protocol.bodies import BrokerData, DataVersion, TopicConfigTable
 from protocol.codes import VERSION_5, VERSION_STANDARD_JSON_ROUTE, RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import LimitReached, RemoteError
+from protocol.frame import RemotingCommand
 from protocol.headers.client import GetRouteInfoHeader
 from protocol.headers.namesrv import (
     AddWritePermResponseHeader,

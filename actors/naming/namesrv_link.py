@@ -29,8 +29,8 @@ from typing import ClassVar, Protocol
 from actors.config import BrokerConfig
 from actors.engine.actor import Actor, BatchEnd, Where, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
-from actors.engine.snapshot_ref import SnapshotRef
 from actors.naming.messages import (
     AskForRoute,
     BarrierForRegistrations,
@@ -50,10 +50,9 @@ from protocol.bodies import (
     TopicConfigTable,
     TopicRouteData,
 )
-from protocol.checksum import body_crc
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from protocol.frame import RemotingCommand
 from protocol.headers.client import GetRouteInfoHeader
 from protocol.headers.namesrv import (
     BrokerIdentityHeader,
@@ -61,6 +60,7 @@ from protocol.headers.namesrv import (
     RegisterBrokerHeader,
 )
 from protocol.host import host_port
+from protocol.message import body_crc
 from remoting.sync_connection import RemotingFailed, SyncConnection
 
 log = get_logger(__name__)

@@ -23,7 +23,7 @@ from re import compile as compile_pattern
 from actors.config import BrokerConfig
 from actors.engine.actor import Actor, AskFigures, handles
 from actors.engine.actor_address import ActorAddress
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.naming.messages import (
     AskForRoute,
     BarrierForRegistrations,
@@ -36,8 +36,8 @@ from actors.naming.messages import (
 )
 from actors.tables.messages import RegisterAll, RegisterTopic, SetOrderTopics, WhenRegistered
 from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from protocol.frame import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerResponseHeader
 
 SENT_WITHIN_MS = 2000

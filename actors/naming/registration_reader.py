@@ -23,12 +23,12 @@ from actors.naming.messages import (
 )
 from actors.naming.route_table import queues_of
 from actors.naming.table_limits import READING_BYTES_MAX, check_filter_servers, check_topics
-from protocol.checksum import body_crc
 from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
 from protocol.compression import unfolds_beyond
 from protocol.errors import LimitReached, RemoteError
+from protocol.frame import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader
+from protocol.message import body_crc
 from protocol.registration import read_registration
 
 LARGE_BODY_BYTES = 64 << 10

@@ -22,17 +22,14 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.server_log import get_logger
 from actors.network.limits import REQUESTS_OF_READ, REQUESTS_PER_TURN, Limits, half_frame_ms
 from actors.network.messages import Close, CopyOut, PeerClosed, PeerLeft, StopReading
-from actors.network.request import Request
-from actors.network.sends import Buffer, Sends
+from actors.network.request import Buffer, Request, Sends
 from actors.network.service import Service, admits, admitted
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.end_wire import DecodedEnd, EndDecoder
 from protocol.errors import FrameError, FrameTooLong
-from protocol.frame import encode
+from protocol.frame import RemotingCommand, encode
 from protocol.host import host_port, pack_host
 from protocol.send_wire import SendDecoder
-from protocol.stream import Event, SendGroup, Stream, UnreadableSend
+from protocol.stream import DecodedEnd, EndDecoder, Event, SendGroup, Stream, UnreadableSend
 from remoting.tls import HANDSHAKE_BYTE, reason_of_tls
 from remoting.tls_socket import TlsSocket
 

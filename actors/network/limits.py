@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 from typing import Protocol
 
-from actors.engine.rate_limited_log import MINUTE_MS, RateLimitedLog
-from actors.engine.server_log import get_logger
+from actors.engine.server_log import MINUTE_MS, RateLimitedLog, get_logger
 from protocol.host import network_of
 
 log = get_logger(__name__)

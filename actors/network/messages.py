@@ -13,7 +13,7 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import Message
 from actors.network.limits import QuotaHolder
 from actors.network.request import Peer, Request
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from remoting.tls_socket import TlsSocket
 
 

@@ -2,10 +2,15 @@
 
 A Request carries its connection and opaque, so that every actor that holds it can answer it. If
 that actor fails, the request is answered with an error.
+
+A Sends has sends on their way to the commit log, and their answers on the way back. One holds all
+sends of one read of a socket, so that a hundred producer threads cost one message. It counts its
+unanswered sends. The connection thus knows its in-flight bytes, and if the actor of the message
+fails, the rest can be answered.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
@@ -14,9 +19,10 @@ from actors.engine.actor import Actor, handles
 from actors.engine.histogram import RPC_BOUNDS_MS, ClassCounts
 from actors.engine.messages import Message
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.errors import LimitReached, RemoteError
+from protocol.frame import ONEWAY_FLAG, RemotingCommand, encode
 from protocol.headers.fields import Header
+from protocol.send_values import Send
 
 SHORT_BODY_BYTES_MAX = 1 << 20
 """Maximum body decoded on the loop: 5,000 subscriptions of a heartbeat, 40 ms."""
@@ -250,3 +256,67 @@ Responders: TypeAlias = Sequence[tuple[str, type[Responder]]]
 def codes_of(responders: Responders) -> dict[int, str]:
     """Return the name of the address that serves each request code."""
     return {code: name for name, responder in responders for code in responder.serves_codes}
+
+
+Buffer = bytes | memoryview
+
+
+class StreamPeer(Peer, Protocol):
+    def write(self, frames: Sequence[Buffer], released_bytes: int = 0) -> None:
+        """Queue whole frames, in order; `released_bytes` of its requests have been answered."""
+
+
+@dataclass(slots=True, eq=False)
+class Sends(Message):
+    """Sends of one peer, in the order of its stream, for PutMessage."""
+
+    peer: StreamPeer
+    sends: list[Send]
+    request_bytes: int
+    owed: int = -1
+    """Number of unanswered sends; below 0 until PutMessage has taken the message."""
+
+    frames: list[bytes] = field(default_factory=list)
+
+    def done(self, frame: bytes | None) -> None:
+        """Record the answer of one send; None for a one-way send."""
+        self.owed -= 1
+        if frame is not None:
+            self.frames.append(frame)
+
+    def hand_over(self) -> None:
+        released = 0
+        if self.owed == 0:
+            released, self.request_bytes = self.request_bytes, 0
+        if self.frames or released:
+            self.peer.write((b"".join(self.frames),) if self.frames else (), released)
+            self.frames = []
+
+    def on_undelivered(self, remark: str) -> None:
+        """Answer everything with an error: the actor of this message has failed."""
+        self.owed = 0
+        self.frames = [
+            frame for send in self.sends if (frame := failure(send, remark=remark)) is not None
+        ]
+        self.hand_over()
+
+
+def answer_of(send: Send) -> RemotingCommand:
+    """Return a command with this send's header values, to make a response from."""
+    shape = send.shape
+    return RemotingCommand(
+        shape.code, opaque=send.opaque, flag=send.flag, serialize_type=shape.serialize_type
+    )
+
+
+def failure(
+    send: Send,
+    code: int = ResponseCode.SYSTEM_ERROR,
+    *,
+    remark: str | None,
+    fields: dict[str, str] | None = None,
+) -> bytes | None:
+    """Return the frame of an error answer; None for a one-way send."""
+    if send.flag & ONEWAY_FLAG:
+        return None
+    return encode(answer_of(send).answer(code, fields, remark=remark))

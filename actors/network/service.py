@@ -9,16 +9,14 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from actors.access.access_state import AccessState
-from actors.access.administration import Administration
 from actors.access.authorizer import Authorizer, TooManyFailures
+from actors.access.rights import Administration
 from actors.engine.actor_address import ActorAddress
 from actors.network.messages import ClientAnswer
-from actors.network.request import AnswerStats, Peer, Request, check_waiting
-from actors.network.sends import StreamPeer, failure
+from actors.network.request import AnswerStats, Peer, Request, StreamPeer, check_waiting, failure
 from protocol.codes import ResponseCode
-from protocol.command import RESPONSE_FLAG, RemotingCommand
 from protocol.errors import RemoteError
-from protocol.frame import FRAME_BYTES_MAX
+from protocol.frame import FRAME_BYTES_MAX, RESPONSE_FLAG, RemotingCommand
 from protocol.headers.fields import Header
 from protocol.send_values import Heads, Send
 

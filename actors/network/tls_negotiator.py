@@ -9,6 +9,15 @@ serves both. A plain connection to a port that enforces TLS is closed before a b
 still serves the requests of the first read.
 
 Source: NettyRemotingServer.java (HandshakeHandler).
+
+Handshakes carries them out on a thread: each takes up to a millisecond of CPU time.
+
+Owns: the TLS contexts and the watch of their files; each socket between StepHandshake and
+HandshakeStepped.
+Receives: StepHandshake (from TlsNegotiator), its tick.
+Sends: HandshakeStepped (to TlsNegotiator).
+
+Source of the watch: srvutil/FileWatchService.java.
 """
 
 from collections import Counter
@@ -16,16 +25,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import count, islice
-from select import EPOLLIN
+from select import EPOLLIN, EPOLLOUT
 from socket import MSG_PEEK, socket
+from ssl import SSLWantReadError, SSLWantWriteError
+from typing import ClassVar
 
-from actors.engine.actor import Actor, handles
+from actors.engine.actor import Actor, Where, handles
 from actors.engine.actor_address import ActorAddress
-from actors.network.accepted import Accepted
+from actors.network.connections import Accepted
 from actors.network.limits import ConnectionSlots
 from actors.network.messages import HandshakeStepped, StepHandshake
+from actors.network.tls_contexts import TlsContexts
 from protocol.host import network_of
-from remoting.tls import HANDSHAKE_BYTE
+from remoting.tls import HANDSHAKE_BYTE, reason_of_tls
 from remoting.tls_socket import TlsSocket
 
 TIME_MS = 10_000
@@ -329,3 +341,47 @@ class TlsNegotiator(Actor):
                 newcomer.shake.is_over = True
         self._newcomers.clear()
         self._ending.clear()
+
+
+WATCH_MS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    pass
+
+
+class Handshakes(Actor):
+    where: ClassVar[Where] = "thread"
+
+    def __init__(self, contexts: TlsContexts) -> None:
+        super().__init__()
+        self._contexts = contexts
+
+    def on_start(self) -> None:
+        self.every(WATCH_MS, _Look())
+
+    @handles(_Look)
+    def on_look(self, _: _Look) -> None:
+        """Reload changed files, for new handshakes."""
+        self._contexts.look()
+
+    @handles(StepHandshake)
+    def on_shake(self, message: StepHandshake) -> None:
+        sock = message.sock
+        if message.is_over:
+            message.reply_to.tell(HandshakeStepped(message.number, sock, 0, "too late"))
+            return
+        events, failure = 0, ""
+        try:
+            if not isinstance(sock, TlsSocket):
+                assert self._contexts.server is not None
+                sock = TlsSocket(sock, self._contexts.server)
+            sock.do_handshake()
+        except SSLWantReadError:
+            events = EPOLLIN
+        except SSLWantWriteError:
+            events = EPOLLOUT
+        except OSError as error:
+            failure = reason_of_tls(error)
+        message.reply_to.tell(HandshakeStepped(message.number, sock, events, failure))

@@ -14,8 +14,8 @@ from typing import TypeAlias, TypeVar
 from actors.network.request import Request
 from actors.pulling.messages import Hold, Origin
 from actors.pulling.property_filters import is_true
-from protocol.command import RemotingCommand
-from protocol.headers.pull import PullMessageHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.client import PullMessageHeader
 from protocol.message import RecordError
 from protocol.properties import parse
 from storage.errors import OffsetError

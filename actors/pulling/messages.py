@@ -8,8 +8,8 @@ from actors.access.grant import Grant
 from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import Message
 from actors.network.request import Peer, Request
-from protocol.command import RemotingCommand
-from protocol.headers.pull import PullMessageHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.client import PullMessageHeader
 from storage.queues.message_filter import MessageFilter
 from storage.reading.page_probe import ColdPart
 

@@ -6,7 +6,7 @@ ColdRead and consumer_filters.
 Sends: header and views of the log to the connection; Hold and LastAnswered to PullHold; VerifyUnit
 to the scrubber; ReadCold to ColdRead; CommitOffset to ConsumerOffsets for pulls that carry an
 offset; CompileFirst to consumer_filters; InternalAppend to PutMessage for a pull outside of its
-queue (pull_correction.py).
+queue (pull_rules.py).
 
 A pull is looked at when it arrives (`on_pull`), when it is woken after a hold (`on_woken`), and
 after a cold read or a compilation (`on_warmed`). Each time it is checked and read again.
@@ -22,25 +22,21 @@ from actors.config import MASTER_ID, BrokerConfig
 from actors.dispatching.messages import VerifyUnit
 from actors.engine.actor import BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.network.hooks import Hooks, PullContext
-from actors.network.request import Request, RequestMessage, Responder, serves
-from actors.network.sends import StreamPeer
+from actors.network.request import Request, RequestMessage, Responder, StreamPeer, serves
 from actors.pulling.held_pulls import TOO_MANY_HELD, HoldTable, hold_of, queue_key
 from actors.pulling.messages import NEVER, BarrierForHolds, LastAnswered, ReadCold, Woken
-from actors.pulling.pull_correction import PullCorrection
-from actors.pulling.pull_rules import NotCompiled, PullRules
+from actors.pulling.pull_rules import NotCompiled, PullCorrection, PullRules
 from actors.statistics.counts import GroupCounts, PullStats, counts_of
 from actors.tables.consumer_views import ConsumerView
 from actors.tables.groups import GroupFinder
 from actors.tables.messages import CommitOffset, CompileFirst
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.codes import PULL_COMMIT_OFFSET, PULL_SUSPEND, RequestCode, ResponseCode
 from protocol.errors import RemoteError
-from protocol.frame import encode_head
-from protocol.headers.pull import PullMessageHeader
-from protocol.sysflag import PULL_COMMIT_OFFSET, PULL_SUSPEND
+from protocol.frame import RemotingCommand, encode_head
+from protocol.headers.client import PullMessageHeader
 from storage.message_store import MessageStore
 from storage.queues.message_filter import MessageFilter
 from storage.reading.get_message import GetLimits, GetResult, GetStatus, get_message

@@ -10,21 +10,38 @@ out, and so are records that only share the hash of topic and key; 4.9.7 sends t
 encoded in the server's own serialisation, whatever that of the request, as in RocketMQ.
 
 Source: broker/processor/QueryMessageProcessor.java, DefaultMessageStore.java (queryMessage).
+
+RecordChecker verifies that the record at an offset named by a client is one of its consume queue.
+
+Owns: nothing; reads queue units below the watermark.
+Receives: CheckRecord from QueryMessage, SendBack and ConsumerCalls, and again from Reput and
+ColdRead.
+Sends: AwaitDispatch to Reput, because a new message has no unit yet; ReadCold to ColdRead;
+the answer that CheckRecord carries to the requester.
+
+RecordChecker is used only under access control. A body that looks like a record could otherwise
+reveal the bytes behind it in the log. Without access control every client may read everything.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from actors.dispatching.messages import CheckRecord, IndexWritten, RecordChecked, WriteOutIndex
-from actors.engine.actor import Where, handles
+from actors.dispatching.messages import (
+    AwaitDispatch,
+    CheckRecord,
+    IndexWritten,
+    RecordChecked,
+    WriteOutIndex,
+)
+from actors.engine.actor import Actor, Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.server_log import get_logger
 from actors.network.request import Request, Responder, serves
+from actors.pulling.messages import ReadCold
 from protocol.codes import RequestCode, ResponseCode, SerializeType
-from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
-from protocol.frame import FRAME_BYTES_MAX
-from protocol.headers.pull import (
+from protocol.frame import FRAME_BYTES_MAX, RemotingCommand
+from protocol.headers.client import (
     UNIQUE_KEY_QUERY,
     QueryMessageHeader,
     QueryMessageResponseHeader,
@@ -35,7 +52,8 @@ from protocol.properties import real_topic
 from storage.access.acl_file import SUB
 from storage.dispatching.dispatch import index_keys
 from storage.message_store import MessageStore
-from storage.reading.record_place import place_of
+from storage.reading.page_probe import PageProbe
+from storage.reading.record_place import UnitsOfRecords, place_of
 
 log = get_logger(__name__)
 
@@ -193,3 +211,31 @@ def _hit(request: Request, fields: dict[str, str] | None, body: bytes) -> Remoti
     answer = request.command.answer(fields=fields, body=body)
     answer.serialize_type = SerializeType.JSON
     return answer
+
+
+_DISPATCHED, _READ = 1, 2
+
+
+class RecordChecker(Actor):
+    """Actor on the event loop."""
+
+    def __init__(
+        self, store: MessageStore, probe: PageProbe, *, reput: ActorAddress, cold_read: ActorAddress
+    ) -> None:
+        super().__init__()
+        self._units = UnitsOfRecords(store.consume_queues, store.dispatcher, probe)
+        self._reput, self._cold_read = reput, cold_read
+
+    @handles(CheckRecord, reads_only=True)
+    def on_check(self, message: CheckRecord) -> None:
+        """Check the record, after at most one wait for its dispatch and one for the disk."""
+        units, place = self._units, message.place
+        if message.reads < _DISPATCHED and not units.is_dispatched(place):
+            message.reads = _DISPATCHED
+            self._reput.tell(AwaitDispatch(place.end_offset, message, self.address))
+        elif message.reads < _READ and (parts := units.cold(place)):
+            message.reads = _READ
+            self._cold_read.tell(ReadCold(parts, message, self.address))
+        else:
+            message.answer.is_own = units.agree(place)
+            message.reply_to.tell(message.answer)

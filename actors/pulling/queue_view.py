@@ -1,4 +1,6 @@
-"""Units of a consume queue for operators, with the result of a group's filter.
+"""Queries of a queue: its units and a group's filter for operators, and its offsets.
+
+QueueView answers with units.
 
 Owns: nothing; reads the queues below the watermark, and snapshots of the tables.
 Receives: Request from connections.
@@ -7,27 +9,45 @@ An answer has at most UNITS_MAX units. 4.9.7 continues to the end of the queue's
 300,000, which would block the event loop.
 
 Source: AdminBrokerProcessor.queryConsumeQueue.
+
+QueueOffsets answers queries of a queue: min and max offset, the offset at a time, the earliest
+store time.
+
+Owns: nothing; reads the store below the watermark.
+Receives: Request from connections; AskAgain from ColdRead.
+Sends: ReadCold to ColdRead.
+
+Source: AdminBrokerProcessor (searchOffsetByTimestamp, getMaxOffset, getMinOffset,
+getEarliestMsgStoretime).
 """
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from actors.engine.snapshot_ref import SnapshotRef
-from actors.network.request import Request, Responder, serves
+from actors.engine.actor import handles
+from actors.engine.actor_address import ActorAddress
+from actors.engine.interfaces import SnapshotRef
+from actors.network.request import Request, RequestMessage, Responder, serves
+from actors.pulling.messages import ReadCold
 from actors.pulling.property_filters import TAG_EXPRESSIONS, registered_filter
 from actors.tables.consumer_views import ConsumerView, Subscription
 from actors.tables.topics import NO_RESPONSE_CODE
 from protocol.bodies_admin import ConsumeQueueData, ConsumeQueueView
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.fastjson import dumps
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import QueryConsumeQueueHeader
+from protocol.headers.client import QueueHeader, SearchOffsetHeader
 from storage.access.acl_file import SUB
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import UNIT, ConsumeQueue
 from storage.queues.consume_queue_ext import ExtUnit, is_address
 from storage.queues.message_filter import MessageFilter
+from storage.reading.page_probe import PageProbe
+from storage.reading.queue_times import ColdPages, QueueTimes
 from storage.tables.consumer_filters import ConsumerFilters, fields_of
 
 UNITS_MAX = 2_000
@@ -128,3 +148,83 @@ def bits_text(bits: bytes) -> str:
         if position % _BYTES_PER_LINE == 0:
             parts.append("\n")
     return "".join(parts)
+
+
+STEPS_MAX = 100
+Question: TypeAlias = Callable[[Request, QueueTimes], RemotingCommand]
+
+
+@dataclass(slots=True)
+class AskAgain(RequestMessage):
+    """Request to repeat a query after a cold read."""
+
+    request: Request
+    question: Question
+    step: int
+
+
+class QueueOffsets(Responder):
+    """Actor on the event loop."""
+
+    def __init__(self, store: MessageStore, probe: PageProbe, cold_read: ActorAddress) -> None:
+        super().__init__()
+        self._store = store
+        self._cold_read = cold_read
+        self._times = QueueTimes(store.commit_log, store.damage, probe)
+        self._patient_times = QueueTimes(store.commit_log, store.damage)
+
+    @serves(RequestCode.GET_MAX_OFFSET)
+    def on_max_offset(self, request: Request) -> RemotingCommand:
+        """Answer with the offset of the next message; 0 for a missing queue."""
+        header = QueueHeader.decode(request.command.fields)
+        queue = self._store.consume_queues.get(header.topic, header.queue_id)
+        return _offset(request, 0 if queue is None else queue.max_offset)
+
+    @serves(RequestCode.GET_MIN_OFFSET)
+    def on_min_offset(self, request: Request) -> RemotingCommand:
+        """Answer with the min offset; 0 for a missing queue."""
+        header = QueueHeader.decode(request.command.fields)
+        queue = self._store.consume_queues.get(header.topic, header.queue_id)
+        return _offset(request, 0 if queue is None else queue.min_offset)
+
+    @serves(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
+    def on_search(self, request: Request) -> RemotingCommand | None:
+        """Answer with the first message stored at a time or later; the max offset without one."""
+        return self._ask(request, self._search, 0)
+
+    @serves(RequestCode.GET_EARLIEST_MSG_STORETIME)
+    def on_earliest(self, request: Request) -> RemotingCommand | None:
+        """Answer with the store time of the oldest message, ms; -1 for an empty queue."""
+        return self._ask(request, self._earliest, 0)
+
+    @handles(AskAgain, reads_only=True)
+    def on_ask_again(self, message: AskAgain) -> None:
+        response = self._ask(message.request, message.question, message.step)
+        if response is not None:
+            message.request.respond(response)
+
+    def _ask(self, request: Request, question: Question, step: int) -> RemotingCommand | None:
+        """Return the answer; None if a cold read is needed, after which the query is repeated.
+
+        A search needs some forty steps. After STEPS_MAX cold reads, it waits for the disk itself.
+        """
+        try:
+            return question(request, self._times if step < STEPS_MAX else self._patient_times)
+        except ColdPages as cold:
+            again = AskAgain(request, question, step + 1)
+            self._cold_read.tell(ReadCold(cold.parts, again, self.address))
+            return None
+
+    def _search(self, request: Request, times: QueueTimes) -> RemotingCommand:
+        header = SearchOffsetHeader.decode(request.command.fields)
+        queue = self._store.consume_queues.get(header.topic, header.queue_id)
+        return _offset(request, times.offset_at(queue, header.timestamp))
+
+    def _earliest(self, request: Request, times: QueueTimes) -> RemotingCommand:
+        header = QueueHeader.decode(request.command.fields)
+        queue = self._store.consume_queues.get(header.topic, header.queue_id)
+        return request.command.answer(fields={"timestamp": str(times.earliest(queue))})
+
+
+def _offset(request: Request, offset: int) -> RemotingCommand:
+    return request.command.answer(fields={"offset": str(offset)})

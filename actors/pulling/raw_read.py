@@ -16,16 +16,15 @@ from dataclasses import dataclass
 from actors.config import BrokerConfig
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
-from actors.engine.snapshot_ref import SnapshotRef
-from actors.network.request import Request, RequestMessage, Responder, serves
-from actors.network.sends import StreamPeer
+from actors.engine.interfaces import SnapshotRef
+from actors.network.request import Request, RequestMessage, Responder, StreamPeer, serves
 from actors.pulling.messages import ReadCold
 from actors.pulling.pull_rules import PullRules
 from protocol.bodies import TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.errors import RemoteError
 from protocol.frame import encode_head
-from protocol.headers.raw import RawResponseHeader, ReadRecordsHeader, ReadUnitsHeader
+from protocol.headers.own import RawResponseHeader, ReadRecordsHeader, ReadUnitsHeader
 from protocol.raw_records import ANSWER_BYTES_MAX, PIECE, RECORD_BYTES_MAX
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import ConsumeQueue

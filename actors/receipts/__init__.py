@@ -15,6 +15,6 @@ Connections     → Receipts        PeerClosed
 
 receipts.py is the actor. Its plain classes: ledger.py, one queue of one group; ledgers.py, all of
 them in step with the consumer offsets; hand_out.py, what a receive gets; settlement.py, what
-becomes of it; deadlines.py; held_receives.py, long polling; receive_rules.py, checks;
-neighbours.py, groups with pulls as well; figures.py, what is shown.
+becomes of it, and when; held_receives.py, long polling; receive_rules.py, checks; neighbours.py,
+groups with pulls as well; figures.py, what is shown.
 """

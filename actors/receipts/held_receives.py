@@ -15,7 +15,7 @@ from actors.access.grant import Grant
 from actors.network.request import Peer, Request
 from actors.pulling.held_pulls import HELD_MAX, HELD_OF_PEER_MAX, TICK_MS, TagSets
 from actors.pulling.messages import Origin
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.pop import ALL_QUEUES, NotificationHeader, PopMessageHeader
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from storage.queues.message_filter import MessageFilter

@@ -8,7 +8,7 @@ use, so that no other actor has to know about receives.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.receipts.ledger import Ledger
 from actors.tables.messages import AdvanceOffset
 from actors.tables.offset_journal import Ahead

@@ -13,7 +13,7 @@ A group has no such members while all its clients have received lately. It costs
 
 from collections.abc import Mapping
 
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.pulling.held_pulls import HoldTable
 from actors.statistics.counts import PullStats
 from actors.tables.consumer_views import ConsumerView

@@ -31,14 +31,12 @@ from actors.dispatching.messages import (
 )
 from actors.engine.actor import BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.network.messages import PeerClosed
-from actors.network.request import Request, Responder, serves
-from actors.network.sends import StreamPeer
+from actors.network.request import Request, Responder, StreamPeer, serves
 from actors.pulling.held_pulls import origin_of
 from actors.pulling.messages import ReadCold
 from actors.pulling.pull_rules import NotCompiled
-from actors.receipts.deadlines import GRACE_MS, TICK_MS, Deadlines
 from actors.receipts.figures import ReceiptFigures, Survey
 from actors.receipts.hand_out import HandOut, Taken, count_given
 from actors.receipts.held_receives import (
@@ -59,14 +57,13 @@ from actors.receipts.messages import (
 )
 from actors.receipts.neighbours import Neighbours
 from actors.receipts.receive_rules import ReceiveRules, topic_meant, wanted_acks
-from actors.receipts.settlement import Copy, Settlement, Terms
+from actors.receipts.settlement import GRACE_MS, TICK_MS, Copy, Deadlines, Settlement, Terms
 from actors.sending.messages import HeldReturned, ReturnHeld
 from actors.statistics.counts import PullStats
 from actors.tables.messages import AdvanceOffsets, Answer, CompileFirst, OffsetsAdvanced, read_body
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
-from protocol.frame import encode_head
+from protocol.frame import RemotingCommand, encode_head
 from protocol.headers.pop import (
     AckMessageHeader,
     ChangeInvisibleTimeHeader,

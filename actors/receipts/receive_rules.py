@@ -9,7 +9,7 @@ ChangeInvisibleTimeProcessor.java, NotificationProcessor.java.
 from collections.abc import Callable, Mapping, Sequence
 
 from actors.config import BrokerConfig
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.network.request import Peer
 from actors.pulling.pull_rules import PullRules
 from actors.receipts.held_receives import ReceiveHeader

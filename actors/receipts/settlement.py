@@ -13,14 +13,18 @@ been handed out since the start has no nonce: a handle from before is valid, unl
 after the handle. It then is another message, in a queue that has been deleted or cut off since.
 
 Plain classes on the event loop. Copies are requested by the actor.
+
+Deadlines is a plain table of deliveries. They are found by the tick of their deadline, so that a
+tick costs what is due. A delivery that lives with its connection has no deadline until the
+connection closes.
 """
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from actors.receipts.deadlines import TICK_MS, Deadlines
 from actors.receipts.hand_out import Haul
 from actors.receipts.ledger import Delivery, Entry, EntryState, Holder, Ledger
 from actors.receipts.ledgers import IN_FLIGHT_MAX, Ledgers
@@ -28,6 +32,94 @@ from actors.sending.messages import HeldReturned
 from protocol.java_numbers import LONG_END
 from protocol.properties import failure_bytes
 from protocol.receipts import ReceivedQueue, kind_of
+
+Key = TypeVar("Key", int, str)
+
+TICK_MS = 100
+"""Accuracy of deadlines."""
+
+GRACE_MS = 1_000.0
+"""Time between the end of a connection and the return of its messages."""
+
+
+class Deadlines:
+    """All deliveries with messages in flight. One owner; times are monotonic."""
+
+    def __init__(self, now_ms: float) -> None:
+        self._by_tick: dict[int, dict[Delivery, None]] = {}
+        self._by_peer: dict[int, dict[str, dict[Delivery, None]]] = {}
+        """Deliveries by connection and group."""
+        self._ended: list[tuple[float, dict[Delivery, None]]] = []
+        """Deliveries of connections that have ended, with the time of their return."""
+        self._tick = int(now_ms) // TICK_MS
+        """The next tick to look at."""
+        self.now_ms = now_ms
+        """Time of the last call of `due`."""
+
+    def add(self, delivery: Delivery) -> None:
+        """Note a delivery: by its deadline, or by its connection."""
+        if delivery.is_bound:
+            groups = self._by_peer.setdefault(delivery.peer.peer_id, {})
+            groups.setdefault(delivery.ledger.group, {})[delivery] = None
+        else:
+            self._by_tick.setdefault(self._tick_of(delivery), {})[delivery] = None
+
+    def leave(self, delivery: Delivery, count: int = 1) -> None:
+        """Note that messages have left their delivery; forget an empty one."""
+        delivery.left -= count
+        if delivery.left == 0:
+            self._remove(delivery)
+
+    def _remove(self, delivery: Delivery) -> None:
+        if delivery.is_bound:
+            groups = self._by_peer.get(delivery.peer.peer_id, {})
+            _drop(groups, delivery.ledger.group, delivery)
+            if not groups:
+                self._by_peer.pop(delivery.peer.peer_id, None)
+        else:
+            _drop(self._by_tick, self._tick_of(delivery), delivery)
+
+    def _tick_of(self, delivery: Delivery) -> int:
+        """Return the first tick at or behind the deadline."""
+        return max(self._tick, -(-int(delivery.deadline_ms) // TICK_MS))
+
+    def due(self, now_ms: float) -> list[Delivery]:
+        """Remove and return the deliveries past their deadline, the earliest first."""
+        self.now_ms = now_ms
+        found: list[Delivery] = []
+        last = int(now_ms) // TICK_MS
+        if last - self._tick > len(self._by_tick):  # after a pause, or with few deliveries
+            ticks = sorted(tick for tick in self._by_tick if tick <= last)
+        else:
+            ticks = [*range(self._tick, last + 1)]
+        for tick in ticks:
+            found += self._by_tick.pop(tick, ())
+        self._tick = last + 1
+        for _, deliveries in [each for each in self._ended if each[0] <= now_ms]:
+            found += deliveries
+        self._ended = [each for each in self._ended if each[0] > now_ms]
+        return found
+
+    def end(self, peer_id: int, deadline_ms: float, group: str | None = None) -> None:
+        """Give the deliveries of a connection a deadline: those of one group, or all.
+
+        What is acknowledged until then stays in the table, and has nothing to return.
+        """
+        groups = self._by_peer.get(peer_id, {})
+        for each in [*groups] if group is None else [group]:
+            if each in groups:
+                self._ended.append((deadline_ms, groups.pop(each)))
+        if not groups:
+            self._by_peer.pop(peer_id, None)
+
+
+def _drop(table: dict[Key, dict[Delivery, None]], key: Key, delivery: Delivery) -> None:
+    found = table.get(key)
+    if found is not None and delivery in found:
+        del found[delivery]
+        if not found:
+            del table[key]
+
 
 AGAIN_MS = 1_000.0
 """Time between a failed copy and the next one."""

@@ -10,23 +10,59 @@ Slaves get published bytes, under SYNC_FLUSH only flushed ones. Therefore a powe
 master leaves no slave ahead of it (docs/decisions/0008).
 
 Source: store/ha/HAService.java, HAConnection.java.
+
+Followers has the addresses of permitted slaves, because a slave gets the commit log and its reports
+count. HaMaster uses it, and TlsNegotiator before a TLS handshake. Therefore a stranger costs no
+handshake.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from actors.access.access_state import AccessState
 from actors.config import BrokerConfig
 from actors.engine.actor import Actor, AskFigures, handles
 from actors.engine.actor_address import ActorAddress
-from actors.engine.server_log import get_logger
-from actors.network.accepted import Accepted
-from actors.replication.followers import Followers
+from actors.engine.server_log import RateLimitedLog, get_logger
+from actors.network.connections import Accepted
 from actors.replication.ha_link import ColdReadForSlave, GoOn, SlaveLink, Unreadable
 from actors.sending.messages import Acked, LogGrew
 from actors.sending.replication_progress import ReplicationProgress, SlaveFigures
+from actors.settings.access_settings import addresses_of
 from storage.log.commit_log import CommitLog
 from storage.reading.page_probe import ColdPart, PageProbe
+
+
+class Followers:
+    """Addresses in `haAllowedAddresses`, or otherwise those that access control permits."""
+
+    def __init__(
+        self, config: BrokerConfig, guard: AccessState | None, rarely: RateLimitedLog
+    ) -> None:
+        self._allowed = addresses_of(config.ha_allowed_addresses)
+        self._guard = guard
+        self._rarely = rarely
+
+    def may_follow(self, host: str) -> bool:
+        """Return whether a slave at this host may connect; log if not (docs/security.md, H16)."""
+        if self._is_known(host):
+            return True
+        self._rarely.warn("slave address rejected", names=[host])
+        return False
+
+    def may_stay(self, host: str) -> bool:
+        """Return whether a connected slave may stay: its account or address may have gone."""
+        return self._is_known(host, follows=True)
+
+    def _is_known(self, host: str, *, follows: bool = False) -> bool:
+        if self._allowed:
+            try:
+                return ip_address(host) in self._allowed
+            except ValueError:
+                return False
+        return self._guard is None or self._guard.may_replicate(host, follows=follows)
+
 
 log = get_logger(__name__)
 

@@ -22,8 +22,8 @@ from socket import socket
 from actors.config import BrokerConfig
 from actors.engine.actor import Actor, AskFigures, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
-from actors.engine.snapshot_ref import SnapshotRef
 from actors.naming.messages import MasterHaAddress
 from actors.network.messages import Dial, Dialed
 from actors.replication.messages import AppendReplica, Replicated

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from actors.dispatching.messages import WritesForbidden
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
-from actors.engine.snapshot_ref import SnapshotRef
-from actors.network.sends import Sends
+from actors.network.request import Sends
 from actors.replication.messages import AppendReplica, Replicated, UnknownTopics
 from actors.retention.clean_files import DISK_USE
 from actors.retention.messages import DropFiles, QueuesGone

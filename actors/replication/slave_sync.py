@@ -26,8 +26,8 @@ from actors.delays.messages import TakeDelayOffsets
 from actors.dispatching.messages import QueuesBegunAnew
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
-from actors.engine.snapshot_ref import SnapshotRef
 from actors.naming.messages import MasterClientAddress
 from actors.naming.namesrv_link import BlockingConnection
 from actors.network.tls_contexts import ToCallWith
@@ -44,8 +44,8 @@ from actors.tables.persisted import LEFT_OUT_LINES_MAX
 from protocol.bodies import KVTable
 from protocol.bodies_admin import TopicStatsTable
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import TopicHeader
 from protocol.java_numbers import parse_long
 from protocol.signature import Credentials

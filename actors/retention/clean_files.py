@@ -34,9 +34,9 @@ from actors.dispatching.messages import (
 from actors.dispatching.reput import DispatchProgress
 from actors.engine.actor import Where, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
 from actors.engine.short_collections import end_unreferenced
-from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.messages import CopyOut
 from actors.network.request import Request, Responder, serves
 from actors.retention.messages import DropFiles, FilesDropped, QueuesGone, SyncSoon
@@ -44,7 +44,7 @@ from actors.retention.retention_holds import KeepingReport, RetentionHolds
 from actors.tables.messages import ForgetTopic, RemoveTopic, TablesComplete
 from protocol.bodies import TopicConfig
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from storage.errors import StoreError, store_error
 from storage.message_store import MessageStore
 from storage.queues.unsynced import sync_directories

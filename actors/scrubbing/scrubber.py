@@ -25,8 +25,8 @@ from actors.dispatching.messages import (
 )
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
-from actors.engine.snapshot_ref import SnapshotRef
 from protocol.topic_names import HALF_TOPIC
 from storage.checking.index_check import IndexCheck, checks_of
 from storage.dispatching.dispatch import delay_levels_ms

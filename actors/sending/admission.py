@@ -13,14 +13,14 @@ from zlib import crc32
 
 from actors.config import BrokerConfig
 from actors.engine.actor_address import ActorAddress
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.network.hooks import SendContext
-from actors.network.sends import Sends
-from actors.sending.appender import Appender
+from actors.network.request import Sends
+from actors.sending.appender import NO_HOST_FLAGS, Appender, Record, TimerRecord
 from actors.sending.half_message_cache import HalfMessageCache, HalfRecord, with_owner
+from actors.sending.internal_append import TopicWaitList
 from actors.sending.property_rewriter import BatchSuffix, PropertyRewriter
 from actors.sending.put_answers import PutAnswers, SendPut
-from actors.sending.records import NO_HOST_FLAGS, Record, TimerRecord
 from actors.sending.send_rules import (
     DLQ_QUEUES,
     PROPERTIES_BYTES_MAX,
@@ -29,21 +29,19 @@ from actors.sending.send_rules import (
     TopicState,
     illegal_message,
 )
-from actors.sending.topic_wait_list import TopicWaitList
 from actors.tables.groups import GroupFinder
 from actors.tables.messages import CreateSystemTopic, CreateTopicOnSend, TopicReady
 from protocol.batch import decode_batch
 from protocol.bodies import TopicConfig
-from protocol.codes import ResponseCode
+from protocol.codes import BORN_HOST_V6, TRANSACTION_MASK, ResponseCode
 from protocol.errors import RemoteError
 from protocol.host import HOST_V4_BYTES
 from protocol.message import HEAD_V6
 from protocol.send_values import Send, SendShape
-from protocol.sysflag import BORN_HOST_V6, TRANSACTION_MASK
 from protocol.topic_names import HALF_TOPIC
 from storage.clock import Clock
 from storage.config import StoreConfig
-from storage.log.append import BatchPart, PutBatch
+from storage.log.commit_log import BatchPart, PutBatch
 
 PARKED_MAX = 20_000
 """Maximum sends waiting for one topic; beyond it, sends are refused as 4.9.7 does when busy."""

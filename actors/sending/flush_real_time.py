@@ -11,6 +11,15 @@ their own interval. On the thorough interval, and when an index file is full, th
 written, after everything that it vouches for.
 
 Source: CommitLog.FlushRealTimeService, DefaultMessageStore.FlushConsumeQueueService.
+
+Flusher syncs the commit log on request. No other actor waits for its fdatasync.
+
+Owns: nothing.
+Receives: Sync from GroupCommit, DelayOffsets, Transactions and HaSlave.
+Sends: Synced to the requester.
+
+A failed sync is final for this log: the kernel may have dropped the dirty data. Offsets that were
+not synced never count as synced later, and every later sync fails.
 """
 
 from dataclasses import dataclass
@@ -29,7 +38,9 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.histogram import ClassCounts
 from actors.engine.server_log import get_logger
 from actors.retention.messages import SyncSoon
+from actors.sending.messages import Sync, Synced
 from storage.errors import StoreError
+from storage.log.commit_log import CommitLog
 from storage.message_store import MessageStore
 from storage.queues.unsynced import sync_files
 
@@ -164,3 +175,33 @@ class FlushRealTime(Actor):
         checkpoint = self._store.checkpoint
         checkpoint.advance(physic_ms=self._store.commit_log.flushed_store_timestamp)
         checkpoint.save()
+
+
+SLOW_SYNC_MS = 500.0
+
+
+class Flusher(Actor):
+    """Actor on a thread: `fdatasync` releases the interpreter lock but takes long."""
+
+    where: ClassVar[Where] = "thread"
+
+    def __init__(self, commit_log: CommitLog, took: ClassCounts) -> None:
+        """`took` collects the duration of each sync, ms."""
+        super().__init__()
+        self._log, self._took = commit_log, took
+
+    @handles(Sync)
+    def on_sync(self, message: Sync) -> None:
+        """Sync once; both files where the range spans a roll."""
+        started_ms = self.system.clock.monotonic_ms()
+        failure = None
+        try:
+            self._log.sync(message.offset)
+        except (OSError, StoreError) as error:
+            failure = str(error)
+            log.error("sync of the commit log failed", offset=message.offset, reason=failure)
+        took_ms = self.system.clock.monotonic_ms() - started_ms
+        self._took.note(took_ms)
+        if took_ms > SLOW_SYNC_MS:
+            log.warning("slow sync of the commit log", ms=round(took_ms))
+        message.reply_to.tell(Synced(self._log.flushed_offset, failure))

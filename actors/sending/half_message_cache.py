@@ -15,13 +15,13 @@ committed message and the check-back do not carry the property; copies among the
 
 from dataclasses import dataclass
 
-from actors.sending.records import Record
+from actors.sending.appender import Record
+from protocol.codes import STORE_HOST_V6
 from protocol.host import HOST_V4_BYTES
 from protocol.message import MessageRecord
 from protocol.properties import TROUPE_OWNER
 from protocol.send_values import Send
 from protocol.sink import owner_of
-from protocol.sysflag import STORE_HOST_V6
 from protocol.topic_names import HALF_TOPIC
 from storage.log.commit_log import CommitLog
 

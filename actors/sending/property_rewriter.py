@@ -13,13 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from actors.sending.send_rules import RefusedError
-from actors.sending.timer_rules import TimerRules
-from protocol.codes import ResponseCode
+from actors.sending.send_rules import RefusedError, TimerRules
+from protocol.codes import TRANSACTION_COMMIT, TRANSACTION_MASK, ResponseCode
 from protocol.errors import RemoteError
 from protocol.java_numbers import NumberFormatError, int_in
 from protocol.properties import PropertyShapes, find_pairs, pairs_of
-from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.tags import tags_code
 from protocol.timers import TIMER_NAMES, TIMER_OUT_MS, due_property
 from protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC

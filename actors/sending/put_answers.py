@@ -4,20 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from actors.network.hooks import Hooks, SendContext
-from actors.network.sends import Sends, answer_of, failure
+from actors.network.request import Sends, answer_of, failure
 from actors.sending.appender import Put
 from actors.sending.send_rules import RefusedError
 from actors.statistics.counts import PutStats
 from protocol.codes import SerializeType
-from protocol.command import ONEWAY_FLAG
 from protocol.errors import RemoteError
-from protocol.frame import encode
-from protocol.send_reply import SendReplies
-from protocol.send_values import Send
+from protocol.frame import ONEWAY_FLAG, encode
+from protocol.send_values import Send, SendReplies
 from protocol.timers import RecallHandle
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from storage.dispatching.dispatch import property_of
-from storage.log.append import PutBatch
+from storage.log.commit_log import PutBatch
 
 _UNIQUE_KEY = b"\x02UNIQ_KEY\x01"
 

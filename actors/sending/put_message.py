@@ -15,10 +15,10 @@ message per connection. The path of a send:
 
     protocol/send_wire.py      cuts a frame into a `Send`; all of one read form a `Sends`
     put_message.py             keeps admitted sends for the end of the batch (`on_sends`)
-    admission.py               turns a send into a `SendPut` with records, refuses or parks it
+    admission.py               turns a send into a `SendPut` with records, refuses it, or parks it
+                               until its topic is made
         send_rules.py              4.9.7's checks, codes and texts
         property_rewriter.py       stored properties and tags code
-        topic_wait_list.py         parked sends until their topic is made
     appender.py                gives queue offsets, appends, returns the entries to dispatch
         storage/log/               one write; the rest waits for the next file (LogTail)
     put_answers.py             answers at once, or after group_commit.py
@@ -33,9 +33,9 @@ from actors.config import BrokerConfig
 from actors.dispatching.messages import Appended, WritesForbidden
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
-from actors.engine.snapshot_ref import SnapshotRef
-from actors.network.sends import Sends
+from actors.network.request import Sends
 from actors.retention.messages import DropFiles, FilesDropped, QueuesGone
 from actors.sending.admission import BUSY, Admission
 from actors.sending.appender import Appender, Put

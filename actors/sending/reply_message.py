@@ -19,28 +19,27 @@ from random import Random
 from actors.config import BrokerConfig
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.messages import Message
 from actors.engine.server_log import get_logger
-from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.hooks import Hooks, SendContext
 from actors.network.messages import AskProducer, CallDone, CallEnd, NoProducer
 from actors.network.request import Request, Responder, serves
+from actors.sending.appender import InternalRecord
+from actors.sending.internal_append import TopicWaitList
 from actors.sending.messages import AppendResult, InternalAppend
 from actors.sending.property_rewriter import Redirect, delay_level, delayed
-from actors.sending.records import InternalRecord
 from actors.sending.send_rules import PROPERTIES_BYTES_MAX, RefusedError, SendRules, new_state
-from actors.sending.topic_wait_list import TopicWaitList
 from actors.tables.messages import CreateTopicOnSend, TopicReady
 from protocol.bodies import TopicConfig
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.codes import COMPRESSED, COMPRESSION_TYPE_MASK, RequestCode, ResponseCode
 from protocol.errors import RemoteError
+from protocol.frame import RemotingCommand
 from protocol.headers.send import ReplyMessageHeader, SendMessageHeader
 from protocol.host import host_port, unpack_host
 from protocol.message_id import offset_message_id
 from protocol.properties import DELAY, PUSH_REPLY_TIME, REPLY_TO_CLIENT, TAGS, WAIT, parse
 from protocol.properties import format as properties_text
-from protocol.sysflag import COMPRESSED, COMPRESSION_TYPE_MASK
 from storage.dispatching.dispatch import index_keys, tags_code
 from storage.message_store import MessageStore
 

@@ -22,27 +22,27 @@ from actors.config import BrokerConfig
 from actors.dispatching.messages import CheckRecord, RecordChecked
 from actors.engine.actor import Where, handles
 from actors.engine.actor_address import ActorAddress
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.network.hooks import Hooks, SendBackContext
 from actors.network.request import Request, Responder, serves
+from actors.sending.appender import InternalRecord
 from actors.sending.messages import AppendResult, InternalAppend, ReturnHeld
 from actors.sending.property_rewriter import Redirect, delayed, timer_redirect
-from actors.sending.records import InternalRecord
 from actors.sending.send_rules import (
     DLQ_QUEUES,
     FAQ,
     MAX_RECONSUME_FROM_VERSION,
+    TimerRules,
     read_queue,
 )
-from actors.sending.timer_rules import TimerRules
 from actors.statistics.counts import PutStats
 from actors.tables.groups import GroupFinder
 from actors.tables.messages import CreateSystemTopic
-from actors.tables.topic_set import UNIT_SUB_FLAG
+from actors.tables.topics import UNIT_SUB_FLAG
 from protocol.bodies import PERM_WRITE, SubscriptionGroupConfig, TopicConfig
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.codes import TRANSACTION_COMMIT, TRANSACTION_MASK, RequestCode, ResponseCode
 from protocol.errors import RemoteError
+from protocol.frame import RemotingCommand
 from protocol.headers.client import ConsumerSendMsgBackHeader
 from protocol.message import MessageRecord
 from protocol.message_id import offset_message_id
@@ -58,7 +58,6 @@ from protocol.properties import (
     find_pairs,
     real_topic,
 )
-from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from storage.access.acl_file import SUB
 from storage.dispatching.dispatch import index_keys, tags_code

@@ -27,12 +27,12 @@ from random import Random
 from actors.config import BrokerConfig
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
-from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request, Responder, serves
+from actors.sending.appender import InternalRecord
 from actors.sending.messages import AppendResult, InternalAppend
 from actors.sending.property_rewriter import PropertyRewriter
-from actors.sending.records import InternalRecord
 from actors.sending.send_rules import (
     PROPERTIES_BYTES_MAX,
     RefusedError,
@@ -40,10 +40,10 @@ from actors.sending.send_rules import (
     illegal_message,
 )
 from protocol.bodies import TopicConfig
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.codes import MULTI_TAGS, RequestCode, ResponseCode
 from protocol.errors import RemoteError
-from protocol.headers.sink import (
+from protocol.frame import RemotingCommand
+from protocol.headers.own import (
     SinkBatchHeader,
     SinkLaneHeader,
     SinkProgressHeader,
@@ -58,7 +58,6 @@ from protocol.sink import (
     decode_sink_body,
     owner_of,
 )
-from protocol.sysflag import MULTI_TAGS
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from storage.dispatching.sink_table import Lane, Progress, SinkTable
 from storage.message_store import MessageStore

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.server_log import get_logger
-from actors.settings.span_settings import SpanSettings, without_user
+from actors.settings.telemetry_settings import SpanSettings, without_user
 from actors.spans.span_queue import MARK, DeliveredNote, SpanQueue, StoredNote, carried
 from protocol import span_names as names
 from protocol.host import host_of

@@ -34,14 +34,14 @@ from functools import partial
 from typing import ClassVar
 
 from actors.engine.actor import Where, handles
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.network.request import Request, Responder, serves
 from actors.statistics.counts import PAIRS_MAX, Counts, Pair, PullStats, PutStats
-from actors.tables.rates import NO_SPAN, SECOND_MS, Rates, Sample, Span
+from actors.tables.tables import NO_SPAN, SECOND_MS, Rates, Sample, Span
 from protocol.bodies_admin import BrokerStatsData, StatsItem
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import ViewBrokerStatsHeader
 from protocol.java_numbers import plain_number
 from protocol.topic_names import SCHEDULE_TOPIC

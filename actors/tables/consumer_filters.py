@@ -21,8 +21,8 @@ from typing import TypeAlias
 from actors.config import BrokerConfig
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
-from actors.engine.snapshot_ref import SnapshotRef
 from actors.tables.messages import CompileFirst, RegisterFilters, UnregisterFilters
 from actors.tables.persisted import TickedTable
 from protocol.bodies import ConsumerData

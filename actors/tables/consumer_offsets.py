@@ -8,9 +8,9 @@ TellOffsets (OffsetReset, ConsumeStats, QueueOffsets).
 Sends: WriteFile (ConfigWriter); EncodeAnswer (TableEncoder); OffsetsTold,
 OffsetsAdvanced (the requesting actor); answers of Receipts to the clients.
 
-One-way commits and commits of pulls pass offset_guard.py and old_places.py, which recognize stale
-ones. Commits in request form are stored as sent. All pass offset_ceiling.py, the limit of offsets,
-and offset_bounds.py, the end of the queue. Offsets are deleted with their topic.
+One-way commits and commits of pulls pass OffsetGuard and old_places.py, which recognize stale ones.
+Commits in request form are stored as sent. All pass the limits of offset_limits.py. Offsets are
+deleted with their topic.
 The file is saved every few seconds, after a reset or deletion, and at the stop. A crash loses the
 latest commits of pulls. Progress of receives is in the journal (offset_journal.py) before they are
 answered, so that only a power cut loses it. Messages of lost commits are consumed again.
@@ -24,9 +24,8 @@ from functools import partial
 
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
-from actors.engine.rate_limited_log import shown_names
-from actors.engine.server_log import get_logger
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
+from actors.engine.server_log import get_logger, shown_names
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Peer, Request, serves
 from actors.tables.consumer_views import ConsumerView
@@ -47,19 +46,17 @@ from actors.tables.messages import (
     send_answers,
 )
 from actors.tables.names import check_group_name, check_topic_name
-from actors.tables.offset_bounds import OffsetBounds
-from actors.tables.offset_ceiling import OffsetCeiling
-from actors.tables.offset_guard import OffsetGuard, OffsetStats
 from actors.tables.offset_journal import OffsetJournal
+from actors.tables.offset_limits import OffsetBounds, OffsetCeiling, OffsetGuard, OffsetStats
 from actors.tables.offset_searches import Offsets, OffsetSearches, names_of
 from actors.tables.old_places import FirstPulls, OldPlaces
 from actors.tables.persisted import Then, TickedTable
 from protocol.bodies import ConsumerOffsetTable, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import LimitReached, RemoteError
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import CloneGroupOffsetHeader
-from protocol.headers.offset import (
+from protocol.headers.client import (
     OffsetResponseHeader,
     QueryConsumerOffsetHeader,
     UpdateConsumerOffsetHeader,

@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from actors.config import BrokerConfig
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
-from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request, serves, short_body
 from actors.tables.messages import (
@@ -30,8 +30,8 @@ from actors.tables.persisted import BatchedTable, Then
 from actors.tables.topics import SLAVE_REFUSES
 from protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import DeleteSubscriptionGroupHeader
 from protocol.table_rules import asked_group_fault
 from protocol.topic_names import GROUP_CHARS_MAX, is_legal_name

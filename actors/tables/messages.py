@@ -17,7 +17,7 @@ from protocol.bodies import (
     TopicConfigTable,
 )
 from protocol.bodies_assignment import RequestModeTable
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.json_body import Body
 from storage.tables.skipped_entry import SkippedEntry
 

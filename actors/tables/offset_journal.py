@@ -14,8 +14,8 @@ are journaled for such keys only. A client that pulls continues at its own posit
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
-from actors.engine.snapshot_ref import SnapshotRef
 from storage.files.disk import Disk
 from storage.tables.ahead_set import AheadSet
 from storage.tables.offset_journal import (

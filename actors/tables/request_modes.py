@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from actors.config import BrokerConfig
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
-from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request, serves, short_body
 from actors.tables.groups import GroupFinder
@@ -26,8 +26,8 @@ from actors.tables.topics import SLAVE_REFUSES
 from protocol.bodies import TopicConfig
 from protocol.bodies_assignment import RequestMode, RequestModeTable
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import LimitReached, RemoteError
+from protocol.frame import RemotingCommand
 from protocol.table_rules import request_mode_fault
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from storage.tables.request_modes import format_request_modes, parse_request_modes

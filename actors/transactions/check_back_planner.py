@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from actors.config import BrokerConfig
 from actors.engine.server_log import get_logger
-from actors.sending.records import InternalRecord
+from actors.sending.appender import InternalRecord
 from actors.transactions.half_messages import HalfMessage
 from actors.transactions.half_state import Standings
 from actors.transactions.messages import End

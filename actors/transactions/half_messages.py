@@ -11,29 +11,60 @@ New properties are last in the text. The flag, which 4.9.7 loses at a check, is 
 
 Source: EndTransactionProcessor.endMessageTransaction, TransactionalMessageBridge,
 DefaultTransactionalMessageCheckListener, AbstractTransactionalMessageCheckListener.
+
+HalfReader reads half messages for an actor on the event loop. Recent half messages come from
+actors/sending/half_message_cache.py. After a cold read, ColdRead sends `ColdReadOfHalf`.
+
+The producer names the offset of a half message, so a record counts only if its consume queue
+confirms it. Otherwise a body could contain a forged record with the queue offset of another one.
+
+HalfMessageList and OpenTransactionView list open transactions for operators.
+
+Owns: nothing; reads the transaction table and the commit log.
+Receives: Request from connections; AskFigures from MetricsPort; ListOpen from OpenTransactionView.
+Sends: ListOpen to HalfMessageList; answers to the requesters.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
+from struct import Struct
+from struct import error as StructError
+from typing import ClassVar
 from zlib import crc32
 
-from actors.sending.half_message_cache import OWNER, HalfRecord, without_owner
+from actors.dispatching.messages import AwaitDispatch
+from actors.engine.actor import Actor, AskFigures, Where, handles
+from actors.engine.actor_address import ActorAddress
+from actors.network.request import Request, Responder, serves
+from actors.pulling.messages import ReadCold
+from actors.sending.appender import InternalRecord
+from actors.sending.half_message_cache import OWNER, HalfMessageCache, HalfRecord, without_owner
 from actors.sending.property_rewriter import Redirect, delayed, timer_redirect
-from actors.sending.records import InternalRecord
-from actors.sending.timer_rules import TimerRules
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
-from protocol.headers.transaction import CheckTransactionStateHeader
-from protocol.host import HOST_V4_BYTES
+from actors.sending.send_rules import TimerRules
+from actors.transactions.messages import ColdReadOfHalf, End, ListOpen, OpenHalves, Resume
+from protocol.bodies_own import OpenTransaction, OpenTransactions
+from protocol.codes import (
+    BORN_HOST_V6,
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    RequestCode,
+    ResponseCode,
+)
+from protocol.frame import ONEWAY_FLAG, RemotingCommand
+from protocol.headers.send import CheckTransactionStateHeader, OpenTransactionsHeader
+from protocol.host import HOST_V4_BYTES, host_text
 from protocol.java_numbers import NumberFormatError, int_in, long_in
-from protocol.message import MessageRecord, encode_record
+from protocol.message import MessageRecord, RecordError, encode_record
 from protocol.message_id import offset_message_id
 from protocol.properties import find_pairs, pairs_of
-from protocol.sysflag import BORN_HOST_V6, TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.tags import tags_code as tags_code_of
 from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from storage.dispatching.dispatch import index_keys_of, tags_code
+from storage.log.reader import RECORD_BYTES_MAX, message_of
+from storage.message_store import MessageStore
+from storage.reading.page_probe import PageProbe
+from storage.reading.record_place import RecordPlace, UnitsOfRecords, place_of
 
 _OPERATION = b"WAIT\x01true\x02TAGS\x01d"
 _OPERATION_CODE = tags_code_of("d")
@@ -231,3 +262,169 @@ def _number(text: bytes, read: Callable[[bytes], int] = int_in) -> int:
         return read(text)
     except NumberFormatError:
         return -1
+
+
+_FIRST_BYTES = 4096
+"""Bytes probed first; most records are shorter."""
+_HEAD_READ, _UNKNOWN_READ, _DISPATCHED, _UNIT_READ, _RECORD_READ = range(1, 6)
+
+_PLACE = Struct(
+    ">i"  # record_bytes
+    "8x"  # magic, body_crc
+    "i"  # queue_id
+    "4x"  # flag
+    "q"  # queue_offset
+)
+
+
+class HalfReader:
+    def __init__(
+        self,
+        store: MessageStore,
+        probe: PageProbe,
+        *,
+        cold_read: ActorAddress,
+        reput: ActorAddress,
+        recent: HalfMessageCache,
+    ) -> None:
+        self._recent = recent
+        self._units = UnitsOfRecords(store.consume_queues, store.dispatcher, probe)
+        self._log, self._damage = store.commit_log, store.damage
+        self._probe = probe
+        self._cold_read, self._reput = cold_read, reput
+
+    def recent(self, offset: int) -> HalfRecord | None:
+        """Return the cached half message; None if it is not cached, or if the log is damaged."""
+        return None if self._damage.ranges else self._recent.find(offset)
+
+    def drop_recent(self, offset: int) -> None:
+        self._recent.drop(offset)
+
+    def read(
+        self, offset: int, asker: End | Resume, reply_to: ActorAddress, reads: int = 0
+    ) -> tuple[bool, MessageRecord | None]:
+        """Return whether the result is known, and the record; None if no whole record is there.
+
+        If the result is not known, `reply_to` receives `ColdReadOfHalf`. A record is read only
+        after its unit confirms it, as a body may name any size. Only an operator's request, whose
+        topic is unknown before, is read first.
+        """
+        recent = self._recent.take(offset)
+        if recent is not None and not self._damage.ranges:
+            return True, recent
+        end = self._log.end_offset
+        file = self._log.queue.find(offset) if 0 <= offset < end else None
+        if file is None:
+            return True, None
+        limit = min(end, file.end_offset)
+        first_end = min(offset + _FIRST_BYTES, limit)
+        if reads < _HEAD_READ and self._is_cold(offset, first_end, asker, reply_to, _HEAD_READ):
+            return False, None
+        is_end, position = isinstance(asker, End), offset - file.first_offset
+        try:
+            size, queue_id, queue_offset = _PLACE.unpack_from(file.view, position)
+            longest = min(limit - offset, RECORD_BYTES_MAX)
+            if not 0 < size <= longest or self._damage.overlaps(offset, offset + size):
+                return True, None
+            place = RecordPlace(HALF_TOPIC, queue_id, queue_offset, offset, size)
+            if is_end and not (known := self._vouched(place, asker, reply_to, reads)):
+                return known is not None, None
+            step = _RECORD_READ if is_end else _UNKNOWN_READ
+            is_long = size > _FIRST_BYTES and reads < step
+            if is_long and self._is_cold(offset, offset + size, asker, reply_to, step):
+                return False, None
+            record = message_of(file.view[position : position + size], offset)
+        except (StructError, RecordError):
+            return True, None
+        known = is_end or self._vouched(place_of(record), asker, reply_to, reads)
+        return known is not None, record if known else None
+
+    def _vouched(
+        self, place: RecordPlace, asker: End | Resume, reply_to: ActorAddress, reads: int
+    ) -> bool | None:
+        """Return whether the queue confirms a record; None if `reply_to` is told when it can."""
+        units, offset = self._units, place.physical_offset
+        if reads < _DISPATCHED and not units.is_dispatched(place):
+            again = ColdReadOfHalf(offset, asker, _DISPATCHED)
+            self._reput.tell(AwaitDispatch(place.end_offset, again, reply_to))
+            return None
+        if reads < _UNIT_READ and (parts := units.cold(place)):
+            again = ColdReadOfHalf(offset, asker, _UNIT_READ)
+            self._cold_read.tell(ReadCold(parts, again, reply_to))
+            return None
+        return units.agree(place)
+
+    def _is_cold(
+        self, start: int, end: int, asker: End | Resume, reply_to: ActorAddress, step: int
+    ) -> bool:
+        self._probe.forget()
+        parts = self._probe.cold_records([(start, end)])
+        if not parts:
+            return False
+        again = ColdReadOfHalf(start, asker, step)
+        self._cold_read.tell(ReadCold(parts, again, reply_to))
+        return True
+
+
+LISTED_MAX = 1000
+"""Maximum entries of one answer; the next request begins after the last one."""
+
+
+class OpenTransactionView(Responder):
+    """Actor on the event loop, like the table's owner, that selects the open transactions."""
+
+    def __init__(self, store: MessageStore, half_message_list: ActorAddress) -> None:
+        super().__init__()
+        self._store = store
+        self._half_message_list = half_message_list
+
+    @handles(AskFigures, reads_only=True)
+    def on_ask_figures(self, message: AskFigures) -> None:
+        table = self._store.transaction_table
+        found = table.pending(LISTED_MAX)
+        message.reply(OpenHalves(table.pending_count, [each.physical_offset for each in found]))
+
+    @serves(RequestCode.GET_OPEN_TRANSACTIONS)
+    def list_open(self, request: Request) -> RemotingCommand | None:
+        """Select the half messages after an offset of the log; HalfMessageList reads them."""
+        header = OpenTransactionsHeader.decode(request.command.fields)
+        limit = min(max(header.max_count, 0), LISTED_MAX)
+        table = self._store.transaction_table
+        found = table.pending(limit, after_offset=header.after_offset)
+        offsets = [each.physical_offset for each in found]
+        self._half_message_list.tell(ListOpen(request, table.pending_count, offsets))
+        return None
+
+
+class HalfMessageList(Actor):
+    """Actor on a thread, because half messages may be cold."""
+
+    where: ClassVar[Where] = "thread"
+
+    def __init__(self, store: MessageStore) -> None:
+        super().__init__()
+        self._store = store
+
+    @handles(ListOpen, reads_only=True)
+    def on_list(self, message: ListOpen) -> None:
+        """Answer with the half messages; those that cannot be read are left out."""
+        found = map(self._read, message.offsets)
+        body = OpenTransactions(message.count, [each for each in found if each is not None])
+        message.request.answer(body=body.encode())
+
+    def _read(self, offset: int) -> OpenTransaction | None:
+        record = self._store.commit_log.read_record(offset, self._store.damage)
+        if record is None:
+            return None
+        half = HalfMessage(record)
+        return OpenTransaction(
+            producer_group=half.group or "",
+            topic=half.text(b"REAL_TOPIC") or "",
+            message_id=half.text(b"UNIQ_KEY") or "",
+            offset_message_id=offset_message_id(record.store_host, offset),
+            physical_offset=offset,
+            born_timestamp=record.born_timestamp,
+            store_timestamp=record.store_timestamp,
+            born_host=host_text(record.born_host),
+            check_times=half.check_times or 0,
+        )

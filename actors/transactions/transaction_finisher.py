@@ -12,20 +12,19 @@ from collections.abc import Callable, Sequence
 
 from actors.access.grant import AccessRefused
 from actors.engine.server_log import get_logger
+from actors.sending.appender import InternalRecord
 from actors.sending.half_message_cache import HalfRecord
 from actors.sending.messages import InternalAppend
 from actors.sending.put_message import CREATE_FAILED
-from actors.sending.records import InternalRecord
-from actors.sending.timer_rules import TimerRules
+from actors.sending.send_rules import TimerRules
 from actors.statistics.counts import TransactionStats
 from actors.transactions.half_messages import HalfMessage, committed_as_sent, operation
 from actors.transactions.half_state import HalfState, Standings
 from actors.transactions.messages import End, EndStored
-from protocol.codes import ResponseCode
-from protocol.headers.transaction import EndTransactionHeader
+from protocol.codes import TRANSACTION_COMMIT, ResponseCode
+from protocol.headers.send import EndTransactionHeader
 from protocol.message import MessageRecord
 from protocol.sink import owner_of
-from protocol.sysflag import TRANSACTION_COMMIT
 from protocol.timers import TIMER_DELIVER_MS
 from protocol.topic_names import HALF_TOPIC
 from storage.access.acl_file import PUB

@@ -22,11 +22,12 @@ from typing import NamedTuple
 from actors.config import BrokerConfig
 from actors.engine.actor import BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.messages import Message
 from actors.engine.server_log import get_logger
-from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Peer, Request, Responder, serves
 from actors.pulling.messages import ReadCold
+from actors.sending.appender import InternalRecord
 from actors.sending.half_message_cache import HalfMessageCache
 from actors.sending.messages import (
     AppendResult,
@@ -35,14 +36,12 @@ from actors.sending.messages import (
     Sync,
     Synced,
 )
-from actors.sending.records import InternalRecord
-from actors.sending.timer_rules import TimerRules
+from actors.sending.send_rules import TimerRules
 from actors.statistics.counts import TransactionStats
 from actors.tables.consumer_views import Producing
 from actors.tables.messages import CommitOffset, CreateSystemTopic
 from actors.transactions.check_back_planner import Batch, Check, CheckBackPlanner, Finish, Round
-from actors.transactions.half_messages import HalfMessage
-from actors.transactions.half_reader import HalfReader
+from actors.transactions.half_messages import HalfMessage, HalfReader
 from actors.transactions.half_state import Standings
 from actors.transactions.messages import (
     RESUME_EXCEPTION,
@@ -54,15 +53,14 @@ from actors.transactions.messages import (
     ResumeStored,
 )
 from actors.transactions.transaction_finisher import NOT_SET, TransactionFinisher
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.transaction import (
+from protocol.codes import TRANSACTION_NONE, RequestCode, ResponseCode
+from protocol.frame import RemotingCommand
+from protocol.headers.send import (
     EndTransactionHeader,
     ResumeCheckHalfMessageHeader,
 )
 from protocol.message import MessageRecord
 from protocol.message_id import parse_message_id
-from protocol.sysflag import TRANSACTION_NONE
 from protocol.topic_names import (
     HALF_TOPIC,
     OP_HALF_TOPIC,

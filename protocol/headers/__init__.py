@@ -1,13 +1,10 @@
-"""Typed command headers: dataclasses to and from extFields, one file per subject.
+"""Typed command headers: dataclasses to and from extFields.
 
-fields.py        the one place that converts text, by annotation
-send.py          send (long and short names), reply
-pull.py          pull, query, view
-offset.py        queue offsets, consumer offsets
-client.py        unregister, consumer list, send back, requests to clients
-transaction.py   end transaction, check state
-admin.py         topics, groups, statistics, access control
-jobs.py          Spark jobs (TroupeMQ extension)
-sink.py          sinks of Spark queries (TroupeMQ extension)
-namesrv.py       broker registration, route, key-value config
+fields.py    the one place that converts text, by annotation
+send.py      send (long and short names), reply, end of a transaction, check of its state
+client.py    pull, query, view, offsets, members of groups, send back, requests to clients
+pop.py       receives of the 5.x clients, their receipts
+admin.py     topics, groups, statistics, access control
+namesrv.py   broker registration, route, key-value config
+own.py       TroupeMQ extensions: Spark jobs, sinks, leases, bulk reads
 """

@@ -6,7 +6,7 @@ Source: common/protocol/header/*.java.
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.headers.fields import COMMAND_EXCEPTION, Header, wire, wire_long
-from protocol.values import value
+from protocol.json_body import value
 
 TOPIC_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 

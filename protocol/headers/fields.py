@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Self, Union, get_args, get_origin,
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.java_numbers import NumberFormatError, parse_int, parse_long
-from protocol.values import Value, value
+from protocol.json_body import Value, value
 
 _INT_BITS, _LONG_BITS = 32, 64
 

@@ -4,7 +4,7 @@ Source: common/protocol/header/namesrv/*.java.
 """
 
 from protocol.headers.fields import Header, wire, wire_long
-from protocol.values import value
+from protocol.json_body import value
 
 
 @value

@@ -11,11 +11,11 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from protocol.codes import COMPRESSED
 from protocol.host import host_of, pack_host
 from protocol.message_id import offset_message_id
-from protocol.sysflag import COMPRESSED
-from spark.decoding.bodies import plain_body, with_plain
 from spark.decoding.columns import COLUMNS, NAMES_OF_FORMAT_1, TIMESTAMP
+from spark.decoding.decode import plain_body, with_plain
 from spark.decoding.properties import PropertyTexts
 
 ARCHIVE_COLUMNS = tuple(

@@ -43,7 +43,7 @@ from time import time_ns
 from typing import Any
 from uuid import uuid4
 
-from protocol.checksum import crc32c
+from protocol.message import crc32c
 from storage.errors import StoreError, reason_of
 from storage.files.below import OutsideFolder, below
 from storage.retention.archive_manifest import (

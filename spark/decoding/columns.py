@@ -12,7 +12,7 @@ keys, tags        string               those properties; null without one
 body              binary               as its producer gave it; null where it cannot be decompressed
 bodyCrcOk         bool                 whether the stored body has its CRC-32
 flag              int32                the application's
-sysFlag           int32                bits of protocol/sysflag.py, as stored
+sysFlag           int32                bits of protocol/codes.py, as stored
 properties        map<string, string>  in the order of the text
 bornTimestamp     timestamp, UTC       the producer's clock
 storeTimestamp    timestamp, UTC       the broker's clock

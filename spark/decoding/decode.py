@@ -2,6 +2,9 @@
 
 Only bodies are processed singly, if their CRC or decompressed form is requested. The columns are
 those of spark/decoding/columns.py.
+
+Bodies are as their producers sent them: decompressed, each within a limit. Clients of 4.9.7 write
+ZLIB, newer ones may write LZ4 (frames) and ZSTD, whose codecs come with Arrow.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,16 +15,72 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from protocol.codes import (
+    BORN_HOST_V6,
+    COMPRESSED,
+    COMPRESSION_LZ4,
+    COMPRESSION_TYPE_MASK,
+    COMPRESSION_ZSTD,
+    STORE_HOST_V6,
+)
+from protocol.compression import DECOMPRESSED_BYTES_MAX, CompressionError, decompress
 from protocol.host import HOST_V4_BYTES, HOST_V6_BYTES, host_text
 from protocol.message_id import offset_message_id
 from protocol.properties import KEYS, TAGS
 from protocol.properties import UNIQ_KEY as UNIQUE_KEY
-from protocol.sysflag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
-from spark.decoding.bodies import plain_body, with_plain
 from spark.decoding.columns import COLUMNS, MESSAGE_COLUMNS, TIMESTAMP
 from spark.decoding.properties import PropertyTexts, as_text, slices
 from spark.decoding.records import BATCH_BYTES_MAX, BORN_HOST_AT, HEAD, TIMESTAMP_BYTES, Records
 from spark.decoding.store_files import NumpyArray
+
+_PIECE_BYTES = 1 << 20
+_CODECS = {COMPRESSION_LZ4: "lz4", COMPRESSION_ZSTD: "zstd"}
+
+
+def plain_body(
+    stored: bytes, sys_flag: int, max_bytes: int = DECOMPRESSED_BYTES_MAX
+) -> bytes | None:
+    """Return a body without its compression.
+
+    None if it is damaged, or longer than `max_bytes` then.
+    """
+    if not sys_flag & COMPRESSED:
+        return stored
+    if not stored:
+        return None  # no codec writes nothing
+    codec = _CODECS.get(sys_flag & COMPRESSION_TYPE_MASK)
+    try:
+        if codec is None:
+            return decompress(stored, sys_flag, max_bytes)
+        return _unfolded(stored, codec, max_bytes)
+    except (CompressionError, OSError):
+        return None
+
+
+def _unfolded(stored: bytes, codec: str, max_bytes: int) -> bytes | None:
+    """Return the body, None for a longer one.
+
+    A read takes the memory that it asks for at once. `NativeFile.read` would not return it if the
+    body is damaged.
+    """
+    parts: list[pa.Buffer] = []
+    left = max_bytes + 1
+    with pa.CompressedInputStream(pa.BufferReader(stored), codec) as stream:
+        while left and (part := stream.read_buffer(min(_PIECE_BYTES, left))).size:
+            parts.append(part)
+            left -= part.size
+    return b"".join(parts) if left else None
+
+
+def with_plain(stored: pa.Array, rows: Sequence[int], plain: Sequence[bytes | None]) -> pa.Array:
+    """Return the stored bodies, with `plain` in place of those of `rows` (ascending)."""
+    if not rows:
+        return stored
+    order = list(range(len(stored)))
+    for place, row in enumerate(rows):
+        order[row] = len(stored) + place
+    return pa.concat_arrays([stored, pa.array(plain, pa.binary())]).take(pa.array(order))
+
 
 _CRC_MASK = 0x7FFFFFFF
 _DAY_MS = 86_400_000

@@ -28,9 +28,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from protocol.codes import BORN_HOST_V6, STORE_HOST_V6
 from protocol.host import HOST_V4_BYTES, HOST_V6_BYTES
 from protocol.message import RECORD_MAGIC, TOPIC_BYTES_MAX
-from protocol.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from spark.decoding.store_files import GAP_FILLER_BYTES, LogBytes, LogFile, NumpyArray, Store
 
 HEAD = np.dtype(

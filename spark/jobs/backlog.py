@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from protocol.message import RecordHead
 from spark.arguments import OfStore, check_output, checked
-from spark.plot import Chart, write_page
-from spark.report import Report, duration, text_table
+from spark.report import Chart, Report, duration, text_table, write_page
 from storage.checking.store_layout import queue_extents, with_sizes_of_files
 from storage.config import StoreConfig
 from storage.errors import StoreError

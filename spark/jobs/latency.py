@@ -141,7 +141,7 @@ def rows_of(found: Mapping[Any, Any]) -> list[dict[str, Any]]:
 def _page(output: str | None, found: Mapping[Any, Any]) -> Path | None:
     if output is None:
         return None
-    from spark.plot import Chart, write_page
+    from spark.report import Chart, write_page
 
     charts: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for (name, way, slot), histogram in sorted(found.items(), key=lambda each: each[0][2]):

@@ -90,7 +90,7 @@ def _written(output: str | None, found: Any) -> tuple[Path | None, int]:
         return None, 0
     from pyarrow import parquet  # type: ignore[import-untyped]
 
-    from spark.plot import Chart, write_page
+    from spark.report import Chart, write_page
 
     directory = Path(output)
     minutes = found.minutes.sort_by([("topic", "ascending"), ("minute", "ascending")])

@@ -7,8 +7,8 @@ from uuid import uuid4
 
 from protocol.bodies_own import LeasedQueue, LeasedQueues
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.lease import LEASE_TTL_MS, RELEASE, RENEW, TAKE, LeaseHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.own import LEASE_TTL_MS, RELEASE, RENEW, TAKE, LeaseHeader
 from protocol.signature import Credentials
 from remoting.sync_connection import Refused, RemotingFailed, SyncConnection
 from spark.leasing.store_lease import Queues, say

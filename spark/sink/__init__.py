@@ -3,12 +3,10 @@
 file             contents                                                  needs Spark
 options.py       options, parsed and checked                               no
 rows.py          columns, checked; record batches → messages               no
-queues.py        choice of a message's queue                               no
 brokers.py       brokers that get a task's messages, with retries          no
 lanes.py         messages of a task for one topic: numbered, compared      no
-plain_send.py    sends to brokers without TroupeMQ extensions              no
-task.py          all messages of a task                                    no
-writer.py        the PySpark writers                                       yes
+plain_send.py    choice of queues, sends to brokers without extensions     no
+writer.py        the PySpark writers, all messages of a task               yes
 
 protocol/sink.py describes how a repeat is recognised, actors/sending/sink.py the broker's part.
 """

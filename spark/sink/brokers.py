@@ -13,10 +13,10 @@ from zlib import crc32
 
 from protocol.bodies import PERM_WRITE, ClusterInfo, TopicRouteData
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from protocol.frame import RemotingCommand
 from protocol.headers.client import GetRouteInfoHeader
-from protocol.headers.sink import SinkLaneHeader, SinkProgressHeader, chain_of
+from protocol.headers.own import SinkLaneHeader, SinkProgressHeader, chain_of
 from remoting.sync_connection import Refused, RemotingFailed, SyncConnection
 from spark.sink.options import SinkOptions
 from storage.errors import StoreError

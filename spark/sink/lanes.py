@@ -6,14 +6,13 @@ Stored messages are skipped after a comparison of that checksum (the chain).
 from time import time_ns
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.sink import SinkBatchHeader, SinkLaneHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.own import SinkBatchHeader, SinkLaneHeader
 from protocol.sink import CHAIN_START, SinkMessage, encode_sink_body
 from remoting.sync_connection import Refused
 from spark.sink.brokers import Brokers, Found, NotNowError, Target, chosen, found_in
 from spark.sink.options import SinkOptions
-from spark.sink.plain_send import REQUEST_BYTES, PlainLane
-from spark.sink.queues import first_queue, queue_of
+from spark.sink.plain_send import REQUEST_BYTES, PlainLane, first_queue, queue_of
 from spark.sink.rows import Outgoing
 from storage.errors import StoreError
 

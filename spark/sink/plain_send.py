@@ -3,24 +3,41 @@
 Each message has the UNIQ_KEY and the TROUPE_SINK that a TroupeMQ broker would give it, equal in
 every attempt, so that readers recognise repeats. Messages of one queue are sent as batches. Delayed
 ones are sent singly, since no batch may have any.
+
+The choice of a message's queue is equal in every attempt while the topic has as many queues.
 """
 
 from time import time_ns
+from zlib import crc32
 
 from protocol.batch import BatchMessage, encode_batch
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
+from protocol.headers.own import SinkLaneHeader
 from protocol.headers.send import SendMessageHeader
-from protocol.headers.sink import SinkLaneHeader
 from protocol.properties import DELAY
 from protocol.sink import CHAIN_START, SinkMark
+from protocol.tags import java_hash_code
 from protocol.topic_names import AUTO_CREATE_TOPIC
 from remoting.sync_connection import Refused
 from spark.sink.brokers import Brokers, NotNowError, Target
 from spark.sink.options import SinkOptions
-from spark.sink.queues import first_queue, queue_of
 from spark.sink.rows import Outgoing
 from storage.errors import StoreError
+
+
+def first_queue(lane: SinkLaneHeader) -> int:
+    """Return the queue at which a lane begins its turns."""
+    return crc32(f"{lane.query}:{lane.partition}".encode())
+
+
+def queue_of(message: Outgoing, turn: int, queues: int) -> int:
+    """Return the queue of a key, as SelectMessageQueueByHash does with a string; else of a turn."""
+    if message.queue_key is None:
+        return turn % queues
+    code = java_hash_code(message.queue_key.decode("utf-8", "replace"))
+    return abs(code) % queues
+
 
 PRODUCER_GROUP = "TROUPE_SINK"
 REQUEST_BYTES = 512 << 10

@@ -9,10 +9,8 @@ origin.py        a store or a cluster, for a plan                           its 
 cluster.py       over the network: routes, offsets of queues, by time       its partition
 tasks.py         a task: ranges of a store, or over the network             its partition
 raw.py           over the network: in bulk, from TroupeMQ brokers           its partition
-pulling.py       over the network: by pulls, from any broker                no
-row_filter.py    selection of messages: tags, SQL92                         no
+row_filter.py    selection of queues and messages: filters of Spark, tags   in part
 reading.py       work of a task: ranges → record batches                    its partition
-pushdown.py      filters of Spark as a selection                            yes
 data_source.py   the PySpark data source                                    yes
 stream.py        batches of a stream                                        yes
 """

@@ -8,10 +8,14 @@ from typing import TypeVar
 from protocol.bodies import PERM_READ, TopicRouteData
 from protocol.bodies_admin import TopicList
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
-from protocol.headers.client import GetRouteInfoHeader
-from protocol.headers.offset import OffsetResponseHeader, QueueHeader, SearchOffsetHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.client import (
+    GetRouteInfoHeader,
+    OffsetResponseHeader,
+    QueueHeader,
+    SearchOffsetHeader,
+)
 from protocol.message import RecordError, decode_records
 from protocol.topic_names import REPLY_TOPIC_SUFFIX
 from remoting.sync_connection import (
@@ -24,11 +28,11 @@ from remoting.sync_connection import (
 from spark.source.offsets import Bounds, is_ordinary, no_topic, wants_topic
 from spark.source.options import Options, QueueName, broker_of, queue_text
 from spark.source.plan import QueueRange
-from spark.source.pulling import pull
 from spark.source.raw import NotServed, units
 from spark.source.splits import Units, offset_at_bytes, queue_bytes, tasks, tasks_by_rows
+from spark.source.tasks import pull
 from storage.errors import StoreError
-from storage.queues.time_search import first_at_time
+from storage.reading.queue_times import first_at_time
 
 TASK_ROWS = 65_536
 """Default rows of a task, without maxRecordsPerPartition."""

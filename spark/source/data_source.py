@@ -36,8 +36,8 @@ from spark.source.offsets import Bounds, check_named, open_store, resolve, withi
 from spark.source.options import EARLIEST, LATEST, Options, QueueName, parse_options
 from spark.source.origin import Origin, opened, partitions
 from spark.source.plan import QueueRange, pack
-from spark.source.pushdown import Pushed, narrow
 from spark.source.reading import RangesPartition
+from spark.source.row_filter import Pushed, narrow
 from spark.source.stream import StoreStreamReader
 from spark.source.tasks import read_partition
 from storage.errors import StoreError

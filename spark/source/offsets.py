@@ -16,7 +16,7 @@ from spark.decoding.records import Queue
 from spark.decoding.store_files import Store
 from spark.source.options import EARLIEST, LATEST, Options, Position, QueueName, queue_text
 from storage.errors import StoreError
-from storage.queues.time_search import first_at_time
+from storage.reading.queue_times import first_at_time
 
 _BACKWARDS = 64
 """Units looked at for the last whole one; four times as many at each further step."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
-from protocol.headers.raw import RawResponseHeader, ReadRecordsHeader, ReadUnitsHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.own import RawResponseHeader, ReadRecordsHeader, ReadUnitsHeader
 from protocol.raw_records import ANSWER_BYTES, PIECE, UNITS_ALONE_MAX
 from remoting.sync_connection import Refused, RemotingFailed, SyncConnection
 from spark.decoding.records import RECORD_BYTES_MIN, Places, Records, Scanned, whole_records

@@ -23,8 +23,8 @@ from storage.access.acl_file import (
 )
 from storage.access.addresses import NOWHERE, Addresses
 from storage.errors import store_error
+from storage.files.checked_json import replace_file
 from storage.files.disk import Disk
-from storage.files.replace_file import replace_file
 from storage.spelling import closest
 
 _SUFFIXES = (".yml", ".yaml")

@@ -28,8 +28,7 @@ from storage.files.mapped_file import file_name, first_offset_of
 from storage.log.reader import NamedLogReader, walk
 from storage.queues.queue_units import UNIT_BYTES
 from storage.recovery.checkpoint import durable_offset
-from storage.recovery.store_format import require_known_format
-from storage.recovery.unfinished_copy import require_finished_copy
+from storage.recovery.store_format import require_finished_copy, require_known_format
 from storage.retention.leases import FileLease, holder_text
 from storage.retention.reserve import in_words
 from storage.tables.offset_journal import generations, journal_directory

@@ -26,7 +26,7 @@ from storage.files.below import OutsideFolder, below
 from storage.files.checked_json import ODD_VALUES, read_checked, write_checked
 from storage.files.disk import Disk, DiskFile
 from storage.files.lock_file import create_abort
-from storage.recovery.unfinished_copy import mark_path
+from storage.recovery.store_format import mark_path
 
 _DIRECTORY = "troupemq"
 LOG_DIRECTORY = "commitlog"

@@ -2,12 +2,7 @@
 
 from collections.abc import Iterator
 
-from protocol.checksum import body_crc
-from protocol.compression import CompressionError, decompress
-from protocol.host import host_text
-from protocol.message import MessageRecord, RecordError, RecordHead, decode_record
-from protocol.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
-from protocol.sysflag import (
+from protocol.codes import (
     BORN_HOST_V6,
     COMPRESSED,
     COMPRESSION_LZ4,
@@ -22,6 +17,10 @@ from protocol.sysflag import (
     TRANSACTION_ROLLBACK,
     transaction_type,
 )
+from protocol.compression import CompressionError, decompress
+from protocol.host import host_text
+from protocol.message import MessageRecord, RecordError, RecordHead, body_crc, decode_record
+from protocol.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from storage.dump.item import Item, first_nonzero, opened, plain, shortened, utc
 from storage.files.disk import Disk, DiskFile
 from storage.files.mapped_file import MappedFile, first_offset_of

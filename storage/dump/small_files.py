@@ -9,7 +9,8 @@ from zlib import crc32
 
 from protocol.bloom import BloomFilter
 from protocol.errors import RemoteError
-from protocol.fastjson import FastjsonError, dumps, loads
+from protocol.fastjson import dumps, loads
+from protocol.fastjson_limits import FastjsonError
 from storage.dump.item import DumpError, Item, opened, plain, shortened, utc
 from storage.files.disk import Disk
 from storage.files.read_only_disk import ReadOnlyDisk

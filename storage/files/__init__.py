@@ -4,7 +4,6 @@ disk.py               two protocols for a disk, and the disk of this machine
 read_only_disk.py     a disk without changes
 overlay_disk.py       a disk with changes in memory only
 mapped_file.py        files of fixed size, written with pwrite and read through maps; a run of them
-replace_file.py       replaces a small file as a whole
-checked_json.py       small files: a line of JSON and its CRC (TroupeMQ extension)
+checked_json.py       replaces a small file; a line of JSON and its CRC (TroupeMQ extension)
 lock_file.py          `lock` and `abort`
 """

@@ -1,8 +1,10 @@
-"""Small files with one line of JSON, then its CRC-32 as 8 hexadecimal digits.
+"""Small files that are replaced as a whole: NAME.new is written, synced and renamed over NAME.
 
-They are written under a temporary name, so that a power cut leaves the old or the new content.
+A power cut leaves the old or the new content. A link to the file stays a link. Files of our own
+have one line of JSON, then its CRC-32 as 8 hexadecimal digits.
 """
 
+from collections.abc import Callable
 from json import dumps, loads
 from typing import Any
 from zlib import crc32
@@ -43,3 +45,29 @@ def read_checked(disk: Disk, path: str) -> Any:
         return loads(line) if crc == b"%08x" % crc32(line) else None
     except (OSError, RecursionError, ValueError):
         return None
+
+
+def replace_file(
+    disk: Disk, path: str, data: bytes, set_access: Callable[[str, str], None]
+) -> None:
+    """Replace the file's content by `data`, durably. Raise StoreError and leave the file as it was.
+
+    `set_access(path, new)` sets the access to the new file while it is still empty.
+    """
+    path = disk.real_path(path)
+    directory = path.rpartition("/")[0] or "/"
+    new = f"{path}.new"
+    try:
+        disk.make_dirs(directory)
+        file = disk.open(new, create=True)
+        try:
+            file.set_size(0)
+            set_access(path, new)
+            file.pwrite(data, 0)
+            file.sync()
+        finally:
+            file.close()
+        disk.rename(new, path)
+        disk.sync_directory(directory)
+    except OSError as error:
+        raise store_error(f"cannot save {path}", error) from error

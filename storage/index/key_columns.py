@@ -1,7 +1,7 @@
 """Keys of records for the index, in three columns: hash, offset and time.
 
 The broker fills them with what it appends (index.py). If much of the log must be indexed again,
-processes fill them with a stretch each (storage/recovery/key_parts.py).
+processes fill them with a stretch each (storage/recovery/part_worker.py).
 """
 
 from array import array

@@ -12,7 +12,7 @@ Bytes are read by `pread`, which waits for uncached pages without the interprete
 in a mapped file would stop every thread. Readers of many records check heads by `sound_heads`,
 without building RecordHead objects.
 
-For speed, two readers have their own loops: replica/replica_scan.py and spark/decoding/log_walk.py.
+For speed, two readers have their own loops: replica/replica_log.py and spark/decoding/log_walk.py.
 Records that a unit or an index entry points at are read through the map (`head_of`).
 """
 
@@ -21,7 +21,6 @@ from contextlib import suppress
 from struct import error as StructError
 from typing import NamedTuple, TypeAlias
 
-from protocol.checksum import body_crc
 from protocol.message import (
     BLANK_BYTES,
     BLANK_MAGIC,
@@ -37,6 +36,7 @@ from protocol.message import (
     MessageRecord,
     RecordError,
     RecordHead,
+    body_crc,
     decode_record,
     scan_head,
 )

@@ -4,9 +4,7 @@ consume_queues.py      all queues of a store
 consume_queue.py       one queue; extended_queue.py: one queue with an extension
 consume_queue_ext.py   file of an extension
 stored_units.py        units in memory and in files; queue_units.py: their 20 bytes
-queue_files.py         cache of open files; queue_run.py: files that form a queue
-queue_list.py          stored list of the queues that have units
-time_search.py         search by store timestamp
+queue_files.py         cache of open files, list of queues; queue_run.py: files that form a queue
 unsynced.py            unsynced files and directories
 dispatch_entry.py      fields of a record that derived files need
 message_filter.py      filters of readers

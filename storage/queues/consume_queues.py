@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from errno import EXDEV
 from zlib import crc32
 
-from protocol.sysflag import TRANSACTION_PREPARED
+from protocol.codes import TRANSACTION_PREPARED
 from storage.config import StoreConfig
 from storage.errors import StoreError
 from storage.files.below import name_fault

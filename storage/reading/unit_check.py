@@ -7,7 +7,6 @@ names its physical offset, queue, queue offset and tag, and its body has a CRC.
 from collections.abc import Sequence
 from struct import Struct
 
-from protocol.checksum import body_crc
 from protocol.message import (
     HEAD_START,
     HEAD_V4,
@@ -15,6 +14,7 @@ from protocol.message import (
     HOST_BITS,
     RECORD_BYTES_MIN,
     RECORD_MAGIC,
+    body_crc,
     scan_head,
 )
 from protocol.properties import TAGS

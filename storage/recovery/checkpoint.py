@@ -24,7 +24,7 @@ Source: store/StoreCheckpoint.java.
 
 from struct import Struct
 
-from protocol.checksum import crc32c
+from protocol.message import crc32c
 from storage.clock import later_time
 from storage.errors import store_error
 from storage.files.disk import Disk, DiskFile

@@ -5,7 +5,7 @@ message of a queue, or a queue offset that does not continue its queue. With chu
 (log_scan.py) takes thousands of records at once and reads the places between them itself.
 
 Chunks depend only on the log. Processes may therefore read them ahead, each its own stretches
-(part_worker.py). key_parts.py has the chunks for the index.
+(part_worker.py).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,12 +14,12 @@ from struct import error as StructError
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 from zlib import crc32
 
+from protocol.codes import TRANSACTION_PREPARED
 from protocol.message import (
     LENGTH_FIELDS_BYTES,
     TOPIC_BYTES_MAX,
     scan_head,
 )
-from protocol.sysflag import TRANSACTION_PREPARED
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.dispatching.dispatch import TAGS_NAME, entry_of, tags_code_of
 from storage.log.reader import RECORD_BYTES_MAX, Fault, LogReader, next_whole, sound_heads

@@ -15,8 +15,8 @@ treated as in 4.9.7: their unit goes to the end of the queue.
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
+from protocol.codes import TRANSACTION_PREPARED
 from protocol.message import RECORD_BYTES_MIN, RecordHead
-from protocol.sysflag import TRANSACTION_PREPARED
 from storage.dispatching.dispatch import entry_of
 from storage.errors import StoreError
 from storage.log.commit_log import CommitLog

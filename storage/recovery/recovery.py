@@ -12,15 +12,14 @@ Source: store/DefaultMessageStore.java (recover), CommitLog.java.
 
 from collections.abc import Container, Iterable, Mapping
 from contextlib import closing, suppress
+from dataclasses import dataclass, field
 
+from protocol.codes import TRANSACTION_PREPARED
 from protocol.message import RecordHead
-from protocol.sysflag import TRANSACTION_PREPARED
 from storage.config import StoreConfig
 from storage.dispatching.dispatch import delay_levels_ms
-from storage.errors import DiskFull, StoreError
-from storage.finding import Finding
-from storage.log.append import blank
-from storage.log.commit_log import CommitLog
+from storage.errors import DiskFull, Finding, StoreError
+from storage.log.commit_log import CommitLog, blank
 from storage.log.damage import Damage
 from storage.log.reader import ONE_RECORD_BYTES, Fault, LogReader, next_whole, record_at
 from storage.queues.consume_queue import FILLER_BYTES, ConsumeQueue
@@ -30,8 +29,46 @@ from storage.recovery.clean_stop import CleanStop
 from storage.recovery.log_chunks import OpenParts, ReadPart
 from storage.recovery.log_scan import LogScan, start_after_clean_stop, start_after_crash
 from storage.recovery.queue_numbers import NO_UNITS, QueueKey, QueueNumbers, first_finder
-from storage.recovery.recovery_report import RecoveryReport
 from storage.tables.committed import committed_in_files
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """Findings and actions of a start-up, for one log line."""
+
+    clean: bool = True
+    """Whether the last owner stopped cleanly."""
+    known: bool = False
+    """Whether the record of a clean stop was valid, so that nothing was read."""
+    scanned_from: int = 0
+    record_count: int = 0
+    end_offset: int = 0
+    end_reason: str = ""
+    zeroed_bytes: int = 0
+    """Non-zero bytes cleared behind the end."""
+    removed_files: list[str] = field(default_factory=list)
+    dispatched_from: int = 0
+    dispatched_count: int = 0
+    """Count of rebuilt queue units."""
+    gaps: list[tuple[int, int, str]] = field(default_factory=list)
+    """(start, end, reason) of skipped damage in the log."""
+    queues_made: set[tuple[str, int]] = field(default_factory=set)
+    """Queues that were rebuilt individually."""
+    all_queues_made: bool = False
+    """Whether all queues were missing and rebuilt."""
+    findings: list[Finding] = field(default_factory=list)
+    """Faults found, with their repair, except for the gaps."""
+
+    def all_findings(self) -> list[Finding]:
+        damaged = [
+            Finding("commit log", f"damaged from {start} to {end}: {why}")
+            for start, end, why in self.gaps
+        ]
+        stale = []
+        if self.clean and self.zeroed_bytes:
+            text = f"the bytes behind its end, {self.end_offset}, are not all zeros"
+            stale = [Finding("commit log", text, is_wrong=False)]
+        return list(dict.fromkeys([*damaged, *stale, *self.findings]))
 
 
 class Recovery:

@@ -7,9 +7,9 @@ statements about log and queues are no longer trusted.
 from collections.abc import Mapping
 
 from storage.config import StoreConfig
+from storage.errors import Finding
 from storage.files.checked_json import read_checked
 from storage.files.disk import Disk
-from storage.finding import Finding
 from storage.recovery.checkpoint import Checkpoint
 from storage.recovery.clean_stop import CleanStop
 from storage.tables.table_counts import lost_tables

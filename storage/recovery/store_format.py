@@ -9,13 +9,16 @@ Every start that may write saves `<root>/troupemq/format.json` (checked_json):
     1   with this file
 
 RocketMQ ignores the file, so a store that it has used keeps its number.
+
+`<root>/troupemq/backup.running.json` marks a copy in progress, which no start accepts.
+storage/backup/ creates and removes it. RocketMQ ignores it and would open the incomplete store.
 """
 
 from json import loads
 from typing import Any
 
 from storage.config import StoreConfig
-from storage.errors import NewerStore, store_error
+from storage.errors import NewerStore, UnfinishedCopy, store_error
 from storage.files.checked_json import write_checked
 from storage.files.disk import Disk
 
@@ -68,3 +71,16 @@ def _read(config: StoreConfig, disk: Disk) -> dict[str, Any]:
     except (RecursionError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def mark_path(root: str) -> str:
+    return f"{root}/troupemq/backup.running.json"
+
+
+def require_finished_copy(config: StoreConfig, disk: Disk) -> None:
+    """Raise UnfinishedCopy for a store with a running or aborted copy."""
+    if disk.exists(mark_path(config.root)):
+        raise UnfinishedCopy(
+            f"the store {config.root} is an unfinished copy: run `troupemq store backup`"
+            " or `troupemq store restore` again, as before."
+        )

@@ -13,7 +13,7 @@ Source: store/DefaultMessageStore.java (cleanUnusedTopic): a slave of 4.9.7 keep
 
 from collections.abc import Sequence
 
-from protocol.sysflag import TRANSACTION_PREPARED
+from protocol.codes import TRANSACTION_PREPARED
 from storage.dispatching.dispatch import delay_levels_ms
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import ConsumeQueue

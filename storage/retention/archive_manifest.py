@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias, TypeVar
 
-from protocol.checksum import crc32c
+from protocol.message import crc32c
 from storage.errors import StoreError, os_sentence
 from storage.files.disk import Disk
 

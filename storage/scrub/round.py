@@ -14,8 +14,8 @@ No checksum covers flags, properties and times, so damage in them goes unnoticed
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from protocol.codes import has_queue_unit
 from protocol.message import RecordHead
-from protocol.sysflag import has_queue_unit
 from storage.config import StoreConfig
 from storage.dispatching.unreadable_numbers import unreadable_number
 from storage.files.disk import Disk

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from protocol.delay_levels import is_due_time
+from protocol.codes import has_queue_unit
 from protocol.message import RecordHead
-from protocol.sysflag import has_queue_unit
+from protocol.timers import is_due_time
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.config import StoreConfig
 from storage.dispatching.dispatch import delay_levels_ms, entry_of

@@ -16,7 +16,8 @@ from errno import EBADMSG, EIO, EISDIR
 from typing import Generic, TypeVar
 
 from protocol.errors import RemoteError
-from protocol.fastjson import FastjsonError, loads
+from protocol.fastjson import loads
+from protocol.fastjson_limits import FastjsonError
 from storage.errors import store_error
 from storage.files.disk import Disk
 from storage.tables.crc_sidecar import Digest, Sidecar, without_flipped_bit

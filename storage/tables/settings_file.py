@@ -6,8 +6,8 @@ The file keeps its owner, mode and extended attributes.
 from functools import partial
 
 from storage.errors import StoreError, store_error
+from storage.files.checked_json import replace_file
 from storage.files.disk import Disk
-from storage.files.replace_file import replace_file
 
 
 def read_settings(disk: Disk, path: str) -> str:

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from protocol.bodies import DataVersion
 from protocol.errors import RemoteError
-from protocol.fastjson import FastjsonError, dumps, loads
+from protocol.fastjson import dumps, loads
+from protocol.fastjson_limits import FastjsonError
 from protocol.table_rules import key_fault
 
 K = TypeVar("K")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from storage.config import StoreConfig
+from storage.errors import Finding
 from storage.files.disk import Disk
-from storage.finding import Finding
 from storage.tables.json_config import parsed_table
 from storage.tables.offsets import group_of
 

@@ -19,7 +19,7 @@ from actors.engine.system import ActorSystem, StartFailed
 from actors.network.request import codes_of
 from actors.sending.put_message import PutMessage
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.message import decode_records
 from protocol.send_wire import SEND_CODES
 from storage.errors import StoreError, StoreLocked
@@ -33,7 +33,7 @@ from tests.support.brokers import (
     send_command,
     store_in,
 )
-from troupemq.testing.local_client import LocalClient
+from troupemq.testing.virtual_broker import LocalClient
 
 STOP_S = 20.0
 BURST = 2000

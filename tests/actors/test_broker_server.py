@@ -21,7 +21,7 @@ from actors.namesrv_server import start_namesrv
 from actors.network.connections import PortTaken, open_listener
 from protocol.bodies import TopicRouteData
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.ha import TRANSFER_HEAD_BYTES, encode_report
 from storage.errors import StoreError, StoreLocked
 from storage.files.disk import RealDisk

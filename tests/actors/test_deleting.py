@@ -13,9 +13,9 @@ from protocol.bodies import (
 )
 from protocol.bodies_admin import TopicList
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import DeleteSubscriptionGroupHeader, TopicHeader
-from protocol.headers.offset import UpdateConsumerOffsetHeader
+from protocol.headers.client import UpdateConsumerOffsetHeader
 from protocol.topic_names import is_legal_name
 from tests.support.brokers import BROKER, SimulatedBroker, send_command, subscription
 from troupemq.testing.fake_disk import FakeDisk

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
 from tests.support.brokers import STORE, SimulatedBroker
 from troupemq.testing.fake_disk import FakeDisk

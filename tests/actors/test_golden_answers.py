@@ -15,8 +15,7 @@ import pytest
 
 from actors.config import BrokerConfig
 from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
-from protocol.frame import decode_frame
+from protocol.frame import RemotingCommand, decode_frame
 from protocol.headers.send import SendMessageHeader
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
 from tests.support.golden import frames

@@ -14,7 +14,7 @@ from actors.sending.admission import Admission
 from actors.sending.appender import Appender
 from actors.tables.config_writer import ConfigWriter
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from tests.support.brokers import STORE, FramesPeer, SimulatedBroker, pull_command, send_command
 from troupemq.testing.fake_disk import FakeDisk
 

@@ -3,9 +3,9 @@
 import pytest
 
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import CloneGroupOffsetHeader, CreateTopicHeader, TopicHeader
-from protocol.headers.offset import UpdateConsumerOffsetHeader
+from protocol.headers.client import UpdateConsumerOffsetHeader
 from tests.support.brokers import SimulatedBroker
 
 ODD = ["../x", "a/b", "a@b", " ", ".", "\0", "\xe4", "a\nb"]

@@ -25,7 +25,7 @@ from actors.network.connection import REQUEST_FAILURES_MAX, REQUEST_FAILURES_WIT
 from actors.network.request import Request, Responder, serves
 from actors.tables.topics import TopicTable
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from tests.support.actors import Arrivals
 from tests.support.brokers import SimulatedBroker
 from tests.support.cast import Boom, Diary, Do, Recorder, Say

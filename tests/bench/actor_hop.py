@@ -9,8 +9,7 @@ from threading import Event
 from time import perf_counter, process_time
 
 from actors.engine.actor import Actor, BatchEnd, handles
-from actors.engine.actor_address import ActorAddress
-from actors.engine.future import Question, Reply
+from actors.engine.actor_address import ActorAddress, Question, Reply
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from storage.files.disk import RealDisk

@@ -29,7 +29,7 @@ from typing import Any
 
 from protocol.bodies_own import JobRun, Jobs
 from protocol.codes import RequestCode
-from protocol.headers.jobs import JobRunHeader, RunJobHeader
+from protocol.headers.own import JobRunHeader, RunJobHeader
 from tests.bench.spark_store import FILE_BYTES, QUEUE_FILE_UNITS, make_store
 from tests.compat.patience import wait_until
 from tests.compat.servers import OurBroker, OurNameServer

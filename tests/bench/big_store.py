@@ -18,7 +18,7 @@ from storage.dispatching.dispatch import entry_of
 from storage.dispatching.sink_table import SinkCopy, SinkCovered, SinkTable
 from storage.files.disk import RealDisk
 from storage.index.index import Index
-from storage.log.append import blank
+from storage.log.commit_log import blank
 from storage.transactions.redo_log import Covered, TransactionRedoLog
 
 FILE_BYTES = 1 << 30

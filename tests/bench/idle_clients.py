@@ -11,8 +11,7 @@ from time import monotonic
 
 from protocol.bodies import HeartbeatData, ProducerData
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.frame import encode
+from protocol.frame import RemotingCommand, encode
 
 HEARTBEAT_S = 30.0
 GROUP = "idle"

@@ -15,8 +15,7 @@ from tempfile import TemporaryDirectory
 
 from protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData
 from protocol.codes import LanguageCode, RequestCode, SerializeType
-from protocol.command import RemotingCommand
-from protocol.frame import encode
+from protocol.frame import RemotingCommand, encode
 from protocol.headers.send import SendMessageHeader
 from tests.compat.servers import OurBroker, OurNameServer
 from troupemq.client.admin import Admin

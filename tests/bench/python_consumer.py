@@ -14,9 +14,9 @@ from tests.compat.servers import OurBroker, OurNameServer
 from troupemq.client.admin import Admin
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.message import Message, MessageView
 from troupemq.client.producing.producer import Producer
+from troupemq.client.settings import ConsumerSettings
 
 TOPIC = "Backlog"
 QUEUES = 8

@@ -38,7 +38,7 @@ from actors.metrics import metrics_port
 from actors.metrics.messages import TakeTime
 from actors.metrics.metrics_port import MetricsPort
 from actors.metrics.metrics_renderer import MetricsRenderer
-from actors.metrics.packed import Packed
+from actors.metrics.page import Packed
 from actors.metrics.sources import FigureSet
 from actors.statistics.counts import GroupCounts
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig

@@ -26,8 +26,7 @@ from time import perf_counter
 
 from protocol.batch import BatchMessage, encode_batch
 from protocol.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
-from protocol.command import RemotingCommand
-from protocol.frame import decode_frame, encode
+from protocol.frame import RemotingCommand, decode_frame, encode
 from protocol.ha import TransferBuffer, encode_report
 from protocol.headers.send import SendMessageHeader
 from protocol.signature import Credentials

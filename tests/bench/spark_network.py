@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from time import monotonic, process_time
 
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
 from protocol.headers.send import SendMessageHeader
 from remoting.sync_connection import SyncConnection

@@ -15,7 +15,7 @@ import numpy as np
 
 from protocol.message import HEAD_V4, PROPERTIES_LENGTH, RECORD_MAGIC
 from protocol.tags import java_hash_code
-from storage.log.append import blank
+from storage.log.commit_log import blank
 
 FILE_BYTES = 128 * 1024 * 1024
 QUEUE_FILE_UNITS = 300_000

@@ -24,11 +24,10 @@ from threading import Event
 from time import perf_counter, time
 from zlib import crc32
 
-from actors.delays.timer_index import TimerIndex
+from actors.delays.level_timers import TimerIndex
 from protocol.bodies import KVTable
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.frame import encode
+from protocol.frame import RemotingCommand, encode
 from protocol.message import decode_records
 from protocol.properties import parse
 from protocol.stream import CommandStream
@@ -37,8 +36,7 @@ from protocol.topic_names import SCHEDULE_TOPIC
 from storage.clock import SystemClock
 from storage.config import StoreConfig
 from storage.files.disk import RealDisk
-from storage.log.append import PutRecord
-from storage.log.commit_log import prepare_file
+from storage.log.commit_log import PutRecord, prepare_file
 from storage.message_store import MessageStore
 from storage.queues.dispatch_entry import DispatchEntry
 from tests.bench.memory import drawing

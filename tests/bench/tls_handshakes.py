@@ -17,8 +17,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.frame import encode
+from protocol.frame import RemotingCommand, encode
 from remoting.tls_options import Tls
 from tests.bench.brokers import Opponents
 from tests.bench.loads import TLS

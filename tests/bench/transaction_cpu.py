@@ -6,12 +6,15 @@ tests/bench/send_cpu.py.
 
 from pathlib import Path
 
-from protocol.codes import LanguageCode, RequestCode, SerializeType
-from protocol.command import RemotingCommand
-from protocol.frame import decode_frame, encode
-from protocol.headers.send import SendMessageHeader
-from protocol.headers.transaction import EndTransactionHeader
-from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED
+from protocol.codes import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_PREPARED,
+    LanguageCode,
+    RequestCode,
+    SerializeType,
+)
+from protocol.frame import RemotingCommand, decode_frame, encode
+from protocol.headers.send import EndTransactionHeader, SendMessageHeader
 from tests.bench.in_turn import Build, compare, parser_of
 from tests.bench.process_figures import scheduled_us
 from tests.bench.send_cpu import READ_BYTES, TOPIC, LoadedBroker

@@ -22,7 +22,7 @@ from protocol.bodies_admin import (
 )
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import ConsumerGroupHeader, GetConsumeStatsHeader, TopicHeader
 from protocol.headers.client import ConsumerSendMsgBackHeader
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX

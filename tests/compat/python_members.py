@@ -12,9 +12,9 @@ from tests.compat.patience import wait_until
 from tests.compat.servers import ROOT
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.listener import ConsumeResult, Listener
 from troupemq.client.message import MessageView
+from troupemq.client.settings import ConsumerSettings
 
 WAIT_S = 90.0
 SETTINGS = ConsumerSettings(commit_interval_ms=500, rebalance_interval_ms=5000)

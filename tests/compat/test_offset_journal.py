@@ -9,8 +9,8 @@ import pytest
 
 from protocol.bodies import ConsumerOffsetTable
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.offset import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.client import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
 from storage.tables.offsets import parse_offsets
 from tests.compat.conftest import SERVER_KIND, MakeBroker, MakeNameServer
 from tests.compat.patience import wait_until

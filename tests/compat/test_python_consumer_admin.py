@@ -9,7 +9,7 @@ import pytest
 from protocol.bodies import MessageQueue as MessageQueueKey
 from protocol.bodies_client import ConsumerStatusBody
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.client import GetConsumerStatusHeader
 from tests.compat.admin_shell import mqadmin_in_one_java
 from tests.compat.conftest import MakeBroker, MakeNameServer
@@ -22,9 +22,9 @@ from tests.compat.servers import Broker
 from tests.compat.toolchain import Java
 from troupemq.client.connection.remoting import Remoting
 from troupemq.client.consuming.consumer import PushConsumer
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.message import Message, MessageQueue
 from troupemq.client.producing.producer import Producer
+from troupemq.client.settings import ConsumerSettings
 
 QUEUES = 4
 COUNT = 40

@@ -29,11 +29,11 @@ from troupemq.client.consuming.assignment import (
 )
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.pull_consumer import PullConsumer
 from troupemq.client.errors import BrokerError
 from troupemq.client.message import Message, MessageQueue, MessageView
 from troupemq.client.producing.producer import Producer
+from troupemq.client.settings import ConsumerSettings
 
 LEVELS = "1s 1s 1s 2s 2s 2s"
 QUEUES = 8

@@ -8,8 +8,8 @@ from base64 import b64decode
 from dataclasses import replace
 from random import Random
 
+from protocol.codes import COMPRESSED
 from protocol.message import MessageRecord, decode_records
-from protocol.sysflag import COMPRESSED
 from tests.compat.agent import Agent, Event
 from tests.compat.comparison import assert_same, order_differences, serial_of
 from tests.compat.conftest import wait_for_route

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 from spark.sink.options import parse_sink_options
-from spark.sink.task import TaskDone, TaskName, send_task
+from spark.sink.writer import TaskDone, TaskName, send_task
 from tests.compat.patience import wait_until
 from tests.compat.python_clients import new_topic
 from tests.compat.servers import Broker, OurBroker

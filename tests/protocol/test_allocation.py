@@ -1,4 +1,4 @@
-"""Tests of protocol/allocation.py; those of the client compare it with recorded shares of 4.9.7."""
+"""Tests of protocol/tags.py; those of the client compare it with recorded shares of 4.9.7."""
 
 from collections.abc import Sequence
 

@@ -12,10 +12,10 @@ from protocol.batch import (
     decode_batch,
     encode_batch,
 )
-from protocol.checksum import body_crc, crc32c
 from protocol.codes import ResponseCode
 from protocol.compression import CompressionError, compress, decompress, inflate
 from protocol.errors import RemoteError
+from protocol.message import body_crc, crc32c
 from tests.protocol.vectors import BATCH_BODY
 
 CASES = {

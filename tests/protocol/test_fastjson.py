@@ -3,8 +3,8 @@
 import pytest
 
 from protocol import fastjson_reader
-from protocol.fastjson import FastjsonError, dumps, java_double, loads, loads_object, quote
-from protocol.fastjson_limits import DEPTH_MAX, NODES_MAX, SHORT_NODES_MAX
+from protocol.fastjson import dumps, java_double, loads, loads_object, quote
+from protocol.fastjson_limits import DEPTH_MAX, NODES_MAX, SHORT_NODES_MAX, FastjsonError
 
 QUEUE = (("brokerName", "b"), ("queueId", 3), ("topic", "t"))
 CASES: dict[str, tuple[object, bytes]] = {

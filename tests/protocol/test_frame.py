@@ -7,9 +7,15 @@ from struct import pack
 import pytest
 
 from protocol.codes import LanguageCode, SerializeType
-from protocol.command import RESPONSE_FLAG, RemotingCommand
 from protocol.errors import FrameError
-from protocol.frame import FRAME_BYTES_MAX, decode_frame, encode, encode_head
+from protocol.frame import (
+    FRAME_BYTES_MAX,
+    RESPONSE_FLAG,
+    RemotingCommand,
+    decode_frame,
+    encode,
+    encode_head,
+)
 from protocol.stream import CommandStream
 from tests.protocol.vectors import (
     BINARY_REQUEST,

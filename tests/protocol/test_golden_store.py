@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from protocol.codes import COMPRESSION_TYPE_MASK, COMPRESSION_ZLIB
 from protocol.compression import decompress
 from protocol.fastjson import dumps, loads
 from protocol.host import unpack_host
 from protocol.message import decode_record, encode_record, scan_head
 from protocol.message_id import offset_message_id, parse_message_id
 from protocol.properties import TAGS, UNIQ_KEY, format, parse
-from protocol.sysflag import COMPRESSION_TYPE_MASK, COMPRESSION_ZLIB
 from protocol.tags import tags_code
 from tests.support.by_hand import BY_HAND
 from tests.support.golden import manifest, store

@@ -44,11 +44,10 @@ from protocol.bodies_client import (
     ResetOffsetList,
 )
 from protocol.codes import VERSION_STANDARD_JSON_ROUTE, RequestCode
-from protocol.command import RemotingCommand
 from protocol.compression import inflate
 from protocol.errors import RemoteError
 from protocol.fastjson import dumps, loads
-from protocol.frame import encode
+from protocol.frame import RemotingCommand, encode
 from protocol.headers.send import SendMessageHeader
 from protocol.json_body import Body
 from protocol.stream import CommandStream

@@ -5,21 +5,22 @@ from collections.abc import Mapping
 import pytest
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
 from protocol.headers.client import (
     ConsumerSendMsgBackHeader,
     GetRouteInfoHeader,
+    OffsetResponseHeader,
+    PullMessageHeader,
+    PullMessageResponseHeader,
+    QueueHeader,
     UnregisterClientHeader,
 )
 from protocol.headers.fields import Header
 from protocol.headers.namesrv import RegisterBrokerResponseHeader
-from protocol.headers.offset import OffsetResponseHeader, QueueHeader
 from protocol.headers.pop import ALL_QUEUES, PopMessageHeader, PopMessageResponseHeader
-from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
-from protocol.headers.send import SendMessageHeader, SendMessageResponseHeader
-from protocol.headers.transaction import EndTransactionHeader
+from protocol.headers.send import EndTransactionHeader, SendMessageHeader, SendMessageResponseHeader
 from tests.support.headers_by_code import REQUEST_HEADERS, RESPONSE_HEADERS
 
 SEND = SendMessageHeader(

@@ -12,7 +12,7 @@ from protocol.java_numbers import (
     parse_long,
     plain_number,
 )
-from protocol.sql92.values import to_double
+from protocol.sql92.nodes import to_double
 
 ARABIC_2, BENGALI_2, FULL_WIDTH_2 = "\u0662", "\u09e8", "\uff12"
 NONE = ["", "+", "-", "+-2", "--2", " 2", "2 ", "\u00a02", "1_0", "2.0", "1e1", "0x2", "²", "２ "]

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from protocol.batch import BatchMessage, decode_batch, encode_batch
 from protocol.codes import LanguageCode, SerializeType
-from protocol.command import RemotingCommand
 from protocol.errors import FrameError
-from protocol.fastjson import FastjsonError, dumps, loads
-from protocol.frame import encode
+from protocol.fastjson import dumps, loads
+from protocol.fastjson_limits import FastjsonError
+from protocol.frame import RemotingCommand, encode
 from protocol.message import MessageRecord, RecordError, decode_record, encode_record, scan_head
 from protocol.properties import format, parse
 from protocol.stream import CommandStream

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.codes import LanguageCode, RequestCode, SerializeType
-from protocol.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from protocol.errors import RemoteError
-from protocol.frame import decode_frame, encode
+from protocol.frame import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, decode_frame, encode
 from protocol.headers.send import SendMessageHeader
 from protocol.send_values import Send
 from protocol.send_wire import SendDecoder, send_of

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from protocol.codes import RequestCode, SerializeType
-from protocol.command import RemotingCommand
-from protocol.frame import decode_frame, encode
+from protocol.frame import RemotingCommand, decode_frame, encode
 from protocol.headers.send import SendMessageHeader
 from protocol.send_values import Send
 from protocol.send_wire import SendDecoder, send_of

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.errors import RemoteError
-from protocol.headers.sink import SinkBatchHeader, SinkLaneHeader
+from protocol.headers.own import SinkBatchHeader, SinkLaneHeader
 from protocol.sink import (
     CHAIN_START,
     KEY_TIME,

@@ -119,7 +119,7 @@ def test_frames_are_the_same_without_orjson() -> None:
     """In a process that cannot import it."""
     program = (
         "import sys; sys.modules['orjson'] = None\n"
-        "from protocol.command import RemotingCommand\n"
+        "from protocol.frame import RemotingCommand\n"
         "from protocol.frame import decode_frame, encode\n"
         "for language in (0, 9):\n"
         "    made = RemotingCommand(11, {'a': 'ü\"'}, b'x', 7, language=language, remark='<r>')\n"

@@ -14,10 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.codes import LanguageCode, RequestCode, SerializeType
-from protocol.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from protocol.errors import FrameError, FrameTooLong, RemoteError
-from protocol.frame import FRAME_BYTES_MAX, decode_frame, encode
-from protocol.headers.pull import PullMessageHeader
+from protocol.frame import (
+    FRAME_BYTES_MAX,
+    ONEWAY_FLAG,
+    RESPONSE_FLAG,
+    RemotingCommand,
+    decode_frame,
+    encode,
+)
+from protocol.headers.client import PullMessageHeader
 from protocol.headers.send import SendMessageHeader
 from protocol.send_values import Send, SendShape, SendTail
 from protocol.send_wire import SEND_CODES, SendDecoder, send_of

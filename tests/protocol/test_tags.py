@@ -2,15 +2,15 @@
 
 import pytest
 
-from protocol.codes import ResponseCode
-from protocol.errors import RemoteError
-from protocol.sysflag import (
+from protocol.codes import (
     TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
+    ResponseCode,
     has_queue_unit,
     transaction_type,
 )
+from protocol.errors import RemoteError
 from protocol.tags import TagFilter, java_hash_code, tags_code
 
 HASHES = [

@@ -10,8 +10,7 @@ from threading import Event, Thread
 import pytest
 
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.frame import FRAME_BYTES_MAX, encode
+from protocol.frame import FRAME_BYTES_MAX, RemotingCommand, encode
 from protocol.stream import CommandStream
 from remoting.sync_connection import (
     RECEIVE_BYTES,

@@ -13,7 +13,7 @@ from zlib import Z_FULL_FLUSH, compressobj
 from protocol.bodies import ConsumerData, DataVersion, HeartbeatData, ProducerData
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader
 from tests.support.brokers import pull_command, send_command, subscription
 from tests.support.sockets import Line

@@ -30,9 +30,9 @@ import pytest
 
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
-from protocol.headers.offset import QueueHeader
+from protocol.headers.client import QueueHeader
 from tests.bench.process_figures import scheduled_us
 from tests.compat.patience import wait_until
 from tests.security.attackers import AGAIN, ATTEMPTS, FROM_ELSEWHERE, IN_A_NETWORK, MORE_ATTEMPTS

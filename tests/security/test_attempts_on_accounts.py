@@ -14,18 +14,14 @@ from structlog.testing import capture_logs
 
 from protocol.batch import BatchMessage, encode_batch
 from protocol.bodies import HeartbeatData, ProducerData
+from protocol.codes import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, SerializeType
 from protocol.codes import RequestCode as Code
-from protocol.codes import SerializeType
-from protocol.command import ONEWAY_FLAG, RemotingCommand
-from protocol.frame import encode
-from protocol.headers.client import ConsumerSendMsgBackHeader
-from protocol.headers.pull import ViewMessageHeader
-from protocol.headers.raw import ReadRecordsHeader
-from protocol.headers.send import SendMessageHeader
-from protocol.headers.transaction import EndTransactionHeader
+from protocol.frame import ONEWAY_FLAG, RemotingCommand, encode
+from protocol.headers.client import ConsumerSendMsgBackHeader, ViewMessageHeader
+from protocol.headers.own import ReadRecordsHeader
+from protocol.headers.send import EndTransactionHeader, SendMessageHeader
 from protocol.message import HEAD_V4
 from protocol.message_id import offset_message_id
-from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from tests.support.brokers import send_command
 from tests.support.forging import forged_record, next_body_at
 from tests.support.guarded import ACCOUNTS, ACL_PATH, GuardedBroker, signed, with_accounts

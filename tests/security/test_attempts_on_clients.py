@@ -16,14 +16,13 @@ from zlib import Z_FULL_FLUSH, compressobj
 import pytest
 from click.testing import CliRunner
 
+from protocol.codes import COMPRESSED
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
 from protocol.compression import DECOMPRESSED_BYTES_MAX
-from protocol.frame import FRAME_BYTES_MAX, encode
-from protocol.headers.pull import PullMessageResponseHeader
+from protocol.frame import FRAME_BYTES_MAX, RemotingCommand, encode
+from protocol.headers.client import PullMessageResponseHeader
 from protocol.message import MessageRecord, encode_record
 from protocol.stream import CommandStream
-from protocol.sysflag import COMPRESSED
 from tests.troupemq.client.cluster import SEND, sends
 from tests.troupemq.fake_server import FakeServer, serve_routes
 from troupemq import (

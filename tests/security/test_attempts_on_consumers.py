@@ -13,12 +13,11 @@ from struct import pack
 
 import pytest
 
+from protocol.codes import COMPRESSED
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
-from protocol.frame import encode
-from protocol.headers.pull import PullMessageResponseHeader
+from protocol.frame import RemotingCommand, encode
+from protocol.headers.client import PullMessageResponseHeader
 from protocol.message import MessageRecord, RecordError, decode_records, encode_record
-from protocol.sysflag import COMPRESSED
 from tests.security.test_attempts_on_clients import ANSWERS, HELD_BYTES_MAX, bomb, flood
 from tests.troupemq.client.consuming.test_consumer import QUICK, Seen, consumer, fill
 from tests.troupemq.fake_broker import TOPIC, FakeBroker

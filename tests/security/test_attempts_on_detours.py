@@ -15,9 +15,9 @@ from protocol.bodies import (
 )
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.client import ConsumerSendMsgBackHeader
-from protocol.headers.jobs import JobRunHeader
+from protocol.headers.own import JobRunHeader
 from protocol.host import pack_host
 from protocol.message_id import offset_message_id
 from protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, find_pairs, parse

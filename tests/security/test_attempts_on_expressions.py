@@ -19,7 +19,7 @@ from actors.tables.consumer_filters import FilterTable
 from protocol.bodies import CheckClientRequest, ConsumerData, HeartbeatData, SubscriptionData
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.sql92 import EXPRESSION_CHARS_MAX, compile
 from tests.support.brokers import BROKER, SimulatedBroker, pull_command
 from tests.support.sockets import paired_lines

@@ -8,11 +8,10 @@ from structlog.testing import capture_logs
 from actors.consumers import queue_locks
 from actors.consumers.queue_locks import REQUEST_QUEUES_MAX
 from protocol.bodies import LockBatchRequest, LockBatchResponse, MessageQueue
+from protocol.codes import PULL_COMMIT_OFFSET, ResponseCode
 from protocol.codes import RequestCode as Code
-from protocol.codes import ResponseCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
-from protocol.headers.offset import UpdateConsumerOffsetHeader
-from protocol.sysflag import PULL_COMMIT_OFFSET
+from protocol.frame import ONEWAY_FLAG, RemotingCommand
+from protocol.headers.client import UpdateConsumerOffsetHeader
 from tests.support.brokers import BROKER, SimulatedBroker, pull_command
 from tests.support.told import times
 

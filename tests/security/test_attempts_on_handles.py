@@ -13,11 +13,11 @@ import pytest
 from actors.access.grant import Grant
 from actors.access.refusals import Refusals
 from actors.access.rights import BROKER_RIGHTS, Level
-from actors.engine.rate_limited_log import RateLimitedLog
+from actors.engine.server_log import RateLimitedLog
 from actors.jobs.messages import JobChanged, JobState
 from actors.jobs.spark_jobs import PATHS, REPORT_HIDDEN, SENTENCE_HIDDEN
 from actors.network.request import Request
-from actors.retention.lease_table import LEASES_OF_OWNER_MAX
+from actors.retention.retention_holds import LEASES_OF_OWNER_MAX
 from protocol.bodies import (
     LockBatchRequest,
     LockBatchResponse,
@@ -27,10 +27,10 @@ from protocol.bodies_admin import ConsumeStatsBody
 from protocol.bodies_own import Jobs
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import GetConsumeStatsHeader
-from protocol.headers.lease import RELEASE, RENEW, TAKE, LeaseHeader
-from protocol.headers.offset import UpdateConsumerOffsetHeader
+from protocol.headers.client import UpdateConsumerOffsetHeader
+from protocol.headers.own import RELEASE, RENEW, TAKE, LeaseHeader
 from spark import jobs as jobs_package
 from storage.access.acl_file import DENY, PUB, SUB, Account
 from tests.actors.jobs.test_scheduled_runs import World

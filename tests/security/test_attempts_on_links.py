@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from storage.clock import SystemClock
 from tests.support.guarded import signed
 from tests.support.sockets import Line, serving_broker

@@ -24,10 +24,9 @@ from actors.network.messages import ConnectionFigures
 from actors.network.tls_negotiator import TIME_MS
 from actors.pulling import held_pulls
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import FrameError
-from protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX
-from protocol.headers.offset import QueueHeader
+from protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX, RemotingCommand
+from protocol.headers.client import QueueHeader
 from protocol.stream import Stream
 from tests.support.brokers import BROKER, SimulatedBroker, pull_command, send_command
 from tests.support.certificates import Certificates

@@ -18,10 +18,13 @@ from protocol.bodies import (
 )
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode, SerializeType
-from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.frame import ONEWAY_FLAG, RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
-from protocol.headers.client import ConsumerSendMsgBackHeader
-from protocol.headers.offset import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
+from protocol.headers.client import (
+    ConsumerSendMsgBackHeader,
+    QueryConsumerOffsetHeader,
+    UpdateConsumerOffsetHeader,
+)
 from tests.support.brokers import (
     BROKER,
     SimulatedBroker,

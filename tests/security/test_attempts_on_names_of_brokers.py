@@ -8,13 +8,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.config import NamesrvConfig
-from actors.engine.rate_limited_log import LINES_MAX
+from actors.engine.server_log import LINES_MAX
 from actors.naming import registration_reader, table_limits
 from actors.network import limits
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
-from protocol.frame import encode
+from protocol.frame import RemotingCommand, encode
 from protocol.headers.namesrv import BrokerIdentityHeader, RegisterBrokerHeader
 from tests.support.open_namesrv import OpenNamesrv, topics
 

@@ -10,7 +10,7 @@ from storage.backup.record import BackupFolder
 from storage.dispatching.sink_table import SinkTable
 from storage.errors import StoreError
 from storage.files.checked_json import read_checked, write_checked
-from storage.queues.queue_list import QueueList
+from storage.queues.queue_files import QueueList
 from storage.recovery.clean_stop import CleanStop, read_clean_stop, write_clean_stop
 from storage.recovery.store_format import require_known_format
 from storage.retention.leases import LeaseFiles, leases_dir

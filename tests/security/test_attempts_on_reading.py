@@ -24,12 +24,17 @@ from protocol.bodies import (
     RegisterBrokerBody,
     SubscriptionData,
 )
+from protocol.codes import (
+    COMPRESSED,
+    COMPRESSION_LZ4,
+    COMPRESSION_ZLIB,
+    COMPRESSION_ZSTD,
+    ResponseCode,
+)
 from protocol.codes import RequestCode as Code
-from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
 from protocol.compression import DECOMPRESSED_BYTES_MAX, CompressionError, decompress
 from protocol.errors import FrameError, RemoteError
-from protocol.frame import encode
+from protocol.frame import RemotingCommand, encode
 from protocol.message import decode_records, encode_record
 from protocol.properties import format as format_properties
 from protocol.properties import parse
@@ -38,7 +43,6 @@ from protocol.send_wire import SendDecoder
 from protocol.sql92 import EXPRESSION_CHARS_MAX, SqlError, compile_filter
 from protocol.sql92.compile import _cache
 from protocol.stream import Stream
-from protocol.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from protocol.tags import TagFilter
 from tests.support.brokers import BROKER, SimulatedBroker, pull_command, send_command
 from tests.support.sockets import paired_lines

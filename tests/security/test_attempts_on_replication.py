@@ -11,8 +11,8 @@ from socket import socketpair
 import pytest
 from structlog.testing import capture_logs
 
-from actors.engine import rate_limited_log
-from actors.network.accepted import Accepted
+from actors.engine import server_log
+from actors.network.connections import Accepted
 from actors.network.service import Service
 from protocol.codes import ResponseCode
 from protocol.ha import encode_report
@@ -94,7 +94,7 @@ def test_a37_unauthenticated_slaves_are_limited_and_log_one_line_each(slaves: li
 def test_a37_slaves_that_reconnect_often_log_few_lines(
     slaves: list[Slave], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rate_limited_log, "LINES_MAX", 10)
+    monkeypatch.setattr(server_log, "LINES_MAX", 10)
     made = SimulatedBroker(1)
     with capture_logs() as logs:
         for number in range(40):

@@ -15,12 +15,11 @@ from actors.admin.settings import REFUSED, NamesrvSettings
 from actors.config import NamesrvConfig
 from actors.engine.supervisor import ChildSpec
 from protocol.bodies import LockBatchRequest, MessageQueue
+from protocol.codes import PULL_COMMIT_OFFSET, ResponseCode
 from protocol.codes import RequestCode as Code
-from protocol.codes import ResponseCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
-from protocol.headers.offset import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
+from protocol.frame import ONEWAY_FLAG, RemotingCommand
+from protocol.headers.client import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
 from protocol.properties_file import parse_properties
-from protocol.sysflag import PULL_COMMIT_OFFSET
 from tests.support.brokers import SimulatedBroker, pull_command, send_command
 from tests.support.guarded import (
     ACCOUNTS,

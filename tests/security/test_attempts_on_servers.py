@@ -15,12 +15,11 @@ from zlib import compress, decompress
 import pytest
 from structlog.testing import capture_logs
 
-from actors.naming import kv_config, registration_reader, route_table, table_limits
+from actors.naming import kv_server, registration_reader, route_table, table_limits
 from protocol.bodies import TopicRouteData
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
-from protocol.frame import HEADER_BYTES_MAX
+from protocol.frame import HEADER_BYTES_MAX, RemotingCommand
 from protocol.headers.namesrv import BrokerIdentityHeader, RegisterBrokerHeader
 from tests.support.open_namesrv import OpenNamesrv, topics
 from tests.support.told import times
@@ -38,15 +37,15 @@ def namesrv() -> Iterator[OpenNamesrv]:
 def test_a35_client_settings_are_limited(
     namesrv: OpenNamesrv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kv_config, "KV_NAMESPACES_MAX", 20)
+    monkeypatch.setattr(kv_server, "KV_NAMESPACES_MAX", 20)
     assert namesrv.put("n", "k", "v" * 1000) == 0
     with capture_logs() as logs:
         assert namesrv.put("n", "k" * 5000, "v") == 1
         assert namesrv.put("n" * 5000, "k", "v") == 1
         assert namesrv.put("n", "k", "v" * (table_limits.KV_VALUE_CHARS_MAX + 1)) == 1
-        assert times(logs, kv_config.TOO_MUCH) == [1]
+        assert times(logs, kv_server.TOO_MUCH) == [1]
         namesrv.system.advance(70_000)
-    assert times(logs, kv_config.TOO_MUCH) == [1, 2]
+    assert times(logs, kv_server.TOO_MUCH) == [1, 2]
     first, *_ = logs
     assert (first["peer"], first["code"]) == (namesrv.peer.remote, Code.PUT_KV_CONFIG)
     assert first["why"] == "namespace and key have at most 4096 characters"

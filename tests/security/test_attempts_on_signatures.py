@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from protocol.codes import RequestCode as Code
 from protocol.codes import SerializeType
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.signature import SecretKey, signed_values
 from tests.support.brokers import send_command
 from tests.support.guarded import (

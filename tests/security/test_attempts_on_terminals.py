@@ -8,8 +8,7 @@ import pytest
 from structlog import get_logger
 
 from troupemq.logs import set_up_logs, shut_down_logs
-from troupemq.saying import say
-from troupemq.text import escaped, escaped_lines, one_line
+from troupemq.text import escaped, escaped_lines, one_line, say
 
 NASTY = (
     "\x1b[2J\x1b]0;owned\x07 \r\n[error] a line of its own \u202egnp.exe"

@@ -4,7 +4,7 @@ import pytest
 
 from protocol.bodies import HeartbeatData, ProducerData
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.message import MessageRecord
 from protocol.properties import TROUPE_OWNER
 from tests.security.test_attempts_on_detours import MORE, PREFIX
@@ -20,7 +20,7 @@ from tests.support.transacting import (
     round_of_checks,
     sending,
 )
-from troupemq.testing.local_client import LocalClient
+from troupemq.testing.virtual_broker import LocalClient
 
 OWNER, OTHER = "shop-account", "sender-account"
 REFUSED = f"{PREFIX}The transaction is not of accessKey={OTHER}"

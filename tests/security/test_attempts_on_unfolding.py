@@ -13,10 +13,10 @@ from zlib import compress
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
+from protocol.codes import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from protocol.compression import DECOMPRESSED_BYTES_MAX, CompressionError, decompress, inflate
 from protocol.message import MessageRecord, decode_records, encode_record
-from protocol.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
-from spark.decoding.bodies import plain_body
+from spark.decoding.decode import plain_body
 from storage.dump.log import record_fields
 from tests.security.inventors import unfolds
 from tests.support.brokers import STORE, SimulatedBroker

@@ -17,8 +17,8 @@ from urllib.parse import urlencode
 import pytest
 
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
-from protocol.headers.offset import QueueHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.client import QueueHeader
 from tests.bench.console_load import ORDERS, Watched, watched
 from tests.bench.process_figures import cpu_seconds, memory
 from tests.compat.patience import wait_until

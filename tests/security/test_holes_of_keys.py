@@ -20,8 +20,7 @@ from actors.access.refusals import TRIES_MAX
 from actors.config import NamesrvConfig
 from protocol import signature as signature_module
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
-from protocol.frame import encode
+from protocol.frame import RemotingCommand, encode
 from protocol.stream import CommandStream
 from storage.access.acl_file import AclFileError
 from storage.access.acl_yaml import parse_acl_file

@@ -16,14 +16,16 @@ from protocol.bodies import (
     LockBatchRequest,
     SubscriptionData,
 )
+from protocol.codes import TRANSACTION_COMMIT
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
-from protocol.headers.client import ConsumerSendMsgBackHeader
-from protocol.headers.offset import QueryConsumerOffsetHeader
-from protocol.headers.pull import QueryMessageHeader, ViewMessageHeader
-from protocol.headers.send import SendMessageHeader
-from protocol.headers.transaction import EndTransactionHeader
-from protocol.sysflag import TRANSACTION_COMMIT
+from protocol.frame import RemotingCommand
+from protocol.headers.client import (
+    ConsumerSendMsgBackHeader,
+    QueryConsumerOffsetHeader,
+    QueryMessageHeader,
+    ViewMessageHeader,
+)
+from protocol.headers.send import EndTransactionHeader, SendMessageHeader
 from tests.support.brokers import pull_command, send_command
 from tests.support.forging import forged_record, next_body_at
 from tests.support.guarded import ACCOUNTS, ACL_PATH, GuardedBroker, signed, with_accounts

@@ -12,7 +12,7 @@ import pytest
 from actors.access.acl_store import AclStore, ChangeRefused
 from actors.access.authorizer import Authorizer
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.ha import encode_report
 from protocol.headers.admin import CreateAccessConfigHeader
 from storage.files.disk import RealDisk

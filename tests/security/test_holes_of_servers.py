@@ -11,12 +11,12 @@ import pytest
 from actors.access.access_state import BROKER_KNOWN_MS
 from actors.admin.settings import REFUSED
 from actors.config import NamesrvConfig
-from actors.network.accepted import Accepted
+from actors.network.connections import Accepted
 from actors.network.service import Service
 from protocol.bodies import DataVersion
 from protocol.bodies_own import AclRefusals
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.namesrv import BrokerIdentityHeader
 from tests.support.guarded import (
     ACCOUNTS,

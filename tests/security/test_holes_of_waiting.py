@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from protocol.bodies import HeartbeatData, ProducerData
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
-from protocol.headers.raw import ReadRecordsHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.own import ReadRecordsHeader
 from tests.security.test_holes_of_requests import READER, refused
 from tests.support.brokers import pull_command, send_command
 from tests.support.guarded import ACCOUNTS, GuardedBroker, signed, with_accounts, write_accounts
-from troupemq.testing.local_client import LocalClient
+from troupemq.testing.virtual_broker import LocalClient
 
 NOTHING, SHOP = "nothing-account", "shop-account"
 VICTIM, ATTACKER = "192.0.2.100", "198.51.100.66"

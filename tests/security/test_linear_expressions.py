@@ -68,7 +68,7 @@ TABLE: dict[str, Entry] = {
     "actors/settings/linear_pattern.py:_PLAIN": Entry(),
     "actors/settings/linear_pattern.py:LinearPattern._check": NOT_APPLIED,
     "actors/settings/linear_pattern.py:_takes": NOT_APPLIED,
-    "actors/settings/span_settings.py:_USER": Entry("sub", ["://"]),
+    "actors/settings/telemetry_settings.py:_USER": Entry("sub", ["://"]),
     "protocol/fastjson.py:_SPECIAL_ASCII": SUB,
     "protocol/fastjson_reader.py:_BLANK": Entry("match", ["/*", "//"]),
     "protocol/fastjson_reader.py:_SEPARATORS": Entry("match", ["/*", "//"]),
@@ -114,7 +114,7 @@ TABLE: dict[str, Entry] = {
     "spark/runner.py:_SENTENCE": Entry("search", ["StoreError: "]),
     "spark/source/options.py:_pattern": NOT_APPLIED,  # in the process that starts the read
     "spark/source/row_filter.py:Expression.parse": SEARCH,
-    "protocol/delay_levels.py:_LEVEL": Entry(),
+    "protocol/timers.py:_LEVEL": Entry(),
     "storage/spelling.py:_WORD": Entry("findall"),
     "troupemq/cli/admin/command.py:option": SUB,
     "troupemq/cli/console.py:_PREFIX": Entry(starts=["/"]),

@@ -7,8 +7,8 @@ from spark.source.data_source import wanted
 from spark.source.options import Options, parse_options
 from spark.source.origin import opened, partitions
 from spark.source.plan import QueueRange
-from spark.source.pushdown import Pushed
 from spark.source.reading import range_reader
+from spark.source.row_filter import Pushed
 from spark.source.tasks import read_partition
 from tests.spark.rows import in_order
 from tests.spark.store_writer import StoreWriter

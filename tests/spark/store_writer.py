@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from struct import Struct
 
+from protocol.codes import BORN_HOST_V6, STORE_HOST_V6
 from protocol.host import pack_host
 from protocol.message import BLANK_MAGIC, MessageRecord, encode_record
 from protocol.properties import format as format_properties
-from protocol.sysflag import BORN_HOST_V6, STORE_HOST_V6
 
 UNIT = Struct(">qiq")
 BLANK = Struct(">iI")

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
 from protocol.signature import Credentials, SecretKey, signed_values
 from remoting.sync_connection import SyncConnection
 from spark.leasing.broker_leases import BrokerLease
 from spark.runner import command, environment
 from spark.sink.options import parse_sink_options
-from spark.sink.task import TaskName, send_task
+from spark.sink.writer import TaskName, send_task
 from spark.source import cluster as cluster_module
 from spark.source.options import parse_options
 from storage.errors import StoreError

@@ -32,7 +32,7 @@ from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.message import Message, MessageView, SendResult, SendStatus
 from troupemq.client.producing.producer import Producer
-from troupemq.client.producing.producer_settings import ProducerSettings
+from troupemq.client.settings import ProducerSettings
 from troupemq.jobs_beside import SPARK_JOBS, JobsPlace
 from troupemq.servers import Servers
 

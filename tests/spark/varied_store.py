@@ -17,11 +17,11 @@ from struct import Struct
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from protocol.codes import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZSTD, TRANSACTION_PREPARED
 from protocol.compression import compress
 from protocol.host import pack_host
 from protocol.message import MessageRecord, decode_record
 from protocol.properties import format as format_properties
-from protocol.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZSTD, TRANSACTION_PREPARED
 from protocol.tags import java_hash_code
 from protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC
 from storage.queues.message_filter import EXT_ADDRESS_MAX

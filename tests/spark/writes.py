@@ -7,7 +7,7 @@ from typing import Any
 
 from actors.broker_server import RunningBroker
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
 from protocol.properties import parse
 from remoting.sync_connection import SyncConnection

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from protocol.codes import BORN_HOST_V6, STORE_HOST_V6
 from protocol.message import BLANK_MAGIC, HEADS, MessageRecord, decode_record, scan_head
-from protocol.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from storage.dispatching.dispatch import entry_of
 from storage.files.disk import RealDisk
-from storage.log.append import PutRecord
+from storage.log.commit_log import PutRecord
 from storage.message_store import MessageStore
 from tests.storage.derived import DELAY_LEVELS_MS, config
 from tests.support.by_hand import BY_HAND

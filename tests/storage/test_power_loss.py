@@ -12,8 +12,7 @@ import pytest
 from storage.config import StoreConfig
 from storage.dispatching.dispatch import entry_of
 from storage.errors import StoreError
-from storage.log.append import PutRecord
-from storage.log.commit_log import prepare_file
+from storage.log.commit_log import PutRecord, prepare_file
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import UNIT
 from tests.support.clock import ManualClock

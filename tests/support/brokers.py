@@ -11,7 +11,7 @@ from actors.config import BrokerConfig
 from actors.engine.actor import Actor
 from actors.engine.supervisor import ChildSpec
 from actors.network.hooks import Hook
-from actors.network.sends import Buffer, Sends
+from actors.network.request import Buffer, Sends
 from actors.parts import Ports
 from protocol.bodies import (
     ConsumerData,
@@ -19,23 +19,21 @@ from protocol.bodies import (
     SubscriptionData,
     SubscriptionGroupConfig,
 )
-from protocol.codes import RequestCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.codes import PULL_SUBSCRIPTION, PULL_SUSPEND, RequestCode
+from protocol.frame import ONEWAY_FLAG, RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
-from protocol.headers.offset import QueueHeader
-from protocol.headers.pull import PullMessageHeader
+from protocol.headers.client import PullMessageHeader, QueueHeader
 from protocol.headers.send import SendMessageHeader
 from protocol.message import MessageRecord, decode_records
 from protocol.send_wire import send_of
 from protocol.stream import CommandStream
-from protocol.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
 from protocol.tags import TagFilter, java_hash_code
 from storage.config import StoreConfig
 from storage.files.disk import Disk
 from tests.support.peers import RecordingPeer
 from troupemq.testing.fake_disk import FakeDisk
-from troupemq.testing.local_client import LocalClient
 from troupemq.testing.simulation import SimulatedClock, SimulatedSystem
+from troupemq.testing.virtual_broker import LocalClient
 
 PORTS = Ports(10911, 10909, 10912)
 STORE = StoreConfig(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from actors.engine.actor import Actor, BatchEnd, handles
-from actors.engine.future import Question
+from actors.engine.actor_address import Question
 from actors.engine.messages import Message
 from actors.engine.system import ActorSystem
 from tests.support.actors import Arrivals

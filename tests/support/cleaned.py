@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from actors.retention.clean_files import FIRST_ROUND_MS
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from storage.config import StoreConfig
 from tests.support.brokers import STORE, SimulatedBroker
 from troupemq.testing.fake_disk import FakeDisk

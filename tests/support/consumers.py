@@ -16,17 +16,16 @@ from protocol.bodies import (
     SubscriptionData,
 )
 from protocol.bodies_client import ResetOffsetBody
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.codes import PULL_COMMIT_OFFSET, PULL_SUSPEND, RequestCode, ResponseCode
+from protocol.frame import RemotingCommand
 from protocol.headers.client import (
     ConsumerSendMsgBackHeader,
     GetConsumerListHeader,
+    PullMessageResponseHeader,
     UnregisterClientHeader,
 )
-from protocol.headers.pull import PullMessageResponseHeader
 from protocol.message import MessageRecord, decode_records
 from protocol.properties import TAGS, parse
-from protocol.sysflag import PULL_COMMIT_OFFSET, PULL_SUSPEND
 from protocol.tags import TagFilter
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from tests.support.process_queues import (

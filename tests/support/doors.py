@@ -10,11 +10,10 @@ from typing import Any
 
 from actors.engine.actor_address import ActorAddress
 from actors.engine.supervisor import ChildSpec
-from actors.network.accepted import Accepted
-from actors.network.handshakes import Handshakes
+from actors.network.connections import Accepted
 from actors.network.service import Service
 from actors.network.tls_contexts import TlsContexts
-from actors.network.tls_negotiator import TlsNegotiator
+from actors.network.tls_negotiator import Handshakes, TlsNegotiator
 from actors.settings.tls_settings import TlsSettings
 from tests.support.certificates import Certificates
 from tests.support.peers import Told, simulated

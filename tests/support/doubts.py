@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from storage.config import StoreConfig
 from storage.dispatching.dispatch import delay_levels_ms, entry_of
-from storage.log.append import Placed
+from storage.log.commit_log import Placed
 from storage.queues.consume_queue import UNIT, ConsumeQueue
 from storage.queues.message_filter import MessageFilter
 from storage.reading.get_message import GetLimits, GetResult, get_message

@@ -11,8 +11,8 @@ from contextlib import ExitStack, suppress
 from structlog.testing import capture_logs
 
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
-from protocol.headers.offset import QueueHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.client import QueueHeader
 from tests.support.brokers import SimulatedBroker
 from tests.support.guarded import GuardedBroker, signed
 from tests.support.sockets import PairedLine, paired_lines

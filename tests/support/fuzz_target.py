@@ -25,11 +25,11 @@ from protocol.bodies import (
 )
 from protocol.bodies_client import ConsumerRunningInfo, ResetOffsetBody
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
 from protocol.compression import CompressionError, inflate
 from protocol.errors import FrameError, RemoteError
-from protocol.fastjson import FastjsonError, dumps, loads
-from protocol.frame import decode_frame, encode
+from protocol.fastjson import dumps, loads
+from protocol.fastjson_limits import FastjsonError
+from protocol.frame import RemotingCommand, decode_frame, encode
 from protocol.ha import ReportBuffer, TransferBuffer
 from protocol.json_body import Body
 from protocol.properties import parse

@@ -5,7 +5,7 @@ from typing import Any
 
 from protocol.bodies import ConsumerData, HeartbeatData, ProducerData
 from protocol.codes import LanguageCode, RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from tests.support.brokers import SimulatedBroker, subscription
 
 Answer = Callable[[RemotingCommand], RemotingCommand | None]

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from actors.config import BrokerConfig
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.signature import Credentials
 from storage.access.acl_files import save_acl_file
 from storage.files.disk import Disk
 from tests.support.brokers import BROKER, SimulatedBroker
 from troupemq.testing.fake_disk import FakeDisk
-from troupemq.testing.local_client import LocalClient
+from troupemq.testing.virtual_broker import LocalClient
 
 ACL_PATH = "/conf/plain_acl.yml"
 WHITE_HOST, SLAVE_HOST, STRANGE_HOST = "192.0.2.7", "192.0.2.8", "198.51.100.1"

@@ -6,11 +6,11 @@ from actors.namesrv_server import children, service
 from actors.network.start_access import opened_acl
 from protocol.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader
 from tests.support.guarded import ACCOUNTS, ACL_PATH, disk_with, signed
-from troupemq.testing.local_client import LocalClient
 from troupemq.testing.simulation import SimulatedSystem
+from troupemq.testing.virtual_broker import LocalClient
 
 MORE = "- {accessKey: other-broker, secretKey: secret-other, broker: true}\n"
 WHITE, OTHER_WHITE = "192.0.2.7", "192.0.2.8"

@@ -27,17 +27,26 @@ from protocol.headers.admin import (
 from protocol.headers.client import (
     ConsumeMessageDirectlyHeader,
     ConsumerSendMsgBackHeader,
+    EarliestStoreTimeResponseHeader,
     GetConsumerListHeader,
     GetConsumerRunningInfoHeader,
     GetConsumerStatusHeader,
     GetRouteInfoHeader,
     NotifyConsumerIdsChangedHeader,
+    OffsetResponseHeader,
+    PullMessageHeader,
+    PullMessageResponseHeader,
+    QueryConsumerOffsetHeader,
+    QueryMessageHeader,
+    QueryMessageResponseHeader,
+    QueueHeader,
     ResetOffsetHeader,
+    SearchOffsetHeader,
     UnregisterClientHeader,
+    UpdateConsumerOffsetHeader,
+    ViewMessageHeader,
 )
 from protocol.headers.fields import Header
-from protocol.headers.jobs import GetJobsHeader, JobLogHeader, JobRunHeader, RunJobHeader
-from protocol.headers.lease import LeaseHeader
 from protocol.headers.namesrv import (
     AddWritePermResponseHeader,
     BrokerIdentityHeader,
@@ -53,13 +62,18 @@ from protocol.headers.namesrv import (
     RegisterBrokerResponseHeader,
     WipeWritePermResponseHeader,
 )
-from protocol.headers.offset import (
-    EarliestStoreTimeResponseHeader,
-    OffsetResponseHeader,
-    QueryConsumerOffsetHeader,
-    QueueHeader,
-    SearchOffsetHeader,
-    UpdateConsumerOffsetHeader,
+from protocol.headers.own import (
+    GetJobsHeader,
+    JobLogHeader,
+    JobRunHeader,
+    LeaseHeader,
+    RawResponseHeader,
+    ReadRecordsHeader,
+    ReadUnitsHeader,
+    RunJobHeader,
+    SinkBatchHeader,
+    SinkLaneHeader,
+    SinkProgressHeader,
 )
 from protocol.headers.pop import (
     AckMessageHeader,
@@ -70,27 +84,16 @@ from protocol.headers.pop import (
     PopMessageHeader,
     PopMessageResponseHeader,
 )
-from protocol.headers.pull import (
-    PullMessageHeader,
-    PullMessageResponseHeader,
-    QueryMessageHeader,
-    QueryMessageResponseHeader,
-    ViewMessageHeader,
-)
-from protocol.headers.raw import RawResponseHeader, ReadRecordsHeader, ReadUnitsHeader
 from protocol.headers.send import (
-    RecallMessageHeader,
-    RecallMessageResponseHeader,
-    ReplyMessageHeader,
-    SendMessageHeader,
-    SendMessageResponseHeader,
-)
-from protocol.headers.sink import SinkBatchHeader, SinkLaneHeader, SinkProgressHeader
-from protocol.headers.transaction import (
     CheckTransactionStateHeader,
     EndTransactionHeader,
     OpenTransactionsHeader,
+    RecallMessageHeader,
+    RecallMessageResponseHeader,
+    ReplyMessageHeader,
     ResumeCheckHalfMessageHeader,
+    SendMessageHeader,
+    SendMessageResponseHeader,
 )
 
 REQUEST_HEADERS: dict[int, type[Header]] = {

@@ -9,7 +9,7 @@ from actors.engine.messages import AskFigures
 from actors.metrics.actor_figures import ActorFamilies
 from actors.metrics.broker_metrics import BrokerMetrics
 from actors.metrics.client_figures import ClientFigure, ConsumerAnswers
-from actors.metrics.packed import Packed
+from actors.metrics.page import Packed
 from actors.metrics.page_server import BROKER_PATH, EXPORTER_PATH
 from actors.metrics.sources import FigureSet
 from tests.support.brokers import PORTS, SimulatedBroker

@@ -12,10 +12,10 @@ from actors.naming.registration_reader import RegistrationReader
 from actors.network.long_answers import LongAnswers
 from actors.tables.config_writer import ConfigWriter
 from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
-from protocol.checksum import body_crc
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader
+from protocol.message import body_crc
 from storage.files.disk import Disk
 from tests.support.peers import ask, request, simulated
 from troupemq.testing.simulation import SimulatedSystem

@@ -5,7 +5,7 @@ from typing import Any
 
 from protocol.bodies import ConsumerOffsetTable, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.frame import ONEWAY_FLAG, RemotingCommand
 from protocol.headers.admin import TopicHeader
 from protocol.message import decode_records
 from storage.tables.json_config import save

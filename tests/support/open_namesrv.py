@@ -10,14 +10,14 @@ from typing import Any
 
 from actors.config import NamesrvConfig
 from actors.namesrv_server import children, service
-from actors.network.accepted import Accepted
+from actors.network.connections import Accepted
 from protocol.bodies import ClusterInfo, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.namesrv import PutKvConfigHeader, RegisterBrokerHeader
 from troupemq.testing.fake_disk import FakeDisk
-from troupemq.testing.local_client import LocalClient
 from troupemq.testing.simulation import SimulatedSystem
+from troupemq.testing.virtual_broker import LocalClient
 
 _ports = count(1)
 

@@ -10,7 +10,7 @@ from actors.engine.inbox import Item
 from actors.network.request import Request
 from actors.tables.messages import WhenRegistered
 from protocol.codes import LanguageCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.frame import ONEWAY_FLAG, RemotingCommand
 from protocol.host import pack_host
 from storage.files.disk import Disk
 from tests.support.actors import new_seed

@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 
 from protocol.bodies import ConsumerData, HeartbeatData, MessageQueue, SubscriptionData
 from protocol.codes import RequestCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
-from protocol.headers.offset import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
-from protocol.headers.pull import PullMessageHeader
+from protocol.frame import ONEWAY_FLAG, RemotingCommand
+from protocol.headers.client import (
+    PullMessageHeader,
+    QueryConsumerOffsetHeader,
+    UpdateConsumerOffsetHeader,
+)
 from protocol.message import MessageRecord
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from protocol.batch import BatchMessage, encode_batch
 from protocol.bodies import HeartbeatData, ProducerData
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.send import SendMessageResponseHeader
 from protocol.properties import DELAY, KEYS, TAGS
 from protocol.properties import format as properties_text

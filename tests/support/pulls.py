@@ -4,8 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.frame import decode_frame
+from protocol.frame import RemotingCommand, decode_frame
 from protocol.message import MessageRecord, decode_records
 from protocol.properties import format as properties_text
 from storage.config import StoreConfig

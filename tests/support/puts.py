@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from protocol.checksum import body_crc
-from storage.log.append import Placed, PutBatch, PutRecord
-from storage.log.commit_log import CommitLog, prepare_file
+from protocol.message import body_crc
+from storage.log.commit_log import CommitLog, Placed, PutBatch, PutRecord, prepare_file
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 0x27, 0x76))
 HOST_V6 = bytes(15) + bytes((1, 0, 0, 0x27, 0x76))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from protocol.bodies import LockBatchRequest, LockBatchResponse, MessageQueue
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.frame import ONEWAY_FLAG, RemotingCommand
 from tests.support.process_queues import ProcessQueue
 from tests.support.seats import Client
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.client import UnregisterClientHeader
 from tests.support.receiving import (
     Received,

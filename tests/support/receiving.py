@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.pop import (
     ALL_QUEUES,
     AckMessageHeader,

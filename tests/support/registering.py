@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from actors.config import BrokerConfig
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.naming.messages import Listening
 from actors.naming.namesrv_link import NamesrvLink
 from actors.naming.registration import Registration
 from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
-from protocol.checksum import body_crc
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader
+from protocol.message import body_crc
 from remoting.sync_connection import ConnectionBroken, ConnectionLost
 from tests.support.brokers import SimulatedBroker
 from tests.support.peers import Told, simulated

@@ -17,12 +17,12 @@ from typing import Any
 from actors.broker import Broker
 from actors.engine.actor import Actor, handles
 from actors.engine.histogram import SYNC_BOUNDS_MS, ClassCounts
-from actors.network.accepted import Accepted
+from actors.network.connections import Accepted
 from actors.network.messages import Dial, Dialed
 from actors.network.service import Service
-from actors.sending.flusher import Flusher
+from actors.sending.flush_real_time import Flusher
 from actors.sending.messages import Sync
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from storage.config import StoreConfig
 from storage.log.commit_log import CommitLog
 from storage.replica.replica_log import ReplicaLog

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.timer import TimerHandle
-from actors.network.sends import Buffer
-from protocol.command import RemotingCommand
+from actors.network.request import Buffer
+from protocol.frame import RemotingCommand
 from protocol.stream import CommandStream
-from troupemq.testing.local_client import LocalClient
+from troupemq.testing.virtual_broker import LocalClient
 
 if TYPE_CHECKING:
     from tests.support.world import World

@@ -1,8 +1,7 @@
 """Signed requests as the official Java client writes them."""
 
 from protocol.codes import SerializeType
-from protocol.command import RemotingCommand
-from protocol.frame import encode
+from protocol.frame import RemotingCommand, encode
 from protocol.signature import (
     ACCESS_KEY,
     SECURITY_TOKEN,

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.sink import SinkBatchHeader, SinkLaneHeader, SinkProgressHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.own import SinkBatchHeader, SinkLaneHeader, SinkProgressHeader
 from protocol.message import MessageRecord
 from protocol.properties import find_pairs
 from protocol.sink import CHAIN_START, SinkMessage, chain_behind, encode_sink_body
 from tests.support.brokers import SimulatedBroker
-from troupemq.testing.local_client import LocalClient
+from troupemq.testing.virtual_broker import LocalClient
 
 QUERY = "query-1"
 

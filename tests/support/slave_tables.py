@@ -7,13 +7,13 @@ from typing import Any
 
 from actors.broker import Broker
 from actors.engine.actor import Actor
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.naming.messages import MasterClientAddress
 from actors.replication.ha_slave import HaSlave
 from actors.replication.slave_sync import SlaveSync
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.offset import UpdateConsumerOffsetHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.client import UpdateConsumerOffsetHeader
 from protocol.signature import Credentials
 from remoting.sync_connection import ConnectionBroken
 from tests.support.brokers import BROKER, SimulatedBroker

@@ -26,10 +26,9 @@ from actors.broker_server import RunningBroker, start_broker
 from actors.config import NamesrvConfig
 from actors.engine.system import ActorSystem
 from actors.namesrv_server import RunningNamesrv, start_namesrv
-from actors.network.accepted import Accepted
 from actors.network.connection import Connection
-from protocol.command import RemotingCommand
-from protocol.frame import encode
+from actors.network.connections import Accepted
+from protocol.frame import RemotingCommand, encode
 from protocol.stream import CommandStream
 from storage.clock import Clock
 from storage.config import StoreConfig

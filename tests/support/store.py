@@ -2,10 +2,10 @@
 
 from storage.config import StoreConfig
 from storage.dispatching.dispatch import entry_of
-from storage.log.append import Placed
+from storage.log.commit_log import Placed
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import UNIT
-from storage.recovery.recovery_report import RecoveryReport
+from storage.recovery.recovery import RecoveryReport
 from tests.support.clock import ManualClock
 from tests.support.puts import HOST, append, put
 from troupemq.testing.fake_disk import FakeDisk

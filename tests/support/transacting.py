@@ -9,14 +9,13 @@ from typing import Any, Protocol, Self
 
 from actors.config import BrokerConfig
 from protocol.bodies import HeartbeatData, ProducerData
-from protocol.codes import RequestCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
-from protocol.headers.transaction import CheckTransactionStateHeader, EndTransactionHeader
+from protocol.codes import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, RequestCode
+from protocol.frame import ONEWAY_FLAG, RemotingCommand
+from protocol.headers.send import CheckTransactionStateHeader, EndTransactionHeader
 from protocol.message import MessageRecord, decode_record
 from protocol.properties import find_pairs
-from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
-from troupemq.testing.local_client import LocalClient
+from troupemq.testing.virtual_broker import LocalClient
 
 COMMIT, ROLLBACK, UNKNOWN = TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, 0
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from protocol.message import RecordHead
 from storage.config import StoreConfig
 from storage.dispatching.dispatch import entry_of
-from storage.log.append import PutRecord
-from storage.log.commit_log import CommitLog
+from storage.log.commit_log import CommitLog, PutRecord
 from storage.queues.dispatch_entry import DispatchEntry
 from storage.transactions.table import TransactionTable
 from tests.support.puts import HOST, append, put

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.codes import TRANSACTION_PREPARED, RequestCode
+from protocol.frame import RemotingCommand
 from protocol.properties import PGROUP, TRAN_MSG, UNIQ_KEY
-from protocol.sysflag import TRANSACTION_PREPARED
 from tests.support.producers import Parcel, Producer, Sent
 from tests.support.transacting import UNKNOWN, Question, end_command
 

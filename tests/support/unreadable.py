@@ -1,7 +1,7 @@
 """Messages whose bodies no client can decompress."""
 
+from protocol.codes import COMPRESSED
 from protocol.properties import format
-from protocol.sysflag import COMPRESSED
 from remoting.sync_connection import SyncConnection
 from tests.support.brokers import send_command
 from troupemq.testing import LocalBroker

@@ -5,8 +5,7 @@ from itertools import count
 from socket import create_connection
 from typing import Self
 
-from protocol.command import RemotingCommand
-from protocol.frame import encode
+from protocol.frame import RemotingCommand, encode
 from protocol.message import MessageRecord, decode_records
 from protocol.stream import CommandStream
 from tests.support.brokers import pull_command

@@ -24,7 +24,7 @@ from actors.config import BrokerConfig
 from actors.dispatching.messages import WritesForbidden
 from actors.engine.supervisor import ChildSpec
 from protocol.bodies import MessageQueue
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.message import MessageRecord
 from protocol.properties import parse
 from storage.config import StoreConfig

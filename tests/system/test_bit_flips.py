@@ -19,11 +19,10 @@ from typing import Any
 import pytest
 
 from protocol import properties
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.pull import QueryMessageHeader, ViewMessageHeader
+from protocol.codes import PULL_COMMIT_OFFSET, RequestCode, ResponseCode
+from protocol.frame import RemotingCommand
+from protocol.headers.client import QueryMessageHeader, ViewMessageHeader
 from protocol.message import HEADS, RecordHead, scan_head
-from protocol.sysflag import PULL_COMMIT_OFFSET
 from storage.tables.json_config import parsed_object
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
 from troupemq.testing.fake_disk import FakeDisk

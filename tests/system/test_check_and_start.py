@@ -15,10 +15,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.headers.offset import UpdateConsumerOffsetHeader
-from storage.checking.store_check import CheckReport, StoreCheck
-from storage.checking.table_check import entry_left_out, found_again
+from protocol.frame import RemotingCommand
+from protocol.headers.client import UpdateConsumerOffsetHeader
+from storage.checking.store_check import CheckReport, StoreCheck, entry_left_out, found_again
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
 from troupemq.testing.fake_disk import FakeDisk
 

@@ -12,7 +12,7 @@ import pytest
 
 from actors.retention.clean_files import FIRST_ROUND_MS
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from storage.errors import StoreError
 from tests.support.brokers import STORE, SimulatedBroker, send_command
 from troupemq.testing.fake_disk import FakeDisk

@@ -25,19 +25,19 @@ from hypothesis.stateful import (
 from hypothesis.strategies import integers, lists, sampled_from
 
 from protocol.bodies import ConsumerData, ConsumerList, HeartbeatData, SubscriptionData
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.codes import PULL_COMMIT_OFFSET, RequestCode, ResponseCode
+from protocol.frame import RemotingCommand
 from protocol.headers.client import (
     ConsumerSendMsgBackHeader,
     GetConsumerListHeader,
+    QueryConsumerOffsetHeader,
     UnregisterClientHeader,
+    UpdateConsumerOffsetHeader,
 )
-from protocol.headers.offset import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
 from protocol.message import MessageRecord, decode_records
-from protocol.sysflag import PULL_COMMIT_OFFSET
 from tests.support.brokers import STORE, SimulatedBroker, send_command
 from troupemq.testing.fake_disk import FakeDisk
-from troupemq.testing.local_client import LocalClient
+from troupemq.testing.virtual_broker import LocalClient
 
 QUEUES = 3
 DELAYED_QUEUE = 3

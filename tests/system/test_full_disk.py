@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
 from tests.compat.patience import wait_until
 from tests.compat.servers import OurBroker, OurNameServer

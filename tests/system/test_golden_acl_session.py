@@ -22,15 +22,14 @@ from actors.namesrv_server import children, service
 from actors.network.start_access import opened_acl
 from actors.parts import Ports
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
-from protocol.frame import decode_frame
+from protocol.frame import RemotingCommand, decode_frame
 from protocol.message import MessageRecord, decode_records
 from storage.access.acl_files import save_acl_file
 from tests.support.brokers import BROKER, SimulatedBroker
 from tests.support.golden import frames
 from tests.support.guarded import ACL_PATH, disk_with
-from troupemq.testing.local_client import LocalClient
 from troupemq.testing.simulation import SimulatedSystem
+from troupemq.testing.virtual_broker import LocalClient
 
 pytestmark = pytest.mark.heavy
 

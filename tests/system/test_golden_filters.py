@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.message import decode_records
 from storage.config import StoreConfig
 from storage.files.disk import RealDisk

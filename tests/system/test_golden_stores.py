@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.pull import UNIQUE_KEY_QUERY, QueryMessageHeader, ViewMessageHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.client import UNIQUE_KEY_QUERY, QueryMessageHeader, ViewMessageHeader
 from protocol.message import scan_head
 from protocol.properties import KEYS, UNIQ_KEY, parse
 from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC

@@ -10,14 +10,12 @@ from random import Random
 
 import pytest
 
-from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
-from protocol.sysflag import PULL_COMMIT_OFFSET
+from protocol.codes import PULL_COMMIT_OFFSET, ResponseCode
+from protocol.frame import RemotingCommand
 from storage.config import StoreConfig
 from storage.errors import StoreError
 from tests.support.brokers import STORE, SimulatedBroker, send_command
-from troupemq.testing.fake_disk import FakeDisk
-from troupemq.testing.fake_inode import PAGE_BYTES
+from troupemq.testing.fake_disk import PAGE_BYTES, FakeDisk
 
 QUEUES = 4
 HOUR_MS = 3_600_000

@@ -14,7 +14,7 @@ import pytest
 
 from actors.receipts.ledger import Ledger
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.message import MessageRecord
 from storage.tables.offsets import offset_key
 from tests.support.receivers import Receiver, Settling

@@ -6,7 +6,7 @@ import pytest
 
 from actors.naming.messages import MasterClientAddress
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import TopicHeader
 from tests.support.brokers import SimulatedBroker
 from tests.support.replication import Pair

@@ -12,7 +12,7 @@ from socket import socket, socketpair
 import pytest
 from structlog.testing import capture_logs
 
-from actors.network.accepted import Accepted
+from actors.network.connections import Accepted
 from actors.network.messages import Dialed
 from actors.network.service import Service
 from protocol.ha import encode_report, encode_transfer_head

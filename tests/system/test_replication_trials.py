@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from storage.config import StoreConfig
 from tests.support.brokers import STORE
 from tests.support.replication import Pair

@@ -20,8 +20,7 @@ from actors.network.request import codes_of
 from protocol.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionGroupConfig
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
-from protocol.frame import decode_json_header
+from protocol.frame import ONEWAY_FLAG, RemotingCommand, decode_json_header
 from protocol.message import decode_records
 from protocol.message_id import offset_message_id
 from tests.support.brokers import BROKER, STORE, SimulatedBroker

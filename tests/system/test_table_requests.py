@@ -24,10 +24,15 @@ from actors.naming.namesrv import Namesrv
 from actors.network.request import codes_of
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
-from protocol.frame import decode_binary_header, decode_json_header, encode_binary_header
+from protocol.frame import (
+    ONEWAY_FLAG,
+    RemotingCommand,
+    decode_binary_header,
+    decode_json_header,
+    encode_binary_header,
+)
+from protocol.headers.client import UpdateConsumerOffsetHeader
 from protocol.headers.namesrv import PutKvConfigHeader
-from protocol.headers.offset import UpdateConsumerOffsetHeader
 from storage.tables.json_config import load
 from storage.tables.table_files import KV_TABLE, table_parsers
 from tests.support.brokers import BROKER, SimulatedBroker

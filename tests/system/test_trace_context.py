@@ -7,7 +7,7 @@ as properties of users; a broker knows nothing of them, and must lose none.
 from dataclasses import replace
 
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.client import ConsumerSendMsgBackHeader
 from protocol.message import MessageRecord
 from protocol.properties import parse

@@ -5,10 +5,14 @@ from threading import Condition
 
 from protocol.bodies import ConsumerList, HeartbeatData
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.client import GetConsumerListHeader, UnregisterClientHeader
-from protocol.headers.offset import UpdateConsumerOffsetHeader
-from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.client import (
+    GetConsumerListHeader,
+    PullMessageHeader,
+    PullMessageResponseHeader,
+    UnregisterClientHeader,
+    UpdateConsumerOffsetHeader,
+)
 from protocol.host import pack_host
 from protocol.message import MessageRecord, encode_record
 from protocol.properties import format

@@ -9,9 +9,8 @@ from time import monotonic
 
 from protocol.bodies import BrokerData, QueueData, TopicRouteData
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import ProtocolError
-from protocol.frame import encode
+from protocol.frame import RemotingCommand, encode
 from protocol.stream import CommandStream
 
 WAIT_S = 10.0

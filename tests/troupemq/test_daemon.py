@@ -16,7 +16,7 @@ from storage.errors import StoreError
 from troupemq.client.errors import RouteNotFound
 from troupemq.daemon import Serving, serve
 from troupemq.interrupts import INTERRUPTED
-from troupemq.saying import tell
+from troupemq.text import tell
 
 WAIT_S = 10.0
 OnGiveUp = Callable[[str], None]

@@ -24,7 +24,7 @@ from storage.errors import (
 )
 from troupemq.exit_codes import REFUSALS, WRONG_OPTIONS, exit_code_of
 from troupemq.java import NoJava
-from troupemq.saying import FAILED
+from troupemq.text import FAILED
 
 ROOT = Path(__file__).resolve().parents[2]
 

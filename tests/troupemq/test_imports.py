@@ -29,8 +29,8 @@ HEAVY = {
     *("asyncio", "email", "http", "ipaddress", "multiprocessing", "pathlib", "subprocess"),
     *("tempfile", "base64", "fcntl", "importlib.util", "storage"),
     *("protocol.bodies_client", "protocol.batch", "protocol.fastjson_reader"),
-    *("troupemq.client.consuming.running_info", "troupemq.client.consuming.consume_orderly"),
-    *("troupemq.client.consuming.queue_locks", "troupemq.client.producing.batches"),
+    *("troupemq.client.consuming.running_info", "troupemq.client.consuming.queue_locks"),
+    "troupemq.client.producing.batches",
     *("troupemq.client.producing.trace", "troupemq.client.producing.recalling"),
     *("_hashlib", "_ssl", "ssl"),  # OpenSSL, for programs with an account or TLS
     *("click", "crcmod", "lark", "opentelemetry", "pykka", "structlog", "yaml"),
@@ -50,7 +50,7 @@ NOT_FOR_A_SEND = {
     *("click", "cronsim", "lark", "numpy", "prometheus_client", "rich", "starlette", "structlog"),
     *("uvicorn", "yaml", "asyncio", "email", "http"),
     *("actors.jobs", "actors.metrics.page_server", "actors.network.dial"),
-    *("actors.network.handshakes", "actors.replication.ha_slave", "actors.spans.span_export"),
+    *("actors.network.tls_negotiator", "actors.replication.ha_slave", "actors.spans.span_export"),
     *("spark", "storage.access.acl_yaml", "storage.dump"),
     *("troupemq.cli", "troupemq.client.admin", "troupemq.client.consuming.consumer"),
 }

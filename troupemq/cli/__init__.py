@@ -6,7 +6,7 @@ admin/         admin COMMAND
 top.py         top
 messages.py    send, consume
 jobs.py        job run, job list
-redrive.py     job redrive
+copying.py     job redrive, job restore
 broker_jobs.py job schedule, status, logs, cancel
 health.py      health
 doctor.py      doctor
@@ -25,8 +25,7 @@ from typing import Any
 
 import click
 
-from troupemq.cli.groups import CommandGroup
-from troupemq.cli.options import HELP_OPTIONS, leave
+from troupemq.cli.options import HELP_OPTIONS, CommandGroup, leave
 from troupemq.interrupts import INTERRUPTED
 
 

@@ -11,7 +11,7 @@ import click
 
 from protocol.bodies_own import JobLog, JobRun, Jobs
 from protocol.codes import RequestCode
-from protocol.headers.jobs import GetJobsHeader, JobLogHeader, JobRunHeader, RunJobHeader
+from protocol.headers.own import GetJobsHeader, JobLogHeader, JobRunHeader, RunJobHeader
 from troupemq.cli.admin.output import Output
 from troupemq.cli.options import Command, json_option, leave
 from troupemq.client.admin import Admin, Time

@@ -27,7 +27,7 @@ from troupemq.cli.options import (
 from troupemq.console_child import KEY_PASSWORD, console_is_installed, console_missing
 from troupemq.daemon import CTRL_C_ENDS_IT, Serving, serve
 from troupemq.logs import set_up_logs
-from troupemq.saying import tell
+from troupemq.text import tell
 
 PORT = 8088
 DATA = "~/.troupemq-console"

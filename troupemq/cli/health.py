@@ -7,7 +7,7 @@ from json import loads
 import click
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from remoting.sync_connection import RemotingFailed, SyncConnection
 from troupemq.cli.options import leave
 from troupemq.exit_codes import WRONG_OPTIONS

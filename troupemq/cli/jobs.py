@@ -27,10 +27,8 @@ from storage.errors import StoreError
 from storage.spelling import did_you_mean
 from troupemq.cli.admin.output import Output
 from troupemq.cli.broker_jobs import broker_option, cancel, logs, run_there, schedule, status
-from troupemq.cli.groups import CommandGroup
-from troupemq.cli.options import Command, json_option, leave
-from troupemq.cli.redrive import redrive
-from troupemq.cli.restore import restore
+from troupemq.cli.copying import redrive, restore
+from troupemq.cli.options import Command, CommandGroup, json_option, leave
 from troupemq.daemon import Serving, serve
 from troupemq.exit_codes import exit_code_of
 from troupemq.interrupts import INTERRUPTED

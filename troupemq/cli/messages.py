@@ -1,5 +1,6 @@
 """Messages from and to a terminal or a pipe: `send` and `consume`."""
 
+import base64
 import json
 import os
 import signal
@@ -11,11 +12,11 @@ from errno import EPIPE
 from math import inf
 from threading import Lock, Thread
 from time import monotonic
+from typing import Any
 
 import click
 
 from protocol.compression import CompressionError
-from troupemq.cli.message_json import as_object
 from troupemq.cli.options import (
     YEAR_S,
     FiniteRange,
@@ -27,15 +28,41 @@ from troupemq.cli.options import (
 )
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.listener import RetryLater
 from troupemq.client.errors import ClientError, MessageIllegal
 from troupemq.client.message import Message, MessageView, SendResult
 from troupemq.client.producing.producer import Producer
 from troupemq.client.receiving.simple_consumer import RECEIVE_COUNT_MAX, SimpleConsumer
+from troupemq.client.settings import ConsumerSettings
 from troupemq.interrupts import Wakeup
-from troupemq.saying import say
-from troupemq.text import escaped, escaped_json
+from troupemq.text import escaped, escaped_json, say
+
+
+def as_object(view: MessageView) -> dict[str, Any]:
+    """Return a message for JSON, with `body` if that is UTF-8, else with `body_base64`.
+
+    One that cannot be decompressed has `body_unreadable`, which says why.
+    """
+    fields: dict[str, Any] = {
+        "topic": view.topic,
+        "message_id": view.message_id,
+        "broker_name": view.queue.broker_name,
+        "queue_id": view.queue.queue_id,
+        "queue_offset": view.queue_offset,
+        "tags": view.tags,
+        "keys": list(view.keys),
+        "properties": dict(view.properties),
+        "store_timestamp_ms": view.store_timestamp_ms,
+        "reconsume_times": view.reconsume_times,
+    }
+    try:
+        fields["body"] = view.body.decode()
+    except UnicodeDecodeError:
+        fields["body_base64"] = base64.b64encode(view.body).decode()
+    except CompressionError as error:
+        fields["body_unreadable"] = str(error)
+    return fields
+
 
 LOOK_AFTER_S = 5.0
 """Seconds without a message before `consume` gives a reason."""

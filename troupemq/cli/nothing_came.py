@@ -13,7 +13,7 @@ from troupemq.client.admin.base import SILENT_S
 from troupemq.client.admin.reading import PULLED_MAX
 from troupemq.client.errors import ClientError, RouteNotFound
 from troupemq.client.message import MessageQueue, MessageView
-from troupemq.saying import say
+from troupemq.text import say
 
 SAMPLE_MAX = 256
 """Number of newest messages that are searched for the tag."""

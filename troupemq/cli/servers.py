@@ -38,9 +38,9 @@ from troupemq.masters.plan import (
     make_plan,
     supervise,
 )
-from troupemq.saying import tell
 from troupemq.servers import Servers, import_broker
 from troupemq.start_checks import require_extras
+from troupemq.text import tell
 
 log = get_logger(__name__)
 

@@ -2,6 +2,7 @@
 
 message.py     Message, MessageView, SendResult, MessageQueue
 errors.py      errors that an application may catch
+settings.py    settings of producers and consumers
 producing/     Producer, TransactionProducer, requests
 consuming/     PushConsumer, PullConsumer, Idempotent
 receiving/     SimpleConsumer

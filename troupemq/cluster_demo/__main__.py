@@ -14,8 +14,8 @@ from troupemq.cluster_demo.standalone import LOOPBACK
 from troupemq.cluster_demo.story import Demo
 from troupemq.daemon import Serving, serve
 from troupemq.logs import set_up_logs
-from troupemq.saying import say
 from troupemq.servers import Servers
+from troupemq.text import say
 
 MESSAGE_COUNT = 20_000
 INTERRUPTED = 130

@@ -40,7 +40,7 @@ from troupemq.cluster_demo.standalone import (
 )
 from troupemq.java import find_java
 from troupemq.servers import Servers
-from troupemq.steps import Steps
+from troupemq.text import Steps
 
 MEANWHILE = "SentMeanwhile"
 PRODUCER_GROUP = "ClusterWriters"

@@ -6,23 +6,40 @@
     /offer/KIND       names that contain a text, offered while one types
 
 A browser sends a session cookie; a program sends `Authorization: Bearer TOKEN` to /api.
+
+Checks before a request reaches a page:
+
+421   Host is neither an address nor an allowed name (DNS rebinding)
+405   any method but GET, HEAD and POST
+411   body without a length
+413   body over BODY_BYTES_MAX
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+)
 from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from actors.network.bind_address import ANY, KnownHosts
 from actors.network.connections import plain_address
 from protocol.errors import RemoteError
+from protocol.java_numbers import plain_number
 from storage.errors import StoreError
 from troupemq.client.errors import ClientError
 from troupemq.client.log import client_logger
@@ -48,17 +65,14 @@ from troupemq.console.changing import (
     offset_changes,
     topic_changes,
 )
-from troupemq.console.gate import RequestGate
 from troupemq.console.names import known_names, offered
 from troupemq.console.pages import (
     access,
     brokers,
     clients,
     group,
-    groups,
     house,
     jobs,
-    live,
     message,
     messages,
     overview,
@@ -68,6 +82,76 @@ from troupemq.console.pages import (
 from troupemq.console.parts import PICKED, Note, Notes, Page, as_json
 from troupemq.console.rendering import Renderer
 from troupemq.console.sessions import BrowserSession
+
+BODY_BYTES_MAX = 256 << 10
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+    )
+)
+
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class RequestGate:
+    """ASGI wrapper that refuses invalid requests and adds headers to every answer."""
+
+    def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
+        self._app = app
+        self._hosts = KnownHosts(each for each in hosts if each != ANY)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_on(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        refusal = self._refusal(scope)
+        if refusal is None:
+            await self._app(scope, receive, send_on)
+        else:
+            await refusal(scope, receive, send_on)
+
+    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
+        headers = Headers(scope=scope)
+        if not self._hosts.knows(headers.get("host", "")):
+            sentence = "This host name is not allowed: start the console with --host NAME.\n"
+            return PlainTextResponse(sentence, 421)
+        if scope["method"] not in ("GET", "HEAD", "POST"):
+            return PlainTextResponse("Method not allowed: use GET, HEAD or POST.\n", 405)
+        length = plain_number(headers.get("content-length", "0"))
+        if "transfer-encoding" in headers or length is None:
+            return PlainTextResponse(
+                "Content-Length is missing: send the length of the body.\n", 411
+            )
+        if length > BODY_BYTES_MAX:
+            return PlainTextResponse(
+                f"The body is too long: send at most {BODY_BYTES_MAX} bytes.\n", 413
+            )
+        return None
+
 
 log = client_logger(__name__)
 
@@ -85,7 +169,7 @@ SAID_CHARS_MAX = 200
 ALL_OF_THEM = (
     *(access_changes, cluster_changes, house_changes, message_changes, offset_changes),
     *(letter_changes, topic_changes),
-    *(access, brokers, clients, group, groups, house, jobs, live, message, messages, overview),
+    *(access, brokers, clients, group, house, jobs, message, messages, overview),
     *(topics, waiting),
 )
 """Modules imported because they register pages and changes."""

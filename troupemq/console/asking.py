@@ -15,9 +15,9 @@ from troupemq.console.audit import AuditLog
 from troupemq.console.cluster import CommandResult, WatchedCluster
 from troupemq.console.given import Rule, fault_of
 from troupemq.console.parts import Link, Note, Notes, Page, Pager, Part, RowTable
-from troupemq.console.scans import Scans
 from troupemq.console.sessions import Sessions, Throttle
 from troupemq.console.snapshot import ClusterSnapshot, SnapshotTaker
+from troupemq.console.tail import Scans
 from troupemq.console.watch import ClusterWatch
 
 REASON_HIDDEN = "hidden from this role"

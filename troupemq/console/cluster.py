@@ -13,9 +13,9 @@ from typing import Generic, TypeVar
 
 from protocol.bodies import ClusterInfo
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
 from protocol.compression import CompressionError
 from protocol.errors import ProtocolError
+from protocol.frame import RemotingCommand
 from protocol.headers.fields import Header
 from troupemq.client.admin import Admin, Answers, Change, Result
 from troupemq.client.admin.answers import Row

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from protocol.bodies_admin import ClientConnection, ConsumerConnection
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.fields import Header
 from protocol.json_body import Body
 from troupemq.client.admin.members import ClientInfo

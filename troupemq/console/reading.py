@@ -9,8 +9,8 @@ from protocol.bodies import MessageQueue as TableQueue
 from protocol.bodies_admin import TopicOffset, TopicStatsTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.headers.admin import TopicHeader
+from protocol.headers.client import QueryMessageHeader
 from protocol.headers.fields import Header
-from protocol.headers.pull import QueryMessageHeader
 from troupemq.client.admin import BrokerPlace
 from troupemq.client.admin.messages import (
     FOREVER_MS,

@@ -1,4 +1,4 @@
-"""Pages as HTML: Jinja templates with automatic escaping, and the text of cells."""
+"""Pages as HTML: Jinja templates with automatic escaping, headings, text of cells, the glossary."""
 
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,10 +16,126 @@ from markupsafe import Markup, escape
 from troupemq.client.admin import Time
 from troupemq.console.accounts import Viewer
 from troupemq.console.findings import spoken
-from troupemq.console.labels import GLOSSARY, heading
 from troupemq.console.parts import PICKED, Cells, CommandLine, Link, Page, Pick, Share, Size, Span
 from troupemq.numbers import odd_number
 from troupemq.text import escaped, size_text
+
+LABELS = {
+    "after_ms": "Elapsed",
+    "again": "Consumed again",
+    "at": "Brokers",
+    "behind": "Replication lag",
+    "average_size": "Average message size",
+    "before": "State before",
+    "cached": "Cached messages",
+    "consume_from_where": "First start offset",
+    "content": "Fingerprint",
+    "consumed_at_ms": "Last consumed",
+    "cost_ms": "Duration",
+    "current": "Current message",
+    "current_since_ms": "In its call since",
+    "disk_bytes": "Disk size",
+    "disk_free_bytes": "Disk space free",
+    "disk_trouble_percent": "Disk usage, problem (%)",
+    "disk_watch_percent": "Disk usage, warning (%)",
+    "failed_in_an_hour": "Failed in the last hour",
+    "from": "Client address",
+    "handled": "Messages handled",
+    "holds": "Takes effect",
+    "in_bytes_a_second": "In (bytes/s)",
+    "in_today": "Messages in today",
+    "inbox": "Inbox depth",
+    "kind": "Type",
+    "lag": "Consumer lag",
+    "lag_messages": "Consumer lag (messages)",
+    "lag_minutes": "Time lag (minutes)",
+    "last_ms": "Last refusal",
+    "last_refused_ms": "Last refusal",
+    "late_at_most_ms": "Max time lag",
+    "late_ms": "Time lag",
+    "line": "Command",
+    "log_end": "Max physical offset",
+    "log_files": "Commit log files",
+    "log_size": "Commit log size",
+    "log_start": "Min physical offset",
+    "looked_through_ms": "Last complete verification",
+    "may": "Permission",
+    "means": "Meaning",
+    "mebibytes": "Cached MiB",
+    "milliseconds_to_consume": "Consume latency (ms)",
+    "milliseconds_to_pull": "Pull latency (ms)",
+    "newest": "Newest messages",
+    "next": "Next message",
+    "next_due_ms": "Next due time",
+    "next_ms": "Next run",
+    "now": "Before",
+    "of": "Messages in all",
+    "offset_now": "Offset before",
+    "offset_then": "Offset after",
+    "one_minute": "1 minute",
+    "out_today": "Messages out today",
+    "perm": "Permission",
+    "put_p99_ms": "Put latency, p99",
+    "queue_names": "Assigned queues",
+    "replica_mib": "Replication lag (MiB)",
+    "reached_ms": "Read up to",
+    "rows_a_second": "Rows/s",
+    "said": "Result text",
+    "send_back": "Redrive",
+    "sentence": "Reason",
+    "size_of_a_file": "Commit log file size",
+    "still_kept": "Next message retained",
+    "texts": "Text",
+    "then": "After",
+    "times": "Count",
+    "times_asked": "Check-backs",
+    "times_consumed_before": "Retries",
+    "times_tried": "Retries",
+    "took_ms": "Duration",
+    "took_s": "Duration (s)",
+    "transaction_minutes": "Transaction age (minutes)",
+    "ten_minutes": "10 minutes",
+    "ten_s": "10 s",
+    "tries": "Attempts",
+    "unflushed": "Not flushed",
+    "unsigned_from": "Allowlisted address",
+    "up_ms": "Uptime",
+    "value_now": "Value before",
+    "value_then": "Value after",
+    "waiting": "Backlog",
+    "waiting_in_it": "Cached messages",
+    "waiting_sends": "Send backlog",
+    "waiting_pulls": "Pull backlog",
+    "what": "Event",
+    "who": "User",
+    "why": "Reason",
+}
+"""Headings of JSON keys that are unclear by their words alone."""
+
+GLOSSARY = (
+    ("Commit log", "File sequence of a broker that holds all its messages in order of arrival."),
+    ("Dispatch", "Indexing of new messages, which makes them visible to consumers."),
+    ("Consumer group", "Consumers with one name that share the messages of their topics."),
+    ("Consumer offset", "Position in a queue of the next message that the group consumes."),
+    ("Consumer lag", "Number of messages between the consumer offset and the end of the queue."),
+    ("Time lag", "Age of the oldest message that the group has not consumed."),
+    ("Rebalance", "New assignment of queues to members after a member joins or leaves."),
+    ("Dead letter", "Message set aside after its last retry failed. A redrive sends it again."),
+    ("Open transaction", "Half message without commit or rollback. Consumers do not get it."),
+    ("Delay level", "Fixed time for which a broker holds a message before consumers get it."),
+)
+"""Terms that an operator needs, each with its meaning."""
+
+
+def heading(key: str) -> str:
+    """Return the heading of a JSON key; values state their units, except rates."""
+    if key in LABELS:
+        return LABELS[key]
+    if key.endswith("_tps"):
+        key = f"{key.removesuffix('_tps')} (msg/s)"
+    words = key.removesuffix("_ms").replace("_", " ").strip()
+    return words[:1].upper() + words[1:]
+
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"

@@ -1,7 +1,7 @@
 """Server of the console: uvicorn on a thread, with limits for slow or many peers.
 
 TLS handshake                HANDSHAKE_S, PENDING_MAX at once (listener.py)
-TLS records                  type and size (watched_socket.py)
+TLS records                  type and size (listener.py)
 request head and body        HEAD_S after the connection, or IDLE_S more after the last answer
 answer, until it is read     ANSWER_S, then the connection is aborted
 connections and requests     CONNECTIONS_MAX at once; others get 503

@@ -1,4 +1,4 @@
-"""Health checks of servers.
+"""Health checks of servers, and their HTTP pages.
 
     live    the event loop answers an actor within a second, and no supervisor has given up
     ready   broker        it has recovered and listens; if name servers are configured, it is
@@ -7,18 +7,31 @@
             name server   it has listened for five seconds, so brokers have had time to register
 
 No check waits for the disk or a peer; only the event loop's answer takes time.
+
+The pages answer 200 or 503, with JSON:
+
+    GET /health/live     200 {"ok": true, "checks": [{"check": "loop", "ok": true, "why": ""}]}
+    GET /health/ready    503 with a "why" for each failed check
+
+They need no login, because they contain no names of topics or clients.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from http import HTTPStatus
+from json import dumps
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from actors.engine.system import ActorSystem
+from actors.metrics.page_server import HttpRequest, Page, PageAnswer, PageServer
+from actors.network.bind_address import KnownHosts
+from actors.network.connections import open_listener
 from storage.retention.cleaning import disk_use
 
 if TYPE_CHECKING:
     from actors.broker import Broker
+
 
 LOOP_TIMEOUT_S = 1.0
 NAMESRV_SETTLES_S = 5.0
@@ -117,3 +130,34 @@ def _disk(broker: "Broker") -> HealthCheck:
 
 def _check(name: str, why: str) -> HealthCheck:
     return HealthCheck(name, not why, why)
+
+
+JSON = "application/json"
+
+
+def health_pages(health: Health) -> Mapping[str, Page]:
+    return {"/health/live": _page(health.live), "/health/ready": _page(health.ready)}
+
+
+def health_server(
+    host: str, port: int, health: Health, hosts: KnownHosts | None = None
+) -> PageServer:
+    """Start a server for these pages only. Raises PortTaken."""
+    server = PageServer(open_listener(host, port, "healthPort"), hosts=hosts)
+    server.add(health_pages(health))
+    return server
+
+
+def checks_answer(checks: Sequence[HealthCheck]) -> PageAnswer:
+    """Return 200 if all checks pass, else 503, with the checks as JSON."""
+    well = is_well(checks)
+    body = dumps({"ok": well, "checks": [asdict(each) for each in checks]}).encode() + b"\n"
+    status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
+    return PageAnswer(status, body, content_type=JSON)
+
+
+def _page(look: Callable[[], Sequence[HealthCheck]]) -> Page:
+    def page(_: HttpRequest) -> PageAnswer:
+        return checks_answer(look())
+
+    return page

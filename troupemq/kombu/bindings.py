@@ -4,6 +4,8 @@ Each record is a JSON object with the exchange, its type, the queue, the routing
 the binding ended. A record without a queue says that queues which live with their connection read
 the exchange's topic. Each broker stores each record, so that any may be down. Records are written
 again each day, before brokers delete them with their log.
+
+A topic exchange compares word by word, for keys come from other processes.
 """
 
 import json
@@ -13,6 +15,8 @@ from threading import Lock
 from time import monotonic, time_ns
 from typing import Any
 
+from kombu.transport.virtual import exchange
+
 from troupemq.client.errors import (
     ClientError,
     ConnectionFailed,
@@ -21,8 +25,60 @@ from troupemq.client.errors import (
 )
 from troupemq.client.log import client_logger
 from troupemq.client.message import Message, MessageQueue, MessageView
-from troupemq.kombu.exchange_types import EXCHANGE_TYPES, KEY_CHARS_MAX
 from troupemq.kombu.link import BrokerLink, pulled
+
+KEY_CHARS_MAX = 255
+"""Length of a routing key in AMQP."""
+
+
+def is_match(pattern: str, key: str) -> bool:
+    """Return whether a routing key matches: `*` is any word, and `#` any number of words."""
+    reached = {0}
+    """Places in the pattern up to which it matches; the time is at most words times words."""
+    words = pattern.split(".")
+    _pass_hashes(words, reached)
+    for word in key.split("."):
+        following = set()
+        for place in reached:
+            if place == len(words):
+                continue
+            if words[place] == "#":
+                following.add(place)
+            elif words[place] in ("*", word):
+                following.add(place + 1)
+        reached = following
+        _pass_hashes(words, reached)
+    return len(words) in reached
+
+
+def _pass_hashes(words: list[str], reached: set[int]) -> None:
+    """Add the places behind each `#`, which also stands for no word."""
+    for place, word in enumerate(words):
+        if word == "#" and place in reached:
+            reached.add(place + 1)
+
+
+class LinearTopicExchange(exchange.TopicExchange):
+    """Topic exchange without the regular expressions of kombu, whose time has no bound."""
+
+    def lookup(
+        self, table: Iterable[tuple[str, Any, str]], exchange: str, routing_key: str, default: Any
+    ) -> set[str]:
+        if len(routing_key) > KEY_CHARS_MAX:
+            return set()
+        return {queue for pattern, _, queue in table if is_match(pattern, routing_key)}
+
+    def prepare_bind(
+        self, queue: str, exchange: str, routing_key: str, arguments: Any
+    ) -> tuple[str, None, str]:
+        return routing_key, None, queue
+
+
+EXCHANGE_TYPES = {
+    "direct": exchange.DirectExchange,
+    "topic": LinearTopicExchange,
+    "fanout": exchange.FanoutExchange,
+}
 
 log = client_logger(__name__)
 
@@ -147,11 +203,11 @@ class Bindings:
             log.warning("bindings not announced", error=str(error))
 
     def _announce(self, bindings: Iterable[tuple[str, str, str, str]]) -> None:
-        for exchange, queue, key, kind in bindings:
-            found = self.find(exchange)
+        for name, queue, key, kind in bindings:
+            found = self.find(name)
             told_ms = found.bound.get((queue, key), 0) if queue else found.readers_ms
             if told_ms < time_ns() // 1_000_000 - LASTS_MS:
-                self._send(exchange, queue, key, kind)
+                self._send(name, queue, key, kind)
 
     def _send(self, exchange: str, queue: str, key: str, kind: str, **more: Any) -> None:
         link = self._link()

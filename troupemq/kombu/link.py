@@ -4,11 +4,14 @@ from collections.abc import Callable, Sequence
 from random import choice
 from time import monotonic
 
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.offset import OffsetResponseHeader, QueueHeader
-from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
-from protocol.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
+from protocol.codes import PULL_SUBSCRIPTION, PULL_SUSPEND, RequestCode, ResponseCode
+from protocol.frame import RemotingCommand
+from protocol.headers.client import (
+    OffsetResponseHeader,
+    PullMessageHeader,
+    PullMessageResponseHeader,
+    QueueHeader,
+)
 from troupemq.client.admin import Admin
 from troupemq.client.admin.reading import PASSED_OVER, TOOLS_GROUP, records_of
 from troupemq.client.connection.pending import Answer

@@ -21,17 +21,14 @@ from threading import Lock, Thread
 from time import monotonic, perf_counter
 
 from actors.config import BrokerConfig
-from actors.metrics.http_text import HttpRequest
 from actors.metrics.metrics_renderer import FRESH_S
 from actors.metrics.metrics_server import page_server
-from actors.metrics.packed import Packed
-from actors.metrics.page import CONTENT_TYPE, MetricsPage, labels
-from actors.metrics.page_server import BROKER_PATH, EXPORTER_PATH, Page, PageAnswer
+from actors.metrics.page import CONTENT_TYPE, MetricsPage, Packed, labels
+from actors.metrics.page_server import BROKER_PATH, EXPORTER_PATH, HttpRequest, Page, PageAnswer
 from actors.network.bind_address import reached_at
 from storage.errors import StoreError, reason_of
 from troupemq.daemon import Serving
-from troupemq.health.checks import RECOVERS, HealthCheck
-from troupemq.health.http import checks_answer
+from troupemq.health.checks import RECOVERS, HealthCheck, checks_answer
 
 ASK_S = 4.0
 """Timeout for metrics; Prometheus waits 10 s by default. Probes wait 1 s to 3 s (HEALTH_S)."""

@@ -6,8 +6,8 @@ virtual_broker.py       a simulated broker for coroutines, seeded and in virtual
 broker_under_test.py    checks and faults of both
 faults.py               the actor that applies faults to requests; messages.py: its messages
 virtual_loop.py         the event loop of the simulated broker's clients
-simulation.py           the scheduler of simulated actors; local_client.py: requests to them
-fake_disk.py            a disk in memory that forgets; fake_inode.py: one file of it
+simulation.py           the scheduler of simulated actors
+fake_disk.py            a disk in memory that forgets
 quiet.py                log lines of the servers
 pytest_plugin.py        fixtures, which pytest finds by itself
 """

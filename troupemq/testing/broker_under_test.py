@@ -6,10 +6,10 @@ from datetime import timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from actors.engine.future import Reply
+from actors.engine.actor_address import Reply
 from protocol.codes import RequestCode, ResponseCode
 from protocol.compression import CompressionError
-from protocol.delay_levels import delay_levels_ms
+from protocol.timers import delay_levels_ms
 from protocol.topic_names import DLQ_TOPIC_PREFIX
 from troupemq.client.connection.route import route_of
 from troupemq.client.errors import ClientError, RouteNotFound

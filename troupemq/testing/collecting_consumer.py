@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.listener import Result
 from troupemq.client.message import MessageView
+from troupemq.client.settings import ConsumerSettings
 
 COMMIT_MS = 20
 """Interval at which consumers commit their offsets."""

@@ -12,12 +12,11 @@ from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.network.connection import Connection
 from actors.network.messages import Close, PeerClosed
-from actors.network.request import Peer, Request
-from actors.network.sends import Buffer, Sends, StreamPeer, failure
+from actors.network.request import Buffer, Peer, Request, Sends, StreamPeer, failure
 from actors.network.service import Service
 from actors.retention.clean_files import DISK_USE
 from protocol.codes import RequestCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.frame import ONEWAY_FLAG, RemotingCommand
 from troupemq.testing.messages import (
     AddFault,
     CutConnections,

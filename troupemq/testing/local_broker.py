@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from actors.broker import Broker
 from actors.broker_server import RunningBroker, start_broker
 from actors.config import NamesrvConfig, parse_broker_config
-from actors.engine.future import Reply
+from actors.engine.actor_address import Reply
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.namesrv_server import RunningNamesrv, start_namesrv

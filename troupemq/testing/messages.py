@@ -4,10 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from actors.engine.actor_address import ActorAddress
-from actors.engine.future import Question
-from actors.network.request import Request
-from actors.network.sends import Sends
+from actors.engine.actor_address import ActorAddress, Question
+from actors.network.request import Request, Sends
 
 
 class Effect(Enum):

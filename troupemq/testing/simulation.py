@@ -17,9 +17,8 @@ from select import EPOLLIN, EPOLLOUT
 from threading import Event
 from typing import ClassVar, Final, TypeAlias
 
-from actors.engine.actor_address import ActorAddress, Receiver
+from actors.engine.actor_address import ActorAddress, Receiver, enter_loop, leave_loop
 from actors.engine.dispatchers import Begin, Stepper
-from actors.engine.future import enter_loop, leave_loop
 from actors.engine.inbox import Item, refuse
 from actors.engine.interfaces import HasFileno, System
 from actors.engine.messages import BATCH_END, BatchEnd

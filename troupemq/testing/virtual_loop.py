@@ -14,7 +14,7 @@ from time import monotonic, time, time_ns
 from types import FunctionType, ModuleType
 from typing import Any, Protocol, TypeVar
 
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.stream import CommandStream
 
 Value = TypeVar("Value")

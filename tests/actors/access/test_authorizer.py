@@ -17,10 +17,10 @@ from actors.access.refusals import (
     Refusals,
 )
 from actors.access.rights import BROKER_RIGHTS
-from actors.engine.rate_limited_log import RateLimitedLog
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
+from actors.engine.server_log import RateLimitedLog
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.send_values import Send
 from protocol.send_wire import send_of
 from protocol.signature import SIGNATURE, Buffer, SecretKey, signed_values

@@ -13,12 +13,11 @@ from actors.access.authorizer import Authorizer
 from actors.access.grant import PREFIX, AccessRefused
 from actors.access.refusals import Refusals
 from actors.access.rights import BROKER_RIGHTS
-from actors.engine.rate_limited_log import RateLimitedLog
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
+from actors.engine.server_log import RateLimitedLog
 from protocol.bodies import HeartbeatData
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
-from protocol.frame import decode_frame
+from protocol.frame import RemotingCommand, decode_frame
 from protocol.send_wire import send_of
 from storage.access.acl_files import parse_texts
 from tests.support import golden

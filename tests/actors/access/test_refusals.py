@@ -2,8 +2,8 @@
 
 from actors.access.access_state import new_guard
 from actors.access.refusals import MINUTE_MS, TRIES_MAX, Refusals
-from actors.engine.rate_limited_log import RateLimitedLog
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
+from actors.engine.server_log import RateLimitedLog
 from storage.access.acl_files import parse_texts
 
 

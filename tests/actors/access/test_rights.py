@@ -12,7 +12,7 @@ from actors.access.rights import (
     Level,
 )
 from actors.broker import RESPONDERS
-from actors.engine.rate_limited_log import RateLimitedLog
+from actors.engine.server_log import RateLimitedLog
 from actors.jobs.spark_jobs import SparkJobs
 from actors.namesrv_server import RESPONDERS as NAMESRV_RESPONDERS
 from actors.network.request import codes_of

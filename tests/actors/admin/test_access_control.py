@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from actors.admin.access_control import ACL_IS_OFF, WATCH_MS
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import (
     CreateAccessConfigHeader,
     DeleteAccessConfigHeader,

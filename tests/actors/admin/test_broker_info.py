@@ -8,12 +8,12 @@ from json import loads
 from actors.admin.broker_info import BrokerInfo, _bytes_text, _span_text
 from actors.config import BrokerConfig
 from actors.dispatching.reput import DispatchProgress
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.retention.retention_holds import KeepingReport
 from actors.scrubbing.scrubber import ScrubFigures
 from actors.statistics.counts import PullStats, PutStats, TimerFigures
-from actors.tables.offset_guard import OffsetStats
+from actors.tables.offset_limits import OffsetStats
 from actors.tables.tables import Tables
 from protocol.bloom import BloomFilter
 from protocol.bodies import KVTable, SubscriptionGroupConfig, TopicConfig
@@ -21,7 +21,7 @@ from protocol.bodies_own import ActorList
 from protocol.codes import RequestCode
 from storage.config import StoreConfig
 from storage.message_store import MessageStore
-from storage.recovery.recovery_report import RecoveryReport
+from storage.recovery.recovery import RecoveryReport
 from tests.support.brokers import SimulatedBroker
 from tests.support.golden import frames
 from tests.support.peers import ask, request, simulated

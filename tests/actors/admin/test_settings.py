@@ -21,7 +21,7 @@ from actors.config import BrokerConfig, NamesrvConfig, parse_broker_config
 from actors.engine.supervisor import ChildSpec
 from protocol.bodies import DataVersion
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.properties_file import parse_properties
 from storage.config import StoreConfig, live_keys_of
 from tests.support.brokers import BROKER, SimulatedBroker

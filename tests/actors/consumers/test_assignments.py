@@ -8,7 +8,7 @@ import pytest
 
 from actors.consumers import assignments
 from actors.consumers.assignments import Assignments
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.naming.messages import AskForRoute, RouteAnswered
 from actors.tables.consumer_views import ConsumerView, Member, Subscription
@@ -16,7 +16,7 @@ from actors.tables.request_modes import Modes
 from protocol.bodies import SubscriptionData
 from protocol.bodies_assignment import AssignmentAnswer, AssignmentQuery, RequestMode
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from tests.support.peers import RecordingPeer, Told, request, simulated, tell
 from troupemq.testing.simulation import SimulatedSystem
 

@@ -11,15 +11,14 @@ import pytest
 from actors.access.refusals import Refusals
 from actors.config import BrokerConfig
 from actors.consumers.clients import Clients
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.network.messages import PeerClosed
-from actors.tables.config_writer import ConfigWriter
+from actors.tables.config_writer import ConfigWriter, TableEncoder
 from actors.tables.consumer_filters import FilterTable
 from actors.tables.consumer_views import ConsumerView, Producing
 from actors.tables.groups import GroupConfigs
 from actors.tables.messages import CreateGroup, CreateSystemTopic
-from actors.tables.table_encoder import TableEncoder
 from protocol.bloom import BloomFilter
 from protocol.bodies import (
     ConsumerData,
@@ -34,8 +33,7 @@ from protocol.bodies import (
     TopicConfig,
 )
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.frame import decode_frame
+from protocol.frame import RemotingCommand, decode_frame
 from protocol.tags import java_hash_code
 from storage.tables.consumer_filters import ConsumerFilters
 from tests.support.brokers import subscription

@@ -15,8 +15,8 @@ from actors.network.request import Request
 from protocol.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from protocol.bodies_admin import ConsumerConnection
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.values import Value
+from protocol.frame import RemotingCommand
+from protocol.json_body import Value
 from tests.actors.consumers.test_clients import Bench, clients
 from tests.support.brokers import subscription
 from tests.support.peers import RecordingPeer, ask, request

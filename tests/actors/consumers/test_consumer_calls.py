@@ -7,7 +7,7 @@ import pytest
 from protocol.bodies import MessageQueue
 from protocol.bodies_client import ConsumerStatusBody
 from protocol.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.signature import CREDENTIALS
 from tests.support.brokers import SimulatedBroker
 from tests.support.groups import Client, ask, start

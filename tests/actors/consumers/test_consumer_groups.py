@@ -7,8 +7,8 @@ from actors.access.grant import Grant
 from actors.access.refusals import Refusals
 from actors.access.rights import BROKER_RIGHTS
 from actors.consumers.consumer_groups import CLIENT_EXPIRES_MS, Producers
-from actors.engine.rate_limited_log import RateLimitedLog
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
+from actors.engine.server_log import RateLimitedLog
 from actors.network.messages import PeerClosed
 from actors.tables.consumer_views import Member, Producing
 from protocol.bodies import HeartbeatData, ProducerData

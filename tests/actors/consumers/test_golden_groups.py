@@ -28,7 +28,7 @@ from protocol.bodies_admin import (
 )
 from protocol.bodies_client import ConsumerStatusBody, ResetOffsetBody, ResetOffsetList
 from protocol.codes import LanguageCode, RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.json_body import Body
 from protocol.signature import CREDENTIALS
 from tests.actors.test_golden_answers import empty_record_bytes, plain, told

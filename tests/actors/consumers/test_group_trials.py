@@ -7,7 +7,7 @@ import pytest
 from actors.network.client_calls import WAITING_MAX
 from actors.network.messages import CallClient, CallEnd, ClientAnswer, PeerClosed
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from tests.support.brokers import SimulatedBroker
 from tests.support.groups import Client, ask, update
 from tests.support.peers import RecordingPeer, Told

@@ -5,7 +5,7 @@ import pytest
 from protocol.bodies import MessageQueue
 from protocol.bodies_client import ResetOffsetBody, ResetOffsetList
 from protocol.codes import LanguageCode, RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from tests.support.brokers import SimulatedBroker
 from tests.support.groups import Client, ask, update
 from tests.support.pulls import broker

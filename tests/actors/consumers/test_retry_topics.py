@@ -10,7 +10,7 @@ from actors.naming.namesrv_link import NamesrvLink
 from actors.naming.registration import SENT_WITHIN_MS
 from actors.tables.messages import RegisterAll
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.client import NotifyConsumerIdsChangedHeader
 from tests.actors.consumers.test_clients import consumer
 from tests.support.brokers import SimulatedBroker, subscription

@@ -3,7 +3,7 @@
 import pytest
 
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.send import RecallMessageHeader
 from protocol.timers import INVALID_HANDLE, RecallHandle
 from tests.actors.delays.test_timers import bodies, broker, restarted

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from actors.delays import schedule
 from actors.dispatching.messages import WritesForbidden
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.message import MessageRecord, decode_record, encode_record
 from storage.dispatching.dispatch import delay_levels_ms
 from storage.errors import SyncFailed

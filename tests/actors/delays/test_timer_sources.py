@@ -6,7 +6,7 @@ import pytest
 
 from protocol.batch import BatchMessage, encode_batch
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.client import ConsumerSendMsgBackHeader
 from protocol.properties import pairs_of
 from protocol.timers import due_of

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.properties import pairs_of
 from tests.support.brokers import STORE, SimulatedBroker
 from troupemq.testing.fake_disk import FakeDisk

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.message import MessageRecord
 from protocol.properties import pairs_of
 from protocol.timers import RecallHandle, due_of

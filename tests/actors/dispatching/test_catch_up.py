@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 from actors.dispatching.catch_up import PACE_MS, REST_BUSY, REST_IDLE, REST_MS_MIN, Pace
 from actors.dispatching.messages import RebuildIndex
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.pull import QueryMessageHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.client import QueryMessageHeader
 from storage.checking.index_check import checks_of
 from storage.errors import DiskFull
 from storage.index.index import Index
@@ -38,7 +38,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest)
         monkeypatch.setattr("actors.dispatching.catch_up.FAR_BYTES", 2048)
         monkeypatch.setattr("actors.dispatching.catch_up.KEY_PART_BYTES", 1024)
     monkeypatch.setattr("actors.dispatching.catch_up.SLICE_RECORDS", SLICE)
-    monkeypatch.setattr("actors.dispatching.gap_closer.SLICE_RECORDS", SLICE)
+    monkeypatch.setattr("actors.dispatching.reput.SLICE_RECORDS", SLICE)
     monkeypatch.setattr("actors.dispatching.catch_up.NEAR_BYTES", 8192)
     monkeypatch.setattr("storage.index.index.PENDING_MAX", 32)
 

@@ -17,8 +17,8 @@ from storage.index.key_columns import KeyPart
 from storage.log.reader import LogReader
 from storage.message_store import MessageStore
 from storage.queues.dispatch_entry import DispatchEntry
-from storage.recovery.key_parts import KeyPartReader, KeyPartsHere
 from storage.recovery.log_chunks import PartOrder
+from storage.recovery.part_worker import KeyPartReader, KeyPartsHere
 from tests.storage.dispatching.test_followers import Noting
 from tests.support.clock import ManualClock
 from tests.support.puts import HOST, append, put

@@ -11,7 +11,7 @@ from actors.dispatching.messages import (
 )
 from actors.network.request import Request
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from storage.queues.unsynced import Unsynced
 from storage.reading.record_place import RecordPlace
 from tests.support.peers import RecordingPeer, Told

@@ -4,8 +4,8 @@ from structlog.testing import capture_logs
 
 from actors.dispatching.recovery_log import LINES_MAX, log_recovery, log_reserve
 from storage.config import StoreConfig
-from storage.finding import Finding
-from storage.recovery.recovery_report import RecoveryReport
+from storage.errors import Finding
+from storage.recovery.recovery import RecoveryReport
 from storage.retention.reserve import Reserve
 
 

@@ -10,7 +10,7 @@ from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
 
 from actors.engine.actor import Actor, BatchEnd, Drain, Interrupted, Stop, handles
-from actors.engine.future import GuardedFuture
+from actors.engine.actor_address import GuardedFuture
 from actors.engine.inbox import Inbox
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem

@@ -8,8 +8,7 @@ from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
 from structlog.testing import capture_logs
 
-from actors.engine.actor_address import ActorAddress
-from actors.engine.future import Future, MessageRefused, Reply
+from actors.engine.actor_address import ActorAddress, Future, MessageRefused, Reply
 from actors.engine.inbox import (
     BATCH_MAX,
     KEPT_MAX,

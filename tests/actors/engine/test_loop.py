@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.engine.actor import Actor, Exited, Started, Stop, handles
-from actors.engine.future import Future, MessageRefused
+from actors.engine.actor_address import Future, MessageRefused
 from actors.engine.loop import Loop
 from actors.engine.supervisor import ChildSpec, Shut
 from actors.engine.system import ActorSystem, StartFailed

@@ -1,4 +1,4 @@
-"""Tests of actors/engine/system.py and future.py: requests, views and stops from outside."""
+"""Tests of actors/engine/system.py and of Future: requests, views and stops from outside."""
 
 from threading import Event
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.engine.actor import Actor
-from actors.engine.future import (
+from actors.engine.actor_address import (
     Future,
     GuardedFuture,
     MessageRefused,

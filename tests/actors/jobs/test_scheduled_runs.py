@@ -22,7 +22,7 @@ from actors.network.request import Request
 from actors.tables.config_writer import ConfigWriter
 from protocol.bodies_own import JobLog, JobRun, Jobs
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from tests.actors.jobs.occasions import occasions_between
 from tests.support.actors import WAIT_S
 from tests.support.brokers import running

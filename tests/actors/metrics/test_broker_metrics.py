@@ -26,7 +26,7 @@ from protocol.bodies import KVTable
 from protocol.bodies_admin import ConsumeStatsBody
 from protocol.bodies_client import ConsumeStatus
 from protocol.codes import LanguageCode, RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import GetConsumeStatsHeader
 from remoting.certificate import not_after_s
 from storage.files.disk import RealDisk

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 
 from actors.engine.actor import Actor, handles
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.metrics.client_figures import WAIT_MS, ClientFigures, ConsumerAnswers
 from actors.metrics.messages import MakePage
@@ -12,7 +12,7 @@ from actors.metrics.sources import FigureSet
 from actors.network.messages import CallClient, CallEnd
 from actors.tables.consumer_views import ConsumerView, Member
 from protocol.bodies_client import ConsumerRunningInfo, ConsumeStatus
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from tests.support.peers import RecordingPeer, Told, simulated
 
 OLD, NEW = 1, 407

@@ -18,7 +18,7 @@ from actors.metrics.actor_figures import ActorFamilies
 from actors.metrics.metrics_port import MetricsPort, page_of
 from actors.metrics.metrics_renderer import SWITCH_S, MetricsRenderer
 from actors.metrics.metrics_server import open_metrics
-from actors.metrics.packed import Packed, Packer
+from actors.metrics.page import Packed, Packer
 from actors.metrics.page_server import PageServer
 from actors.metrics.sources import FigureSet
 from actors.network.connections import PortTaken, open_listener

@@ -14,8 +14,15 @@ from threading import Event
 import pytest
 
 from actors.metrics import page_server
-from actors.metrics.http_text import HEAD_BYTES_MAX, HttpRequest
-from actors.metrics.page_server import CONNECTIONS_MAX, Page, PageAnswer, PageServer, PageTls
+from actors.metrics.page_server import (
+    CONNECTIONS_MAX,
+    HEAD_BYTES_MAX,
+    HttpRequest,
+    Page,
+    PageAnswer,
+    PageServer,
+    PageTls,
+)
 from actors.network.connections import open_listener
 from actors.network.tls_contexts import TlsContexts
 from actors.settings.tls_settings import TlsSettings

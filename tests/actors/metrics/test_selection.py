@@ -1,11 +1,11 @@
-"""Tests of actors/metrics/selection.py and actors/settings/metrics_settings.py: shown topics."""
+"""Tests of actors/metrics/selection.py and actors/settings/telemetry_settings.py: shown topics."""
 
 import pytest
 
 from actors.config import ConfigError, parse_broker_config, parse_namesrv_config
 from actors.metrics.page import PART_LINES
 from actors.metrics.selection import MetricsSelection, Row, column
-from actors.settings.metrics_settings import MetricsSettings
+from actors.settings.telemetry_settings import MetricsSettings
 from storage.errors import StoreError
 
 

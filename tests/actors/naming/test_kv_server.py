@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import pytest
 from structlog.testing import capture_logs
 
-from actors.naming.kv_config import ORDER_TOPIC_CONFIG
-from actors.naming.kv_server import KvServer
+from actors.naming.kv_server import ORDER_TOPIC_CONFIG, KvServer
 from actors.naming.table_limits import KV_LISTED_CHARS_MAX, KV_ORDERED_CHARS_MAX
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request

@@ -9,7 +9,7 @@ from actors.naming.namesrv_link import PART_TOPICS, WHOLE_TOPICS_MAX
 from actors.naming.route_table import RouteTable
 from actors.tables.messages import RegisterAll
 from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader
 from tests.support.registering import (
     QUERY,

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.admin.settings import REFUSED
-from actors.naming.kv_config import KvConfig
+from actors.naming.kv_server import KvConfig
 from actors.naming.namesrv import Namesrv
 from actors.network.messages import PeerClosed
 from protocol.bodies import (
@@ -23,9 +23,8 @@ from protocol.bodies import (
     TopicRouteData,
 )
 from protocol.codes import VERSION_5, RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.fastjson import loads
-from protocol.frame import decode_frame
+from protocol.frame import RemotingCommand, decode_frame
 from protocol.headers.namesrv import RegisterBrokerHeader
 from storage.tables.kv_config import format_kv, parse_kv
 from tests.support.golden import frames

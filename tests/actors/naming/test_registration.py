@@ -15,7 +15,7 @@ from protocol.bodies import (
     TopicRouteData,
 )
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader
 from tests.support.peers import Told
 from tests.support.registering import QUERY, REGISTER, UNREGISTER, registered, registration

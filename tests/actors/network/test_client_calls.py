@@ -16,9 +16,8 @@ from actors.network.client_calls import ClientCalls, Waiting
 from actors.network.connection import Connection
 from actors.network.messages import CallClient, CallDone, CallEnd, ClientAnswer, PeerClosed
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.frame import encode
-from protocol.headers.offset import QueueHeader
+from protocol.frame import RemotingCommand, encode
+from protocol.headers.client import QueueHeader
 from tests.support.actors import Arrivals
 from tests.support.brokers import SimulatedBroker
 from tests.support.peers import RecordingPeer, Told, simulated

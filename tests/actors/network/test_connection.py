@@ -12,11 +12,10 @@ from actors.broker_server import RunningBroker
 from actors.engine.actor import Actor, handles
 from actors.namesrv_server import RunningNamesrv
 from actors.network import connection as connection_module
-from actors.network.sends import Sends, failure
+from actors.network.request import Sends, failure
 from protocol.codes import RequestCode, ResponseCode, SerializeType
-from protocol.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
-from protocol.frame import FRAME_BYTES_MAX
-from protocol.headers.offset import QueueHeader
+from protocol.frame import FRAME_BYTES_MAX, ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+from protocol.headers.client import QueueHeader
 from protocol.message import decode_records
 from tests.support.brokers import SimulatedBroker, pull_command, send_command
 from tests.support.sockets import (

@@ -15,8 +15,8 @@ from actors.network.connection import (
     TlsTransport,
     Transport,
 )
-from actors.network.sends import Buffer
-from protocol.command import RESPONSE_FLAG, RemotingCommand
+from actors.network.request import Buffer
+from protocol.frame import RESPONSE_FLAG, RemotingCommand
 from tests.support.brokers import SimulatedBroker, pull_command
 from tests.support.runtimes import end_views
 from tests.support.sockets import connection_of, paired_lines

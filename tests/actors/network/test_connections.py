@@ -10,13 +10,13 @@ from structlog.testing import capture_logs
 
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
-from actors.network.accepted import Accepted
 from actors.network.connection import Connection
 from actors.network.connections import (
     ACCEPT_AGAIN_MS,
     ENDS_AT_ONCE,
     ENDS_REST_MS,
     IDLE_TICK_MS,
+    Accepted,
     Acceptor,
     Connections,
     Listener,
@@ -28,8 +28,8 @@ from actors.network.limits import ConnectionSlots
 from actors.network.service import Service
 from protocol.bodies import ConsumerData, HeartbeatData, ProducerData
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.offset import QueueHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.client import QueueHeader
 from tests.support.brokers import SimulatedBroker, pull_command
 from tests.support.clock import ManualClock
 from tests.support.peers import Told, simulated

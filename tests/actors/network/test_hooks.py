@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from actors.network.hooks import Hook, Hooks, PullContext, SendContext
 from protocol.batch import BatchMessage, encode_batch
 from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from tests.support.brokers import (
     BROKER,
     STORE,

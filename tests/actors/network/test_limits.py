@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.access.refusals import TRIES_MAX, AuthFailureLimiter
-from actors.engine.rate_limited_log import RateLimitedLog
+from actors.engine.server_log import RateLimitedLog
 from actors.network import limits
 from actors.network.limits import (
     CLOSINGS_TOLD_MAX,

@@ -5,8 +5,8 @@ import pytest
 from actors.network.connection import RECEIVE_BYTES, Transport
 from actors.network.limits import REQUESTS_OF_READ, REQUESTS_PER_TURN, FairScheduler
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.headers.offset import QueueHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.client import QueueHeader
 from protocol.stream import Event, Stream
 from tests.support.brokers import SimulatedBroker
 from tests.support.sockets import connection_of, frames_of, paired_lines

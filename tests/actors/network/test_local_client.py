@@ -1,4 +1,4 @@
-"""Tests of troupemq/testing/local_client.py: a client in the process speaks to the actors as a
+"""Tests of troupemq/testing/virtual_broker.py: a client in the process speaks to the actors as a
 connection does."""
 
 from pathlib import Path
@@ -9,13 +9,13 @@ from actors.config import NamesrvConfig
 from actors.namesrv_server import service as namesrv_service
 from protocol.bodies import ConsumerData, HeartbeatData
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.message import decode_records
 from tests.support.brokers import pull_command, send_command
 from tests.support.pulls import broker
 from tests.support.sockets import serving_broker
-from troupemq.testing.local_client import LocalClient
 from troupemq.testing.simulation import SimulatedSystem
+from troupemq.testing.virtual_broker import LocalClient
 
 
 def test_messages_travel_without_a_socket_through_a_simulated_broker() -> None:

@@ -6,12 +6,11 @@ from actors.engine.supervisor import ChildSpec
 from actors.network.long_answers import LongAnswers
 from actors.network.messages import LongAnswer
 from actors.network.request import Request
+from actors.tables.config_writer import TableEncoder
 from actors.tables.messages import EncodeAnswer
-from actors.tables.table_encoder import TableEncoder
 from protocol.bodies import KVTable
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.frame import FRAME_BYTES_MAX
+from protocol.frame import FRAME_BYTES_MAX, RemotingCommand
 from tests.support.peers import RecordingPeer, request, simulated
 
 WRITERS = (LongAnswers, TableEncoder)

@@ -6,7 +6,7 @@ from actors.network.messages import ClientAnswer
 from actors.network.request import Request
 from actors.network.service import Service
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RESPONSE_FLAG, RemotingCommand
+from protocol.frame import RESPONSE_FLAG, RemotingCommand
 from tests.support.peers import RecordingPeer, Told, request
 
 

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from actors.network import handshakes as handshakes_module
 from actors.network import tls_negotiator as entrance_module
-from actors.network.handshakes import Handshakes
 from actors.network.messages import StepHandshake
 from actors.network.tls_negotiator import (
     HOST_MAX,
@@ -21,6 +19,7 @@ from actors.network.tls_negotiator import (
     SHAKING_MAX,
     TIME_MS,
     WAITING_MAX,
+    Handshakes,
 )
 from remoting.tls_socket import HANDSHAKE_BYTES_MAX, TlsSocket
 from tests.support.certificates import Certificates
@@ -96,7 +95,7 @@ def test_a_handshake_of_too_many_bytes_ends(
             super().__init__(*arguments)
             begun.append(self)
 
-    monkeypatch.setattr(handshakes_module, "TlsSocket", Noted)
+    monkeypatch.setattr(entrance_module, "TlsSocket", Noted)
     hello = b"\x01\x01\x80\x00" + bytes(32_000 if part_bytes > 1 else 20_000)
     records = [hello[at : at + part_bytes] for at in range(0, len(hello), part_bytes)]
     with door(tmp_path, takes_plain=True) as made, capture_logs() as logs:

@@ -14,7 +14,7 @@ from actors.engine.system import ActorSystem
 from actors.pulling.cold_read import AHEAD_BYTES, ColdRead
 from actors.pulling.messages import ReadCold
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from storage.files.disk import RealDisk
 from storage.reading.page_probe import ColdPart
 from tests.compat.patience import wait_until

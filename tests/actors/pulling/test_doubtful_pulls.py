@@ -8,7 +8,7 @@ from actors.dispatching.messages import CaughtUp, UnitVerified, VerifyUnit
 from actors.engine.actor import Actor, handles
 from actors.pulling.pull_message import VERIFY_MS
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from tests.support.brokers import STORE, SimulatedBroker, pull_command
 from tests.support.pulls import broker, code_and_bodies, fill, outcome, tagged
 from troupemq.testing.fake_disk import FakeDisk

@@ -9,12 +9,10 @@ import pytest
 
 from actors.pulling.held_pulls import TICK_MS
 from protocol.bodies import HeartbeatData
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.frame import decode_frame
-from protocol.headers.pull import PullMessageHeader
+from protocol.codes import PULL_SUSPEND, RequestCode, ResponseCode
+from protocol.frame import RemotingCommand, decode_frame
+from protocol.headers.client import PullMessageHeader
 from protocol.message import MessageRecord, decode_records
-from protocol.sysflag import PULL_SUSPEND
 from tests.support.brokers import SimulatedBroker
 from tests.support.golden import frames
 from tests.support.pulls import broker

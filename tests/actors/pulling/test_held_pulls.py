@@ -11,7 +11,7 @@ from actors.pulling.held_pulls import HoldTable, hold_of
 from actors.pulling.messages import NEVER, Hold
 from protocol.codes import RequestCode
 from protocol.frame import decode_json_header, encode
-from protocol.headers.pull import PullMessageHeader
+from protocol.headers.client import PullMessageHeader
 from protocol.message import MessageRecord, encode_record
 from protocol.standard_json import dumps, loads
 from protocol.tags import TagFilter, java_hash_code

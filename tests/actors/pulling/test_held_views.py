@@ -11,7 +11,7 @@ from actors.network import connection as connection_module
 from actors.network.connections import COPY_OUT_AGAIN_MS
 from actors.retention import clean_files
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.message import decode_records
 from storage.files.disk import RealDisk
 from tests.support.brokers import SimulatedBroker, pull_command, store_in

@@ -8,7 +8,7 @@ import pytest
 from actors.pulling import held_pulls, pull_message
 from actors.pulling.held_pulls import TICK_MS
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.message import decode_records
 from protocol.properties import format as properties_text
 from tests.support.brokers import STORE, SimulatedBroker, pull_command

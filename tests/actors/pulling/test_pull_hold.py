@@ -8,7 +8,7 @@ from actors.pulling import held_pulls, pull_hold
 from actors.pulling.held_pulls import TICK_MS
 from actors.pulling.pull_hold import PullHold
 from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.tags import java_hash_code
 from tests.support import golden
 from tests.support.brokers import SimulatedBroker, pull_command, send_command

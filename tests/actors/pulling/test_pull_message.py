@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.frame import ONEWAY_FLAG, RemotingCommand
 from tests.support.brokers import STORE, SimulatedBroker, pull_command
 from tests.support.pulls import (
     as_slave,

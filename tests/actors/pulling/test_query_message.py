@@ -7,8 +7,8 @@ from actors.dispatching.messages import IndexWritten, WriteOutIndex
 from actors.network.request import Request
 from actors.pulling import query_message
 from protocol.codes import RequestCode, ResponseCode, SerializeType
-from protocol.command import RemotingCommand
-from protocol.headers.pull import UNIQUE_KEY_QUERY, QueryMessageHeader, ViewMessageHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.client import UNIQUE_KEY_QUERY, QueryMessageHeader, ViewMessageHeader
 from protocol.message import decode_records
 from tests.support.brokers import SimulatedBroker
 from tests.support.peers import RecordingPeer, Told

@@ -9,8 +9,8 @@ from actors.pulling.queue_view import bits_text
 from protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData
 from protocol.bodies_admin import ConsumeQueueView
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.fastjson import loads
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import QueryConsumeQueueHeader
 from protocol.tags import java_hash_code
 from tests.support.brokers import BROKER, STORE, SimulatedBroker

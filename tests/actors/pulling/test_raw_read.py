@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.raw import RawResponseHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.own import RawResponseHeader
 from protocol.message import MessageRecord, decode_records
 from protocol.raw_records import ANSWER_BYTES_MAX, PIECE
 from storage.queues.consume_queue import UNIT

@@ -9,7 +9,7 @@ from actors.receipts.held_receives import HeldReceive, WaitTable
 from actors.receipts.messages import WakeMore
 from actors.receipts.receipts import Receipts
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.client import UnregisterClientHeader
 from protocol.headers.pop import NotificationHeader
 from storage.reading.get_message import GetResult, get_message

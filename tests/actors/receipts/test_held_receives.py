@@ -8,7 +8,7 @@ import pytest
 from actors.pulling.held_pulls import HELD_OF_PEER_MAX, origin_of
 from actors.receipts.held_receives import HeldReceive, WaitTable, WokenReceives, interned
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.pop import NotificationHeader, PopMessageHeader
 from tests.support.peers import RecordingPeer
 

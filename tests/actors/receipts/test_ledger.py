@@ -3,8 +3,8 @@
 import gc
 import tracemalloc
 
-from actors.receipts.deadlines import Deadlines
 from actors.receipts.ledger import NEVER_MS, Delivery, Entry, EntryState, Holder, Ledger
+from actors.receipts.settlement import Deadlines
 
 HOLDER = Holder(7, "192.0.2.7:1")
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.pulling.held_pulls import HoldTable
 from actors.receipts.neighbours import PULLED_MS, RECEIVED_MS, Neighbours
 from actors.statistics.counts import GroupCounts, PullStats

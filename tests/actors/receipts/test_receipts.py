@@ -7,7 +7,7 @@ import pytest
 
 from actors.receipts.ledger import Ledger
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.client import UnregisterClientHeader
 from protocol.headers.pop import NotificationHeader, PopMessageHeader
 from protocol.properties import parse
@@ -23,7 +23,7 @@ from tests.support.receiving import (
     receive_command,
     received,
 )
-from troupemq.testing.local_client import LocalClient
+from troupemq.testing.virtual_broker import LocalClient
 
 
 def receive(

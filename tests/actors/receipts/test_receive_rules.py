@@ -8,7 +8,7 @@ from actors.network.request import Request
 from actors.receipts.messages import ReceiveAgain
 from actors.receipts.receive_rules import topic_meant
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.client import UnregisterClientHeader
 from protocol.headers.pop import AckMessageHeader
 from tests.support.guarded import GuardedBroker

@@ -1,7 +1,7 @@
 """Holds of connections that have ended, reclaimed by another connection, through a whole broker."""
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.pop import NotificationHeader
 from tests.actors.receipts.test_receipts import ack, bodies, numbered, receive, restart
 from tests.support.brokers import SimulatedBroker
@@ -13,7 +13,7 @@ from tests.support.receiving import (
     receive_command,
     received,
 )
-from troupemq.testing.local_client import LocalClient
+from troupemq.testing.virtual_broker import LocalClient
 
 
 def hold(client: LocalClient, **options: object) -> list[Received]:

@@ -5,15 +5,14 @@ from typing import Any, cast
 
 import pytest
 
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.receipts import settlement
-from actors.receipts.deadlines import Deadlines
 from actors.receipts.hand_out import Haul
 from actors.receipts.ledger import AHEAD_MAX, Entry, EntryState, Holder, Ledger
 from actors.receipts.ledgers import Ledgers
-from actors.receipts.settlement import AGAIN_MS, Settlement, Terms
+from actors.receipts.settlement import AGAIN_MS, Deadlines, Settlement, Terms
+from actors.sending.appender import InternalRecord
 from actors.sending.messages import HeldReturned
-from actors.sending.records import InternalRecord
 from protocol.codes import ResponseCode
 from protocol.headers.pop import FROM_MAX
 from protocol.receipts import ReceivedQueue

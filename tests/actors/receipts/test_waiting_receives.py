@@ -11,7 +11,7 @@ from actors.receipts.hand_out import HandOut, Taken
 from actors.receipts.ledger import Ledger
 from actors.receipts.receipts import WOKEN_PER_ROUND
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.receipts import BatchAck, BatchAckBody
 from tests.actors.receipts.test_receipts import bodies, numbered, receive
 from tests.support.brokers import STORE, SimulatedBroker

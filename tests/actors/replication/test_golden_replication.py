@@ -4,7 +4,7 @@ from socket import socketpair
 
 import pytest
 
-from actors.network.accepted import Accepted
+from actors.network.connections import Accepted
 from actors.network.service import Service
 from protocol.ha import Transfer, TransferBuffer, encode_report
 from tests.support.brokers import STORE, SimulatedBroker

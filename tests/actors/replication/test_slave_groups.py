@@ -5,7 +5,7 @@ import pytest
 from actors.naming.messages import MasterClientAddress
 from protocol.bodies import SubscriptionGroupTable
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import DeleteSubscriptionGroupHeader
 from storage.tables.groups import format_groups
 from storage.tables.json_config import save

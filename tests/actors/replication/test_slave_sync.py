@@ -9,8 +9,8 @@ from actors.delays.messages import GetDelayOffset
 from actors.naming.messages import MasterClientAddress
 from protocol.bodies_assignment import RequestMode
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.headers.offset import QueryConsumerOffsetHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.client import QueryConsumerOffsetHeader
 from protocol.signature import Credentials
 from storage.tables.delay_offsets import parse_delay_offsets
 from tests.support import slave_tables

@@ -10,7 +10,7 @@ from actors.naming.messages import MasterClientAddress
 from actors.tables.messages import RemoveTopic
 from protocol.bodies import TopicConfigTable
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import TopicHeader
 from storage.tables.json_config import save
 from storage.tables.topics import format_topics

@@ -9,7 +9,7 @@ from actors.dispatching.messages import QueuesBegunAnew, WritesForbidden
 from actors.retention import clean_files
 from actors.retention.clean_files import DISK_CHECK_MS
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.message import decode_records
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.files.mapped_file import file_name

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.retention.clean_files import FIRST_ROUND_MS
-from actors.retention.lease_table import LEASE_TTL_MS_MAX
-from actors.retention.retention_holds import KeepingReport, RetentionHolds
+from actors.retention.retention_holds import LEASE_TTL_MS_MAX, KeepingReport, RetentionHolds
 from protocol.bodies import KVTable
 from protocol.bodies_own import LeasedQueue, LeasedQueues
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.lease import LeaseHeader, LeaseResponseHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.own import LeaseHeader, LeaseResponseHeader
 from protocol.message import MessageRecord
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.config import StoreConfig

@@ -15,7 +15,7 @@ from actors.dispatching.messages import (
     VerifyUnit,
 )
 from actors.dispatching.reput import repair_units
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.scrubbing.scrubber import START_DELAY_MS, Scrubber, ScrubFigures
 from storage.config import StoreConfig

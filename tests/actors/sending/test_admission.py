@@ -7,20 +7,21 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from actors.network.sends import Sends
+from actors.network.request import Sends
 from actors.sending import admission
 from protocol.batch import BatchMessage, encode_batch
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.send_wire import send_of
-from protocol.sysflag import (
+from protocol.codes import (
     BORN_HOST_V6,
     MULTI_TAGS,
     STORE_HOST_V6,
     TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
+    RequestCode,
+    ResponseCode,
 )
+from protocol.frame import RemotingCommand
+from protocol.send_wire import send_of
 from tests.support.actors import addresses
 from tests.support.brokers import BROKER, STORE, FramesPeer, SimulatedBroker, send_command
 

@@ -9,7 +9,7 @@ import pytest
 from actors.sending.property_rewriter import BatchSuffix, PartKnown
 from protocol.batch import BatchMessage, encode_batch
 from protocol.codes import SerializeType
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.host import pack_host
 from storage.config import StoreConfig
 from tests.support.brokers import STORE, FramesPeer, SimulatedBroker, send_command

@@ -13,7 +13,7 @@ from actors.engine.supervisor import ChildSpec
 from actors.sending.allocate_file import AllocateFile
 from actors.sending.messages import FileFailed, FilePrepared, PrepareFile
 from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from storage.config import StoreConfig
 from storage.log.commit_log import prepare_file
 from tests.support.brokers import BROKER, STORE, SimulatedBroker

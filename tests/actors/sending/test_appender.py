@@ -5,16 +5,14 @@ from dataclasses import asdict
 
 import pytest
 
-from actors.engine.snapshot_ref import SnapshotRef
-from actors.sending.appender import Appender, Put
-from actors.sending.records import Record
+from actors.engine.interfaces import SnapshotRef
+from actors.sending.appender import Appender, Put, Record
 from actors.statistics.counts import PutStats, TopicCounts
 from protocol.bodies import TopicConfig
-from protocol.checksum import body_crc
-from protocol.sysflag import TRANSACTION_PREPARED
+from protocol.codes import TRANSACTION_PREPARED
+from protocol.message import body_crc
 from storage.errors import StoreError
-from storage.log.append import BatchPart, PutBatch
-from storage.log.commit_log import CommitLog, prepare_file
+from storage.log.commit_log import BatchPart, CommitLog, PutBatch, prepare_file
 from storage.queues.dispatch_entry import DispatchEntry, single_entries
 from tests.support.brokers import STORE
 from tests.support.puts import HOST, put

@@ -10,15 +10,15 @@ from structlog.testing import capture_logs
 from actors.broker import Broker
 from actors.engine.actor import Actor, handles
 from actors.engine.histogram import SYNC_BOUNDS_MS, ClassCounts
-from actors.sending.flusher import Flusher
+from actors.sending.appender import Record
+from actors.sending.flush_real_time import Flusher
 from actors.sending.messages import CommitUpTo, Sync, Synced
 from actors.sending.put_answers import SendPut
-from actors.sending.records import Record
 from actors.sending.send_rules import new_state
 from protocol.batch import BatchMessage, encode_batch
 from protocol.bodies import TopicConfig
 from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from storage.log.commit_log import CommitLog
 from tests.support.brokers import BROKER, STORE, FramesPeer, SimulatedBroker, send_command
 from troupemq.testing.fake_disk import FakeDisk

@@ -5,11 +5,11 @@ import pytest
 from actors.sending import half_message_cache
 from actors.sending.half_message_cache import HalfMessageCache, with_owner, without_owner
 from actors.sending.half_message_cache import HalfRecord as Record
-from protocol.checksum import body_crc
-from protocol.command import RemotingCommand
+from protocol.codes import BORN_HOST_V6
+from protocol.frame import RemotingCommand
+from protocol.message import body_crc
 from protocol.send_wire import send_of
 from protocol.sink import owner_of
-from protocol.sysflag import BORN_HOST_V6
 from storage.config import StoreConfig
 from storage.log.commit_log import CommitLog, prepare_file
 from tests.support.brokers import send_command

@@ -10,8 +10,8 @@ from structlog.testing import capture_logs
 from actors.dispatching.messages import WritesForbidden
 from actors.engine.actor import Actor, handles
 from actors.engine.supervisor import ChildSpec
+from actors.sending.appender import InternalRecord
 from actors.sending.messages import AppendResult, InternalAppend, InternalAppendGroup
-from actors.sending.records import InternalRecord
 from actors.tables.messages import CreateSystemTopic
 from protocol.codes import ResponseCode
 from protocol.message import MessageRecord

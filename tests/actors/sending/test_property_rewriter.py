@@ -5,14 +5,14 @@ from random import Random
 import pytest
 
 from actors.sending.property_rewriter import PropertyRewriter, Redirect
-from protocol.codes import ResponseCode
-from protocol.errors import RemoteError
-from protocol.properties import find_pairs, parse
-from protocol.sysflag import (
+from protocol.codes import (
     TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
+    ResponseCode,
 )
+from protocol.errors import RemoteError
+from protocol.properties import find_pairs, parse
 from protocol.tags import java_hash_code
 from storage.dispatching.dispatch import index_keys
 from tests.protocol.test_properties_shapes import random_text

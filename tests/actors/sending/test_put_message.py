@@ -8,13 +8,19 @@ from structlog.testing import capture_logs
 
 from actors.sending import put_message
 from protocol.batch import DECODED_MAX, BatchMessage, encode_batch
-from protocol.checksum import body_crc
-from protocol.codes import RequestCode, ResponseCode, SerializeType
-from protocol.command import RemotingCommand
+from protocol.codes import (
+    BORN_HOST_V6,
+    COMPRESSED,
+    STORE_HOST_V6,
+    RequestCode,
+    ResponseCode,
+    SerializeType,
+)
+from protocol.frame import RemotingCommand
 from protocol.host import pack_host
+from protocol.message import body_crc
 from protocol.message_id import parse_message_id
 from protocol.properties import parse
-from protocol.sysflag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
 from protocol.tags import java_hash_code
 from storage.queues.consume_queue import UNIT
 from tests.support.brokers import BROKER, PORTS, STORE, FramesPeer, SimulatedBroker, send_command

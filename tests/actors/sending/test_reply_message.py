@@ -9,15 +9,14 @@ from actors.network.hooks import SendContext
 from actors.network.messages import CALL_MS
 from protocol.bodies import HeartbeatData, ProducerData
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
-from protocol.frame import decode_frame
+from protocol.frame import ONEWAY_FLAG, RemotingCommand, decode_frame
 from protocol.headers.client import UnregisterClientHeader
 from protocol.headers.send import SendMessageHeader
 from protocol.message import MessageRecord
 from protocol.properties import parse
 from tests.support import golden
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
-from troupemq.testing.local_client import LocalClient
+from troupemq.testing.virtual_broker import LocalClient
 
 TOPIC = "DefaultCluster_REPLY_TOPIC"
 ASKER = "192.0.2.1@asker"

@@ -11,8 +11,7 @@ from actors.dispatching.messages import WritesForbidden
 from actors.network.hooks import SendBackContext
 from actors.receipts.ledger import Ledger
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
-from protocol.frame import decode_frame
+from protocol.frame import ONEWAY_FLAG, RemotingCommand, decode_frame
 from protocol.headers.client import ConsumerSendMsgBackHeader
 from protocol.message import MessageRecord
 from protocol.message_id import offset_message_id

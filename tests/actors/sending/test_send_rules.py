@@ -8,9 +8,8 @@ import pytest
 from actors.config import BrokerConfig
 from actors.tables.messages import SetOrderTopics
 from protocol.batch import BatchMessage, encode_batch
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.sysflag import MULTI_TAGS, TRANSACTION_PREPARED
+from protocol.codes import MULTI_TAGS, TRANSACTION_PREPARED, RequestCode, ResponseCode
+from protocol.frame import RemotingCommand
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
 
 START_MS = 1_700_000_000_000

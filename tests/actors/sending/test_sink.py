@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from actors.sending.sink import BatchStored, Sink
 from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.properties import find_pairs
 from protocol.sink import SINK_MARK, parse_mark
 from storage.message_store import MessageStore

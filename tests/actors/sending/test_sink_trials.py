@@ -24,7 +24,7 @@ from tests.support.sinking import (
     pulled,
 )
 from troupemq.testing.fake_disk import FakeDisk
-from troupemq.testing.local_client import LocalClient
+from troupemq.testing.virtual_broker import LocalClient
 
 PARTITIONS = 3
 BATCHES = 5

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from actors.broker_server import start_broker
 from actors.config import settings_of
 from actors.engine.system import ActorSystem
-from actors.settings.span_settings import SpanSettings
+from actors.settings.telemetry_settings import SpanSettings
 from protocol.batch import BatchMessage, encode_batch
 from remoting.sync_connection import SyncConnection
 from storage.errors import StoreError

@@ -11,7 +11,7 @@ from actors.statistics.counts import PutStats, TopicCounts
 from actors.statistics.statistics import Statistics
 from protocol.bodies_admin import BrokerStatsData, StatsItem
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import TopicHeader, ViewBrokerStatsHeader
 from protocol.headers.client import ConsumerSendMsgBackHeader
 from storage.config import StoreConfig

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from actors.config import BrokerConfig
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.network.request import Request
 from actors.tables.config_writer import ConfigWriter
@@ -14,7 +14,7 @@ from actors.tables.consumer_filters import REGISTERED_CHARS, SAVE_MS, TURN_CHARS
 from actors.tables.messages import RegisterFilters, UnregisterFilters
 from protocol.bodies import ConsumerData, SubscriptionData
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from storage.files.disk import Disk
 from storage.tables.consumer_filters import ConsumerFilter, ConsumerFilters, parse_filters
 from tests.support.peers import RecordingPeer, simulated

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from actors.engine.rate_limited_log import MINUTE_MS
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
+from actors.engine.server_log import MINUTE_MS
 from actors.engine.supervisor import ChildSpec
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request
 from actors.tables import offset_searches
-from actors.tables.config_writer import ConfigWriter
+from actors.tables.config_writer import ConfigWriter, TableEncoder
 from actors.tables.consumer_offsets import ConsumerOffsets, OffsetMoves
 from actors.tables.consumer_views import ConsumerView, Member, Subscription
 from actors.tables.messages import (
@@ -25,11 +25,9 @@ from actors.tables.messages import (
     ResetOffsets,
     TellOffsets,
 )
-from actors.tables.offset_ceiling import OffsetCeiling
-from actors.tables.offset_guard import RESET_MS, OffsetStats
 from actors.tables.offset_journal import OffsetJournal
+from actors.tables.offset_limits import RESET_MS, OffsetCeiling, OffsetStats
 from actors.tables.offset_searches import Offsets
-from actors.tables.table_encoder import TableEncoder
 from protocol.bodies import (
     ConsumerOffsetTable,
     SubscriptionData,
@@ -37,7 +35,7 @@ from protocol.bodies import (
     TopicConfig,
 )
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from storage.files.disk import Disk
 from tests.support.brokers import SimulatedBroker
 from tests.support.peers import RecordingPeer, Told, ask, request, simulated, tell

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from actors.config import BrokerConfig
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request
-from actors.tables.config_writer import ConfigWriter
+from actors.tables.config_writer import ConfigWriter, TableEncoder
 from actors.tables.groups import GroupConfigs, GroupFinder, GroupTable
 from actors.tables.messages import CreateGroup
-from actors.tables.table_encoder import TableEncoder
 from protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import decode_frame

@@ -1,11 +1,11 @@
-"""Tests of actors/tables/offset_bounds.py: queues that have lost messages, or all of them."""
+"""Tests of actors/tables/offset_limits.py: queues that have lost messages, or all of them."""
 
 import pytest
 from structlog.testing import capture_logs
 
 from protocol.bodies_admin import ConsumeStatsBody
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import GetConsumeStatsHeader
 from storage.checking.store_check import StoreCheck
 from storage.tables.delay_offsets import format_delay_offsets, parse_delay_offsets

@@ -7,13 +7,13 @@ from functools import partial
 
 import pytest
 
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.receipts.ledger import Ledger
 from actors.tables.messages import MergeOffsets
 from actors.tables.offset_journal import OffsetJournal
 from protocol.bodies import ConsumerOffsetTable
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from storage.backup.backup import StoreBackup
 from storage.backup.record import BackupFolder
 from storage.backup.restore import StoreRestore

@@ -5,7 +5,7 @@ from structlog.testing import capture_logs
 
 from actors.tables.old_places import OldPlaces
 from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from tests.support.brokers import pull_command
 from tests.support.numbering import (
     begin,

@@ -2,7 +2,7 @@
 
 from structlog.testing import capture_logs
 
-from actors.engine.rate_limited_log import MINUTE_MS
+from actors.engine.server_log import MINUTE_MS
 from actors.tables.messages import CreateTopicOnSend
 from protocol.codes import RequestCode
 from protocol.headers.admin import CreateTopicHeader

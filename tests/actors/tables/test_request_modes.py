@@ -6,7 +6,7 @@ import pytest
 
 from protocol.bodies_assignment import RequestMode, RequestModeTable
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from storage.tables.request_modes import parse_request_modes
 from tests.support.brokers import BROKER, SimulatedBroker
 from tests.support.peers import request

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from actors.config import BrokerConfig
-from actors.engine.snapshot_ref import SnapshotRef
+from actors.engine.interfaces import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.tables.config_writer import RETRY_MS, ConfigWriter
@@ -21,12 +21,10 @@ from actors.tables.messages import (
     SetOrderTopics,
     TopicReady,
 )
-from actors.tables.topic_set import Topics
-from actors.tables.topics import NO_RESPONSE_CODE, TopicTable
+from actors.tables.topics import NO_RESPONSE_CODE, Topics, TopicTable
 from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.frame import decode_frame
+from protocol.frame import RemotingCommand, decode_frame
 from protocol.headers.admin import CreateTopicHeader
 from storage.files.disk import Disk
 from storage.tables.topics import parse_topics

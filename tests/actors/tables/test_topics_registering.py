@@ -10,7 +10,7 @@ from actors.naming.namesrv_link import NamesrvLink
 from actors.naming.registration import SENT_WITHIN_MS
 from actors.tables.messages import RegisterTopic, SetOrderTopics
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
 from tests.support.brokers import SimulatedBroker
 from tests.support.registering import REGISTER, FakeNamesrv, register_at, registered

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from actors.sending.appender import InternalRecord
 from actors.sending.half_message_cache import HalfRecord
 from actors.sending.messages import InternalAppend
-from actors.sending.records import InternalRecord
 from actors.transactions.half_messages import HalfMessage
 from actors.transactions.messages import End as CarriedOut
 from actors.transactions.transaction_finisher import TransactionFinisher
 from protocol.codes import LanguageCode, SerializeType
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.message import MessageRecord
 from tests.support.brokers import SimulatedBroker
 from tests.support.sockets import PairedLine, paired_lines

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from tests.actors.pulling.test_cold_read import Slow
 from tests.support.brokers import STORE, SimulatedBroker
 from tests.support.transacting import (

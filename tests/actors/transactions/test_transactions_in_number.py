@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from actors.transactions.transactions import Transactions
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from tests.support.brokers import STORE, send_command
 from tests.support.transacting import (
     COMMIT,

@@ -8,10 +8,10 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from actors.metrics.http_text import HttpRefused
-from protocol.command import RemotingCommand
+from actors.metrics.page_server import HttpRefused
 from protocol.errors import RemoteError
-from protocol.fastjson import FastjsonError
+from protocol.fastjson_limits import FastjsonError
+from protocol.frame import RemotingCommand
 from protocol.message import RecordError
 from protocol.properties import format as format_properties
 from protocol.properties import parse
@@ -104,8 +104,8 @@ def _job_arguments(data: bytes) -> object:
 
 
 def _spark_body(data: bytes) -> object:
-    from protocol.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
-    from spark.decoding.bodies import plain_body
+    from protocol.codes import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
+    from spark.decoding.decode import plain_body
 
     kinds = (COMPRESSION_ZLIB, COMPRESSION_LZ4, COMPRESSION_ZSTD, 0)
     kind = kinds[data[0] & 3] if data else 0
@@ -139,7 +139,7 @@ class _Answering:
 
 
 def _spark_answer(data: bytes) -> object:
-    from protocol.headers.raw import ReadRecordsHeader
+    from protocol.headers.own import ReadRecordsHeader
     from spark.source.plan import QueueRange
     from spark.source.raw import _scanned, ask
 
@@ -152,7 +152,7 @@ def _spark_answer(data: bytes) -> object:
 def _spark_answers() -> list[bytes]:
     from struct import pack
 
-    from protocol.headers.raw import RawResponseHeader
+    from protocol.headers.own import RawResponseHeader
 
     (record, _) = _records()
     header = RawResponseHeader(1, 0, 1, 0, 10_000, 1, 1)
@@ -288,7 +288,7 @@ ELSEWHERE: list[Decoder] = [
     ),
     Decoder(
         "http.request",
-        _later("actors.metrics.http_text", "parse_request"),
+        _later("actors.metrics.page_server", "parse_request"),
         (HttpRefused,),
         lambda: [ASKED],
     ),

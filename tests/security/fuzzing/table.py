@@ -11,16 +11,15 @@ from typing import Any
 
 from protocol.batch import decode_batch
 from protocol.bodies import TopicConfig
-from protocol.command import RemotingCommand
 from protocol.compression import CompressionError, compress, inflate, unfolds_beyond
 from protocol.errors import FrameError, RemoteError
-from protocol.fastjson import FastjsonError, loads_object, loads_standard
-from protocol.fastjson_limits import NODES_MAX, SHORT_NODES_MAX
-from protocol.frame import decode_binary_header, decode_json_header
+from protocol.fastjson import loads_object, loads_standard
+from protocol.fastjson_limits import NODES_MAX, SHORT_NODES_MAX, FastjsonError
+from protocol.frame import RemotingCommand, decode_binary_header, decode_json_header
 from protocol.ha import ReportBuffer, TransferBuffer, encode_report, encode_transfer_head
 from protocol.headers.fields import Header
+from protocol.headers.own import chain_of
 from protocol.headers.send import SendMessageHeader
-from protocol.headers.sink import chain_of
 from protocol.host import address_part, pack_host, unpack_host
 from protocol.java_numbers import NumberFormatError, parse_double, parse_int, parse_long
 from protocol.json_body import Body, integer_of, text_of

@@ -17,13 +17,11 @@ from threading import Timer
 from time import monotonic
 from zlib import compressobj
 
+from protocol.codes import COMPRESSED, ResponseCode
 from protocol.codes import RequestCode as Code
-from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
-from protocol.frame import FRAME_BYTES_MAX, encode
-from protocol.headers.pull import PullMessageResponseHeader
+from protocol.frame import FRAME_BYTES_MAX, RemotingCommand, encode
+from protocol.headers.client import PullMessageResponseHeader
 from protocol.message import MessageRecord, encode_record
-from protocol.sysflag import COMPRESSED
 from tests.compat.mqadmin import MAIN_CLASS, java_command
 from tests.compat.toolchain import Java
 from tests.security.outcomes.sides import TOPIC

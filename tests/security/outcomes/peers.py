@@ -10,9 +10,8 @@ from time import monotonic
 from typing import Self
 
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
 from protocol.errors import FrameError
-from protocol.frame import encode
+from protocol.frame import RemotingCommand, encode
 from protocol.stream import CommandStream
 
 WAIT_S = 10.0

@@ -17,12 +17,14 @@ from protocol.bodies import (
 )
 from protocol.codes import RequestCode as Code
 from protocol.codes import SerializeType
-from protocol.command import RemotingCommand
-from protocol.frame import FRAME_BYTES_MAX, encode
+from protocol.frame import FRAME_BYTES_MAX, RemotingCommand, encode
 from protocol.headers.admin import CreateTopicHeader
-from protocol.headers.client import ConsumerSendMsgBackHeader
+from protocol.headers.client import (
+    ConsumerSendMsgBackHeader,
+    QueueHeader,
+    UpdateConsumerOffsetHeader,
+)
 from protocol.headers.namesrv import RegisterBrokerHeader
-from protocol.headers.offset import QueueHeader, UpdateConsumerOffsetHeader
 from tests.security.outcomes.peers import CLOSED, SILENCE, Peer, longest, neighbour, together, told
 from tests.security.outcomes.sides import AUTO_TOPICS, TOPIC, Side
 from tests.support.brokers import pull_command, send_command

@@ -5,16 +5,17 @@ from os import symlink
 
 from protocol.batch import BatchMessage, encode_batch
 from protocol.bodies import LockBatchRequest, MessageQueue
+from protocol.codes import PULL_COMMIT_OFFSET, TRANSACTION_COMMIT
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
-from protocol.frame import encode
-from protocol.headers.client import ConsumerSendMsgBackHeader
-from protocol.headers.offset import QueueHeader, UpdateConsumerOffsetHeader
-from protocol.headers.pull import ViewMessageHeader
-from protocol.headers.send import SendMessageHeader
-from protocol.headers.transaction import EndTransactionHeader
+from protocol.frame import RemotingCommand, encode
+from protocol.headers.client import (
+    ConsumerSendMsgBackHeader,
+    QueueHeader,
+    UpdateConsumerOffsetHeader,
+    ViewMessageHeader,
+)
+from protocol.headers.send import EndTransactionHeader, SendMessageHeader
 from protocol.signature import SIGNATURE, Credentials
-from protocol.sysflag import PULL_COMMIT_OFFSET, TRANSACTION_COMMIT
 from tests.compat.servers import official_home
 from tests.security.outcomes.peers import CLOSED, Answer, Peer, together, told
 from tests.security.outcomes.reading import heartbeat

@@ -12,11 +12,10 @@ from time import monotonic, sleep
 
 from protocol.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode as Code
-from protocol.command import ONEWAY_FLAG, RemotingCommand
-from protocol.frame import encode
+from protocol.frame import ONEWAY_FLAG, RemotingCommand, encode
 from protocol.ha import TransferBuffer, encode_report
+from protocol.headers.client import QueueHeader
 from protocol.headers.namesrv import BrokerIdentityHeader, PutKvConfigHeader, RegisterBrokerHeader
-from protocol.headers.offset import QueueHeader
 from tests.compat.servers import BROKER_NAME, CLUSTER
 from tests.security.outcomes.peers import CLOSED, Peer, together, told
 from tests.security.outcomes.rights import OWNER, stored

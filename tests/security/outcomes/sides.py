@@ -7,7 +7,7 @@ from pathlib import Path
 from ssl import CERT_NONE, PROTOCOL_TLS_CLIENT, SSLContext, TLSVersion
 
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
 from protocol.signature import Credentials
 from tests.compat.servers import (

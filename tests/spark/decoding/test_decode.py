@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from protocol.host import pack_host
 from protocol.properties import parse
 from spark.decoding import decode as decode_module
-from spark.decoding.bodies import plain_body
 from spark.decoding.columns import COLUMNS
-from spark.decoding.decode import batches, decode
+from spark.decoding.decode import batches, decode, plain_body
 from spark.decoding.log_walk import walk
 from spark.decoding.properties import PropertyTexts, as_text, slices
 from spark.decoding.records import BATCH_BYTES_MAX, Queue

@@ -7,8 +7,8 @@ import pytest
 
 from protocol.bodies_own import LeasedQueues
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.lease import LeaseHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.own import LeaseHeader
 from spark.leasing.broker_leases import BrokerLease, Renewing
 from tests.troupemq.fake_server import FakeServer
 

@@ -11,7 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from protocol.bodies import BrokerData, QueueData, TopicRouteData
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
 from protocol.message import MessageRecord, decode_record
 from protocol.properties import find_pairs

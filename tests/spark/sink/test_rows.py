@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from protocol.sink import CHAIN_START
-from spark.sink.queues import queue_of
+from spark.sink.plain_send import queue_of
 from spark.sink.rows import Outgoing, check_columns, in_fixed_order, outgoing
 from storage.errors import StoreError
 from tests.spark.sink.served import batches

@@ -13,10 +13,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from protocol.batch import BatchMessage, encode_batch
 from protocol.bodies import BrokerData, QueueData, TopicRouteData
 from protocol.bodies_admin import TopicList
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.codes import COMPRESSED, RequestCode
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
-from protocol.sysflag import COMPRESSED
 from protocol.tags import java_hash_code
 from remoting.sync_connection import SyncConnection
 from spark.source import cluster as cluster_module

@@ -12,7 +12,7 @@ import pytest
 
 from actors.pulling import raw_read as raw_read_module
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
 from protocol.tags import java_hash_code
 from remoting.sync_connection import SyncConnection

@@ -19,8 +19,8 @@ from spark.decoding.records import Queue
 from spark.decoding.store_files import Store
 from spark.source.offsets import bounds, chosen_queues, first_stored_at, queue_end
 from spark.source.options import parse_options
-from spark.source.pushdown import Pushed, narrow
 from spark.source.reading import range_reader
+from spark.source.row_filter import Pushed, narrow
 from storage.errors import StoreError
 from tests.spark.planned import numbers, options, planned
 from tests.spark.store_writer import NOVEMBER_ROOT_MS, StoreWriter, patch

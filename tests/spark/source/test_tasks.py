@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.frame import encode
-from protocol.headers.raw import RawResponseHeader
+from protocol.frame import RemotingCommand, encode
+from protocol.headers.own import RawResponseHeader
 from protocol.raw_records import piece_table
 from spark.source.plan import QueueRange
 from spark.source.row_filter import RowFilter

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol.codes import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from protocol.message import RECORD_MAGIC, RecordHead
 from protocol.properties import format, parse
-from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from protocol.topic_names import (
     HALF_TOPIC,
     OP_HALF_TOPIC,

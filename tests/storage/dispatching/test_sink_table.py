@@ -16,7 +16,7 @@ from storage.dispatching.sink_table import (
     SinkTable,
 )
 from storage.errors import StoreError
-from storage.log.append import PutRecord
+from storage.log.commit_log import PutRecord
 from storage.queues.dispatch_entry import DispatchEntry
 from tests.support.puts import put
 from tests.support.transactions import TransactionLog

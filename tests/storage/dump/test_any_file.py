@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from storage.dump.any_file import dump
-from storage.dump.item import DumpError, Item, plain, shortened, utc
-from storage.dump.text import lines_of
+from storage.dump.item import DumpError, Item, lines_of, plain, shortened, utc
 from storage.files.disk import RealDisk
 from storage.index.index_file import IndexFile
 from storage.recovery.checkpoint import Checkpoint

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from storage.files.below import OutsideFolder, below
-from storage.queues.queue_list import QueueList
+from storage.queues.queue_files import QueueList
 from storage.recovery.clean_stop import CleanStop, read_clean_stop, write_clean_stop
 from storage.retention.leases import lowest_offset
 from tests.storage.derived import config

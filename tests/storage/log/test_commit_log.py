@@ -8,8 +8,7 @@ import pytest
 from protocol.message import BLANK_MAGIC, SIZE_AND_MAGIC
 from storage.config import StoreConfig
 from storage.errors import DiskFull, OffsetError, StoreError, SyncFailed
-from storage.log.append import Placed, group_bytes_of
-from storage.log.commit_log import CommitLog, prepare_file
+from storage.log.commit_log import CommitLog, Placed, group_bytes_of, prepare_file
 from tests.support.puts import HOST, batch, put
 from troupemq.testing.fake_disk import FakeDisk
 

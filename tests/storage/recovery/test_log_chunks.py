@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from protocol.sysflag import BORN_HOST_V6, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from protocol.codes import BORN_HOST_V6, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.dispatching.dispatch import delay_levels_ms, entry_of
 from storage.log.reader import LogReader

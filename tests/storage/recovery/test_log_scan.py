@@ -4,8 +4,7 @@ import pytest
 
 from protocol.message import decode_record, encode_record
 from storage.config import StoreConfig
-from storage.log.append import group_bytes_of
-from storage.log.commit_log import CommitLog, prepare_file
+from storage.log.commit_log import CommitLog, group_bytes_of, prepare_file
 from storage.recovery.log_scan import LogScan, start_after_clean_stop, start_after_crash
 from tests.support.puts import HOST, put
 from troupemq.testing.fake_disk import FakeDisk

@@ -11,7 +11,7 @@ from storage.config import StoreConfig
 from storage.files.disk import RealDisk
 from storage.index.index import Index
 from storage.message_store import MessageStore
-from storage.recovery.recovery_report import RecoveryReport
+from storage.recovery.recovery import RecoveryReport
 from tests.support.by_hand import BY_HAND
 from tests.support.clock import ManualClock
 from tests.support.golden import manifest

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from protocol.message import RecordHead
-from storage.log.append import blank
+from storage.log.commit_log import blank
 from storage.recovery.checkpoint import Checkpoint
 from tests.support.store import SmallStore
 from troupemq.testing.fake_disk import FakeDisk

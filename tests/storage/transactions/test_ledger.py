@@ -1,6 +1,6 @@
 """The ledger of transactions: half messages with usual and with odd properties."""
 
-from protocol.sysflag import TRANSACTION_ROLLBACK
+from protocol.codes import TRANSACTION_ROLLBACK
 from storage.transactions import ledger
 from storage.transactions.ledger import TransactionLedger
 from tests.support.puts import HOST, HOST_V6, put

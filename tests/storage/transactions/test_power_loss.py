@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from storage.config import StoreConfig
-from storage.log.append import blank
+from storage.log.commit_log import blank
 from storage.queues.dispatch_entry import DispatchEntry
 from storage.queues.unsynced import sync_files
 from storage.transactions.redo_log import NO_REDO_LOG

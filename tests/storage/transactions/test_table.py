@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from protocol.codes import TRANSACTION_COMMIT
 from protocol.host import pack_host
-from protocol.sysflag import TRANSACTION_COMMIT
 from storage.errors import StoreError
 from storage.index.key_hash import java_hash
 from storage.queues.unsynced import sync_files

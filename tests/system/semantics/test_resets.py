@@ -5,7 +5,7 @@ import pytest
 from protocol.bodies import MessageQueue
 from protocol.bodies_client import ResetOffsetBody
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.client import ResetOffsetHeader
 from tests.support.consumers import RESET_MS
 from tests.support.world import World

@@ -29,7 +29,7 @@ from protocol.bodies_admin import (
 )
 from protocol.bodies_assignment import RequestMode
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from tests.troupemq.fake_server import FakeServer, serve_routes
 from troupemq.cli.admin import admin
 from troupemq.cli.admin.command import COMMANDS

@@ -11,8 +11,7 @@ from actors.metrics.page_server import PageServer
 from protocol.codes import RequestCode, ResponseCode
 from tests.troupemq.fake_server import FakeServer
 from troupemq.cli import cli
-from troupemq.health.checks import Health, HealthCheck
-from troupemq.health.http import health_server
+from troupemq.health.checks import Health, HealthCheck, health_server
 
 HOST = "127.0.0.1"
 

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from protocol.bodies import ConsumerData, HeartbeatData, ProducerData
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
 from protocol.fastjson import loads_object
+from protocol.frame import RemotingCommand
 from tests.compat.patience import wait_until
 from tests.support.brokers import send_command, subscription
 from tests.support.sockets import Line, serving_broker, serving_namesrv

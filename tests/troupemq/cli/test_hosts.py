@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from protocol.bodies import BrokerData, ClusterInfo, KVTable
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from tests.troupemq.fake_server import FakeServer
 from troupemq.cli.admin import admin
 

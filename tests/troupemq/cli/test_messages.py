@@ -11,11 +11,10 @@ import click
 import pytest
 from click.testing import CliRunner, _NamedTextIOWrapper
 
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.codes import COMPRESSED, RequestCode, ResponseCode
+from protocol.frame import RemotingCommand
 from protocol.headers.send import SendMessageHeader
 from protocol.properties import parse
-from protocol.sysflag import COMPRESSED
 from tests.troupemq.client.consuming.test_listener import view
 from tests.troupemq.client.consuming.test_orderly_consumer import LockingBroker
 from tests.troupemq.client.receiving.pop_broker import PopBroker

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from tests.troupemq.fake_server import FakeServer
 from troupemq.client.message import Message
 from troupemq.client.producing.producer import Producer
-from troupemq.client.producing.producer_settings import ProducerSettings
+from troupemq.client.settings import ProducerSettings
 
 SEND = RequestCode.SEND_MESSAGE_V2
 BATCH = RequestCode.SEND_BATCH_MESSAGE

@@ -7,7 +7,7 @@ from typing import Any
 
 from troupemq.client.connection.calls import Blocking, Flow, Value, drive
 from troupemq.client.connection.client import ThreadFlows
-from troupemq.client.connection.workers import Workers
+from troupemq.client.connection.task_thread import Workers
 
 
 def run_here(flow: Flow[Value]) -> Value:

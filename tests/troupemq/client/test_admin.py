@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocol.headers.pull import QueryMessageHeader
+from protocol.headers.client import QueryMessageHeader
 from protocol.message import MessageRecord, encode_record
 from tests.compat.patience import wait_until
 from tests.support.sockets import serving_broker, serving_namesrv

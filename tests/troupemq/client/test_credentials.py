@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from actors.config import BrokerConfig, NamesrvConfig
 from protocol.bodies import BrokerData, ClusterInfo
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.signature import SecretKey, signed_values
 from storage.config import StoreConfig
 from tests.support.sockets import Line

@@ -11,9 +11,9 @@ from tests.troupemq.client.copies import TOPIC
 from troupemq.cli import cli
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.message import Message
 from troupemq.client.producing.producer import Producer
+from troupemq.client.settings import ConsumerSettings
 from troupemq.testing import LocalBroker
 
 STUCK = ("--stuck-after", "0.2")

@@ -14,12 +14,11 @@ from troupemq.client.admin.life import LifeEvent, MessageLife
 from troupemq.client.admin.messages import MessageTrack
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.listener import Listener, RetryLater
 from troupemq.client.errors import MessageNotFound
 from troupemq.client.message import Message
 from troupemq.client.producing.producer import Producer
-from troupemq.client.producing.producer_settings import ProducerSettings
+from troupemq.client.settings import ConsumerSettings, ProducerSettings
 from troupemq.redrive import Redrive
 from troupemq.testing import LocalBroker
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from protocol.codes import COMPRESSED, COMPRESSION_LZ4
 from protocol.compression import CompressionError, compress
 from protocol.host import pack_host
 from protocol.message import MessageRecord
 from protocol.properties import format, parse
-from protocol.sysflag import COMPRESSED, COMPRESSION_LZ4
 from troupemq.client.admin.reading import (
     EVENTS_MAX,
     FIELD,

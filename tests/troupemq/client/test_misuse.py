@@ -19,7 +19,6 @@ from tests.troupemq.fake_server import WAIT_S, FakeServer
 from troupemq.client.callbacks import ResultFuture
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.pull_consumer import PullConsumer
 from troupemq.client.errors import (
     ArgumentIllegal,
@@ -30,9 +29,9 @@ from troupemq.client.errors import (
 )
 from troupemq.client.message import Message, MessageView, SendResult
 from troupemq.client.producing.producer import Producer
-from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.queue_choice import RoundRobin, by_hash_of
 from troupemq.client.producing.transaction import TransactionProducer, TransactionState
+from troupemq.client.settings import ConsumerSettings, ProducerSettings
 
 __all__ = ["broker"]
 

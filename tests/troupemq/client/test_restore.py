@@ -9,7 +9,7 @@ from zlib import compress
 import pytest
 from click.testing import CliRunner
 
-from protocol.sysflag import COMPRESSED
+from protocol.codes import COMPRESSED
 from spark.archive.compact import compact
 from spark.archive.files import Archive
 from storage.errors import StoreError
@@ -25,7 +25,7 @@ from tests.troupemq.client.copies import (
     killed_after,
     lose_answers,
 )
-from troupemq.cli.restore import restore as restore_command
+from troupemq.cli.copying import restore as restore_command
 from troupemq.client.errors import RouteNotFound
 from troupemq.restore import Restore, wanted_of
 from troupemq.testing import LocalBroker

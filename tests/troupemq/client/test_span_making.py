@@ -27,8 +27,8 @@ from troupemq.client.consuming.listener import ConsumeResult, Listener, Outcome,
 from troupemq.client.errors import BrokerError, MessageIllegal
 from troupemq.client.message import Message, MessageQueue, MessageView, view_of
 from troupemq.client.producing.producer import Producer
-from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.receiving.simple_consumer import SimpleConsumer
+from troupemq.client.settings import ProducerSettings
 from troupemq.client.span_making import ClientSpans
 
 MESSAGE = Message("T", b"body", tags="new", keys="k")

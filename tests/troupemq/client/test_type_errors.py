@@ -11,7 +11,6 @@ from tests.troupemq.client.cluster import MESSAGE, SEND, Cluster
 from troupemq.client.admin import Admin
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom, timestamp_ms
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.pull_consumer import PullConsumer
 from troupemq.client.errors import (
     ArgumentIllegal,
@@ -23,9 +22,9 @@ from troupemq.client.errors import (
 from troupemq.client.message import Message, MessageQueue
 from troupemq.client.producing.batches import split_batch
 from troupemq.client.producing.producer import Producer
-from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.request_reply import create_reply_message
 from troupemq.client.producing.transaction import TransactionProducer
+from troupemq.client.settings import ConsumerSettings, ProducerSettings
 
 QUEUE = MessageQueue("T", "a", 0)
 NOON = datetime(2026, 11, 26, 12, tzinfo=UTC)

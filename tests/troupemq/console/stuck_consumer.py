@@ -6,8 +6,8 @@ from threading import Event
 
 from troupemq import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.message import MessageView
+from troupemq.client.settings import ConsumerSettings
 
 FOREVER = Event()
 

@@ -13,10 +13,10 @@ import pytest
 
 from protocol.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.bodies_own import Jobs
-from protocol.checksum import body_crc
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader
+from protocol.message import body_crc
 from protocol.timers import RecallHandle
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from tests.compat.patience import wait_until

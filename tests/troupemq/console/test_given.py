@@ -9,7 +9,7 @@ import pytest
 from protocol.bodies import ClusterInfo
 from protocol.bodies_own import JobRun, Jobs
 from protocol.codes import RequestCode as Code
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.host import pack_host
 from protocol.message_id import offset_message_id
 from tests.troupemq.console.conftest import MakeVisit, Visit

@@ -12,9 +12,8 @@ from troupemq import Message, Producer, PushConsumer
 from troupemq.client.admin import Time
 from troupemq.client.admin.life import LifeEvent, MessageLife
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.message import SendResult
-from troupemq.client.producing.producer_settings import ProducerSettings
+from troupemq.client.settings import ConsumerSettings, ProducerSettings
 from troupemq.console.asking import PLACES
 from troupemq.console.cluster import WatchedCluster
 from troupemq.console.pages.message import hexadecimal

@@ -18,9 +18,17 @@ from troupemq.console.cluster import DeadlineSession
 from troupemq.console.pages.message import body_of
 from troupemq.console.pages.messages import _preview
 from troupemq.console.reading import ReadableQueue
-from troupemq.console.scans import KEPT_S, SCANS_MAX, SCANS_OF_VIEWER_MAX, Scans, owner_of
 from troupemq.console.search import BODY_BYTES_MAX, STEP_READ_MAX, Filters, MessageSearch
-from troupemq.console.tail import TAIL_MAX_S, TAIL_SHOWN, LiveTail
+from troupemq.console.tail import (
+    KEPT_S,
+    SCANS_MAX,
+    SCANS_OF_VIEWER_MAX,
+    TAIL_MAX_S,
+    TAIL_SHOWN,
+    LiveTail,
+    Scans,
+    owner_of,
+)
 from troupemq.servers import Servers
 
 

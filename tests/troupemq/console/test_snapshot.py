@@ -33,7 +33,7 @@ from protocol.bodies_own import (
     ProgressStats,
 )
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.json_body import Body
 from tests.troupemq.console.conftest import GONE
 from tests.troupemq.fake_server import FakeServer

@@ -13,13 +13,11 @@ from typing import Any
 import pytest
 
 from actors.config import BrokerConfig
-from actors.metrics.http_text import HttpRequest
-from actors.metrics.page_server import Page, PageAnswer, PageServer
+from actors.metrics.page_server import HttpRequest, Page, PageAnswer, PageServer
 from actors.network.connections import open_listener
 from storage.errors import StoreError
 from tests.support.metrics import samples, value
-from troupemq.health.checks import HealthCheck
-from troupemq.health.http import checks_answer
+from troupemq.health.checks import HealthCheck, checks_answer
 from troupemq.masters import monitoring
 from troupemq.masters.monitoring import MonitoredMaster, Monitoring, masters_of, merged
 

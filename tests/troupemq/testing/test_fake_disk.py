@@ -5,8 +5,7 @@ import errno
 import pytest
 
 from storage.files.disk import DiskFile
-from troupemq.testing.fake_disk import FakeDisk
-from troupemq.testing.fake_inode import PAGE_BYTES
+from troupemq.testing.fake_disk import PAGE_BYTES, FakeDisk
 
 SEEDS = range(40)
 

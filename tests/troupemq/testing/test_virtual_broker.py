@@ -10,8 +10,8 @@ import pytest
 from tests.support.actors import new_seed
 from troupemq import ClientError, ConsumeFrom, Message, MessageView, RequestTimeout, aio
 from troupemq.client.connection import client, pending
-from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.transaction import TransactionState
+from troupemq.client.settings import ProducerSettings
 from troupemq.testing import VirtualBroker, simulated
 
 FIRST = ConsumeFrom.FIRST_OFFSET

@@ -17,8 +17,14 @@ from click.shell_completion import CompletionItem
 from protocol.compression import CompressionError
 from protocol.errors import ProtocolError
 from troupemq.cli.admin.output import Output
-from troupemq.cli.groups import CommandGroup
-from troupemq.cli.options import acl_option, json_option, leave, namesrv_option, tls_options
+from troupemq.cli.options import (
+    CommandGroup,
+    acl_option,
+    json_option,
+    leave,
+    namesrv_option,
+    tls_options,
+)
 from troupemq.client.admin import Admin, Answers, Change, Result
 from troupemq.client.admin.base import SILENT_S
 from troupemq.client.errors import ClientError

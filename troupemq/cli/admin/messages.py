@@ -13,7 +13,7 @@ from protocol.topic_names import TRACE_TOPIC
 from troupemq.cli.admin.command import TOPIC, command, flag, listing, option, yes_no
 from troupemq.cli.admin.output import Output
 from troupemq.cli.admin.times import COUNT, NUMBER, OFFSET, SECONDS, TIME
-from troupemq.cli.message_json import as_object
+from troupemq.cli.messages import as_object
 from troupemq.client.admin import Admin, Time
 from troupemq.client.admin.offsets import NEWEST
 from troupemq.client.admin.reading import QueueReader

@@ -13,8 +13,7 @@ import click
 from troupemq.client.admin.answers import Answers, Change, Result, Row, Span, Time
 from troupemq.client.errors import ClientError
 from troupemq.numbers import odd_number
-from troupemq.saying import say
-from troupemq.text import escaped, escaped_json, one_line, padded, width_of
+from troupemq.text import escaped, escaped_json, one_line, padded, say, width_of
 
 GAP = "  "
 _LABELS = {"late_ms": "time_lag"}

@@ -30,7 +30,7 @@ from troupemq.client.admin.reading import TOOLS_GROUP, QueueReader
 from troupemq.client.connection.calls import finished
 from troupemq.client.message import MessageQueue
 from troupemq.client.producing.producer import Producer
-from troupemq.client.producing.producer_settings import ProducerSettings
+from troupemq.client.settings import ProducerSettings
 
 __all__ = ["Admin", "Answers", "BrokerPlace", "Change", "Result", "Span", "Time"]
 

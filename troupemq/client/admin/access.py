@@ -6,7 +6,7 @@ from typing import Unpack
 
 from protocol.bodies_own import AclRefusals
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import (
     CreateAccessConfigHeader,
     DeleteAccessConfigHeader,

@@ -9,8 +9,8 @@ from protocol import fastjson
 from protocol.bodies import BrokerData, ClusterInfo, TopicRouteData
 from protocol.bodies_admin import TopicList
 from protocol.codes import LanguageCode, RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.fastjson_limits import NODES_MAX
+from protocol.frame import RemotingCommand
 from protocol.headers.client import GetRouteInfoHeader
 from protocol.headers.fields import Header
 from protocol.headers.namesrv import GetKvConfigResponseHeader, KvConfigHeader, PutKvConfigHeader
@@ -32,7 +32,7 @@ from troupemq.client.errors import (
     RouteNotFound,
     understood,
 )
-from troupemq.client.producing.producer_settings import ProducerSettings
+from troupemq.client.settings import ProducerSettings
 
 TIMEOUT_MS = 5000
 INT_MAX = (1 << 31) - 1

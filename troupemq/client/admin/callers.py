@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self, TypeVar
 
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
 from troupemq.client.connection.client import Client
@@ -11,7 +11,7 @@ from troupemq.client.connection.route import Route
 from troupemq.client.errors import ClientError
 from troupemq.client.message import Message, MessageQueue, SendResult
 from troupemq.client.producing.producer import Producer
-from troupemq.client.producing.producer_settings import ProducerSettings
+from troupemq.client.settings import ProducerSettings
 
 PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 

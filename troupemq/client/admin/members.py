@@ -16,9 +16,9 @@ from protocol.bodies_admin import (
 )
 from protocol.bodies_own import AclRefusal, AclRefusals, GroupChanges
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.fastjson import Key
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import ConsumerGroupHeader, ProducerGroupHeader
 from protocol.headers.client import GetConsumerRunningInfoHeader
 from protocol.java_numbers import plain_number

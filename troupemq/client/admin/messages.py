@@ -10,10 +10,13 @@ from protocol.bodies import SubscriptionData
 from protocol.bodies_admin import ConsumeQueueView, ConsumeStatsBody
 from protocol.bodies_client import ConsumeMessageDirectlyResult
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import GetConsumeStatsHeader, QueryConsumeQueueHeader
-from protocol.headers.client import ConsumeMessageDirectlyHeader
-from protocol.headers.pull import QueryMessageHeader, ViewMessageHeader
+from protocol.headers.client import (
+    ConsumeMessageDirectlyHeader,
+    QueryMessageHeader,
+    ViewMessageHeader,
+)
 from protocol.host import host_text
 from protocol.message import MessageRecord
 from protocol.message_id import is_offset_message_id, parse_message_id
@@ -49,7 +52,7 @@ from troupemq.client.message import (
     check_topic,
     view_of,
 )
-from troupemq.client.producing.producer_settings import ProducerSettings
+from troupemq.client.settings import ProducerSettings
 
 FOREVER_MS = (1 << 63) - 1
 QUERIED_MAX = 64

@@ -8,8 +8,12 @@ from protocol.bodies_admin import ConsumeStatsBody
 from protocol.bodies_client import ResetOffsetBody
 from protocol.codes import LanguageCode, RequestCode, ResponseCode
 from protocol.headers.admin import CloneGroupOffsetHeader, GetConsumeStatsHeader
-from protocol.headers.client import ResetOffsetHeader
-from protocol.headers.offset import QueueHeader, SearchOffsetHeader, UpdateConsumerOffsetHeader
+from protocol.headers.client import (
+    QueueHeader,
+    ResetOffsetHeader,
+    SearchOffsetHeader,
+    UpdateConsumerOffsetHeader,
+)
 from protocol.topic_names import group_name_fault, topic_name_fault
 from troupemq.client.admin.answers import Change, Failures, Result
 from troupemq.client.admin.base import BrokerPlace

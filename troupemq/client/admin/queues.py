@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from protocol.bodies import MessageQueue as TableQueue
 from protocol.bodies_admin import BrokerStatsData, ConsumeStatsBody, TopicOffset, TopicStatsTable
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import GetConsumeStatsHeader, TopicHeader, ViewBrokerStatsHeader
-from protocol.headers.offset import (
+from protocol.headers.client import (
     EarliestStoreTimeResponseHeader,
     OffsetResponseHeader,
     QueryConsumerOffsetHeader,

@@ -20,13 +20,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.codes import PULL_SUBSCRIPTION, RequestCode, ResponseCode
 from protocol.compression import CompressionError, decompress
-from protocol.headers.offset import OffsetResponseHeader, QueueHeader, SearchOffsetHeader
-from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.client import (
+    OffsetResponseHeader,
+    PullMessageHeader,
+    PullMessageResponseHeader,
+    QueueHeader,
+    SearchOffsetHeader,
+)
 from protocol.message import MessageRecord, RecordError, decode_records
-from protocol.sysflag import PULL_SUBSCRIPTION
 from troupemq.client.admin.answers import HIDDEN, Result, Time
 from troupemq.client.admin.base import TIMEOUT_MS, AdminBase
 from troupemq.client.admin.operations import BlockingMethods, operation, stepped

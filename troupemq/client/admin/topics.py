@@ -8,7 +8,7 @@ from typing import Unpack
 from protocol.bodies import PERM_READ, PERM_WRITE, TopicConfig, TopicConfigTable
 from protocol.bodies_admin import GroupList, TopicStatsTable
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader, TopicHeader
 from protocol.headers.namesrv import DeleteTopicInNamesrvHeader
 from protocol.table_rules import asked_topic_fault

@@ -10,7 +10,7 @@ admin.py        administration: the operations of client/admin/
 push_consumer.py  messages passed to a coroutine; handler_tasks.py: the tasks that call it
 pull_consumer.py  messages that the application polls for
 group_member.py   the base of consumers that are members of a group
-simple_consumer.py  messages settled one by one; waiter.py: driver of its flows
+simple_consumer.py  messages settled one by one
 
 The logic is that of the threaded client: flows (connection/calls.py) and steps with callbacks
 (producing/sending.py). Applications import these classes from `troupemq.aio`.

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, TypeVar
 
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.fields import Header
 from protocol.json_body import Body
 from protocol.signature import Credentials
@@ -22,7 +22,7 @@ from troupemq.client.connection.lifecycle import Work
 from troupemq.client.connection.route import Route
 from troupemq.client.errors import ClientError
 from troupemq.client.message import MessageQueue, MessageView
-from troupemq.client.producing.producer_settings import ProducerSettings
+from troupemq.client.settings import ProducerSettings
 
 Answered = TypeVar("Answered", bound=Body)
 Value = TypeVar("Value")

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from typing import Any, TypeVar, assert_never
 
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
 from troupemq.client.aio.remoting import AioRemoting, driven, finished

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from ssl import SSLError
 from typing import cast
 
-from protocol.command import RemotingCommand
 from protocol.errors import FrameError
+from protocol.frame import RemotingCommand
 from remoting.tls import reason_of_tls
 from remoting.tls_options import WANTS_TLS
 from troupemq.client.connection.connection import (

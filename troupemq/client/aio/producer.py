@@ -25,12 +25,12 @@ from troupemq.client.message import (
 )
 from troupemq.client.producing.batches import batch_parcel, check_messages, split_batch
 from troupemq.client.producing.making import LONG_BODY_BYTES, SendMaker
-from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.queue_choice import QueueChoice, RoundRobin, check_choice
 from troupemq.client.producing.recalling import recall_request, recalled
 from troupemq.client.producing.request_reply import ReplyTable, request_of
 from troupemq.client.producing.sending import EncodedMessage, OnewaySending, Sender, Sending
 from troupemq.client.producing.trace import Tracing
+from troupemq.client.settings import ProducerSettings
 from troupemq.client.spans import spans_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from troupemq.client.arguments import check_flag, names_checked
 from troupemq.client.connection.lifecycle import LifecycleState
 from troupemq.client.consuming.assignment import Assignment, averagely, check_assignment
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.group_work import GroupTerms
 from troupemq.client.consuming.pull_work import (
     BATCH_COUNT_MAX,
@@ -27,6 +26,7 @@ from troupemq.client.consuming.pull_work import (
     PullWork,
 )
 from troupemq.client.message import MessageQueue, MessageView
+from troupemq.client.settings import ConsumerSettings
 from troupemq.client.spans import spans_of
 
 Found = TypeVar("Found")

@@ -15,11 +15,11 @@ from troupemq.client.callbacks import check_coroutine
 from troupemq.client.connection.lifecycle import seconds_to
 from troupemq.client.consuming.assignment import Assignment, averagely, check_assignment
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.group_work import GroupTerms
 from troupemq.client.consuming.listener import ListenersByTopic
 from troupemq.client.consuming.push_work import PushWork
 from troupemq.client.log import client_logger
+from troupemq.client.settings import ConsumerSettings
 from troupemq.client.spans import spans_of
 
 log = client_logger(__name__)

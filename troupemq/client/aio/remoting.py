@@ -7,7 +7,7 @@ from socket import AI_NUMERICHOST, SOCK_STREAM, gaierror
 from ssl import SSLContext, SSLError
 from typing import Any, TypeVar
 
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.signature import Credentials
 from troupemq.client.aio.connection import AioConnection, failed
 from troupemq.client.connection.calls import Asked

@@ -10,19 +10,19 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iter
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+from protocol.frame import RemotingCommand
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
 from remoting.tls_options import Tls
-from troupemq.client.aio.client import happens
+from troupemq.client.aio.client import AioClient, happens
 from troupemq.client.aio.lifecycle import AioMember
-from troupemq.client.aio.remoting import finished
-from troupemq.client.aio.waiter import AioWaiter
+from troupemq.client.aio.remoting import Pending, driven, finished
 from troupemq.client.arguments import names_checked
 from troupemq.client.connection.calls import Value
 from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, LifecycleState, Work
+from troupemq.client.connection.route import Route
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_settings import UNLIMITED
 from troupemq.client.consuming.listener import RISING_DELAY, RetryLater, reason_of
 from troupemq.client.errors import ClientClosed, ClientError
 from troupemq.client.log import client_logger
@@ -37,10 +37,50 @@ from troupemq.client.receiving.receive_work import (
     ReceiveWork,
     terms_of,
 )
+from troupemq.client.receiving.waiter import FlowWaiter
+from troupemq.client.settings import UNLIMITED
 from troupemq.client.spans import spans_of
 
 if TYPE_CHECKING:
     from troupemq.client.span_making import DeliverySpan
+
+
+class AioWaiter(FlowWaiter[Pending[RemotingCommand]]):
+    """Runs flows for any number of coroutines of one loop."""
+
+    def __init__(self, client: AioClient) -> None:
+        super().__init__(client)
+        self._client = client
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """End all pauses with ClientClosed; open requests end when the client stops."""
+        self._stopping.set()
+
+    def run(self, flow: Flow[Value]) -> Coroutine[Any, Any, Value]:
+        """Return the result of `flow`, once awaited. Raises ClientError."""
+        return driven(flow, self._carry_out)
+
+    def _send(
+        self, address: str, command: RemotingCommand, timeout_ms: float
+    ) -> Pending[RemotingCommand]:
+        return self._client.remoting.call(address, command, timeout_ms)
+
+    async def _answer(self, request: Pending[RemotingCommand]) -> RemotingCommand:
+        return await request
+
+    async def _wait(
+        self, requests: Sequence[Pending[RemotingCommand]], timeout_s: float, *, for_all: bool
+    ) -> None:
+        enough = asyncio.ALL_COMPLETED if for_all else asyncio.FIRST_COMPLETED
+        await asyncio.wait(requests, timeout=timeout_s, return_when=enough)
+
+    async def _look_up(self, topic: str) -> Route:
+        return await self._client.routes.get(topic)
+
+    async def _pause(self, seconds: float) -> bool:
+        return await happens(self._stopping.wait(), seconds)
+
 
 log = client_logger(__name__)
 

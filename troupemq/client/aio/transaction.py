@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.headers.transaction import CheckTransactionStateHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.send import CheckTransactionStateHeader
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
 from troupemq.client.aio.producer import Producer
@@ -17,7 +17,6 @@ from troupemq.client.connection.lifecycle import Work
 from troupemq.client.errors import ClientError
 from troupemq.client.log import client_logger
 from troupemq.client.message import Message, MessageQueue, MessageView, SendStatus
-from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.queue_choice import QueueChoice
 from troupemq.client.producing.transaction import (
     CHECKS_OPEN_MAX,
@@ -30,6 +29,7 @@ from troupemq.client.producing.transaction import (
     half_of,
     log_undecided,
 )
+from troupemq.client.settings import ProducerSettings
 
 log = client_logger(__name__)
 

@@ -6,5 +6,5 @@ calls.py         flows: logic that asks servers, for threads and for event loops
 route.py         routes of topics
 remoting.py      calls to any address, on one I/O thread; connection.py: one connection
 tls_connection.py   one with TLS, loaded only then
-task_thread.py   one thread for timed tasks; workers.py: a pool of threads
+task_thread.py   one thread for timed tasks, or a pool of threads
 """

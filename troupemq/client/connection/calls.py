@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from troupemq.client.errors import ClientError
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol, assert_never
 
 from protocol.bodies import ConsumerData, HeartbeatData, ProducerData
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from protocol.frame import RemotingCommand
 from protocol.headers.client import UnregisterClientHeader
 from protocol.message_id import UniqueIds
 from protocol.signature import Credentials

@@ -27,9 +27,8 @@ from socket import (
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
-from protocol.command import RemotingCommand
 from protocol.errors import FrameError
-from protocol.frame import encode
+from protocol.frame import RemotingCommand, encode
 from protocol.stream import CommandStream
 from remoting.address import split_address as host_and_port
 from remoting.tls_options import WANTS_TLS

@@ -6,7 +6,7 @@ from math import ceil, inf
 from time import monotonic
 from typing import Protocol
 
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from troupemq.client.errors import ClientError, RequestTimeout
 
 EXPIRY_STEP_MS = 10

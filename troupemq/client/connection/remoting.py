@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakSet
 
 from protocol.codes import ResponseCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
-from protocol.frame import encode
+from protocol.frame import ONEWAY_FLAG, RemotingCommand, encode
 from protocol.signature import Credentials
 from troupemq.client.connection.connection import ConnectionBase, ServerConnection
 from troupemq.client.connection.pending import Answer, Waiting

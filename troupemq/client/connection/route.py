@@ -14,7 +14,7 @@ from protocol.bodies import (
     TopicRouteData,
 )
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.client import GetRouteInfoHeader
 from troupemq.client.connection.calls import Call, RouteFlow, Value, drive
 from troupemq.client.connection.connection import split_address

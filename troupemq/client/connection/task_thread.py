@@ -1,12 +1,13 @@
-"""A thread that runs tasks one by one: at once, after a delay, or periodically.
+"""Threads of a client: one that runs tasks one by one, or a pool.
 
-A consumer's pulling and a client's housekeeping have one each. Tasks on one thread need no locks
-against each other.
+TaskThread runs tasks at once, after a delay, or periodically. A consumer's pulling and a client's
+housekeeping have one each. Tasks on one thread need no locks against each other.
 """
 
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
+from queue import SimpleQueue
 from threading import Condition, Thread, current_thread
 from time import monotonic
 from typing import Protocol
@@ -88,3 +89,40 @@ class TaskThread:
                 task()
             except Exception:  # a failed task must not silently end the thread
                 log.error("task failed", thread=self._thread.name, exc_info=True)
+
+
+class Workers:
+    """A pool of threads between `start` and `stop`; tasks start in order."""
+
+    def __init__(self, name: str, count: int) -> None:
+        self.count = count
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._threads = [
+            Thread(target=self._run, name=f"{name}-{number}", daemon=True)
+            for number in range(count)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def run(self, task: Task) -> None:
+        self._tasks.put(task)
+
+    def stop(self, timeout_s: float) -> bool:
+        """End the threads after all queued tasks; return False on timeout."""
+        for _ in self._threads:
+            self._tasks.put(None)
+        deadline_s = monotonic() + timeout_s
+        others = [thread for thread in self._threads if thread is not current_thread()]
+        for thread in others:
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline_s - monotonic()))
+        return not any(thread.is_alive() for thread in others)
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            try:
+                task()
+            except BaseException:  # also for sys.exit: a task must not end a thread of the pool
+                log.error("task failed", exc_info=True)

@@ -5,7 +5,7 @@ from selectors import EVENT_READ, EVENT_WRITE
 from socket import socket
 from ssl import SSLContext, SSLError, SSLWantReadError, SSLWantWriteError
 
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from remoting.tls import reason_of_tls
 from remoting.tls_socket import TlsSocket
 from troupemq.client.connection.connection import ServerConnection, split_address

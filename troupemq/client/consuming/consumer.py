@@ -12,18 +12,17 @@ from troupemq.client.arguments import check_flag, method_names_checked, names_ch
 from troupemq.client.connection.calls import Wanted, drive
 from troupemq.client.connection.client import Client, ThreadFlows
 from troupemq.client.connection.lifecycle import seconds_to
-from troupemq.client.connection.task_thread import TaskThread
-from troupemq.client.connection.workers import Workers
+from troupemq.client.connection.task_thread import TaskThread, Workers
 from troupemq.client.consuming.assignment import Assignment, averagely, check_assignment
 from troupemq.client.consuming.consume import Handle, ListenerFlow
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.group_member import GroupMember
 from troupemq.client.consuming.group_work import GroupTerms
 from troupemq.client.consuming.listener import Listener, Outcome, TopicListeners, call_listener
 from troupemq.client.consuming.push_work import PushWork
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageView
+from troupemq.client.settings import ConsumerSettings
 from troupemq.client.spans import spans_of
 
 if TYPE_CHECKING:

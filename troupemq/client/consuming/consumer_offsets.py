@@ -8,8 +8,8 @@ from enum import Enum
 from time import monotonic
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.offset import (
+from protocol.frame import RemotingCommand
+from protocol.headers.client import (
     OffsetResponseHeader,
     QueryConsumerOffsetHeader,
     QueueHeader,

@@ -1,5 +1,6 @@
 """Requests of brokers to a push consumer, most of them on behalf of an administrator.
 
+    220 RESET_CONSUMER_CLIENT_OFFSET      continue at other offsets
     221 GET_CONSUMER_STATUS_FROM_CLIENT   return the consumer offsets
     307 GET_CONSUMER_RUNNING_INFO         return settings, queues and figures
     309 CONSUME_MESSAGE_DIRECTLY          consume this message and return the result
@@ -7,6 +8,7 @@
 Source: client/impl/ClientRemotingProcessor.java, client/impl/factory/MQClientInstance.java.
 """
 
+from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,14 +18,17 @@ from protocol.bodies_client import (
     ConsumeMessageDirectlyResult,
     ConsumerRunningInfo,
     ConsumerStatusBody,
+    ResetOffsetBody,
+    ResetOffsetList,
 )
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from protocol.frame import RemotingCommand
 from protocol.headers.client import (
     ConsumeMessageDirectlyHeader,
     GetConsumerRunningInfoHeader,
     GetConsumerStatusHeader,
+    ResetOffsetHeader,
 )
 from protocol.message import RecordError, decode_records
 from troupemq.client.connection.client import RequestHandler
@@ -31,6 +36,7 @@ from troupemq.client.connection.pending import Answer
 from troupemq.client.consuming.consume import Consuming
 from troupemq.client.consuming.listener import Outcome
 from troupemq.client.consuming.rebalance import Rebalancing
+from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue, view_of
 
 
@@ -129,3 +135,32 @@ def answer_running_info(command: RemotingCommand, consumer: Reporting) -> Remoti
 def _not_here(command: RemotingCommand, group: str) -> RemotingCommand:
     remark = f"The Consumer Group <{group}> not exist in this consumer"
     return command.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+
+
+log = client_logger(__name__)
+
+
+def requested_offsets(command: RemotingCommand, group: str) -> list[tuple[MessageQueue, int]]:
+    """Return queues and offsets of a reset of this group; log another or an invalid one."""
+    try:
+        header = ResetOffsetHeader.decode(command.fields)
+        offsets = list(_offsets(command.body))
+    except RemoteError as error:
+        log.warning("invalid offset reset rejected", reason=error.remark)
+        return []
+    if header.group != group:
+        log.info("offset reset of another group ignored", group=header.group)
+        return []
+    return [each for each in offsets if each[0].topic == header.topic]
+
+
+def _offsets(body: bytes | memoryview | None) -> Iterable[tuple[MessageQueue, int]]:
+    """Yield queues and offsets of a reset, from the form of Java or that of C++ clients."""
+    try:
+        table = ResetOffsetBody.decode(body).offset_table
+    except RemoteError:
+        for each in ResetOffsetList.decode(body).offset_table:
+            yield MessageQueue(each.topic, each.broker_name, each.queue_id), each.offset
+        return
+    for key, offset in table.items():
+        yield MessageQueue(key.topic, key.broker_name, key.queue_id), offset

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from protocol.bodies import CheckClientRequest, ConsumerData
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.client import NotifyConsumerIdsChangedHeader
 from troupemq.client.arguments import check_flag, check_instance, check_time
 from troupemq.client.connection.calls import Blocking, Call, Flow, LookUpRoute
@@ -24,7 +24,6 @@ from troupemq.client.consuming.consumer_offsets import (
     Offsets,
     QueueEnds,
 )
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.consumer_statistics import SAMPLE_INTERVAL_MS, ConsumerStatistics
 from troupemq.client.consuming.pull import Pulling
 from troupemq.client.consuming.rebalance import INCOMPLETE_AGAIN_MS, Rebalancing
@@ -32,6 +31,7 @@ from troupemq.client.consuming.subscription import TAG, TopicSubscription
 from troupemq.client.errors import ArgumentIllegal, ClientError, RouteNotFound
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue, check_topic
+from troupemq.client.settings import ConsumerSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -258,7 +258,7 @@ class GroupWork(ABC):
 
     def _reset_requested(self, command: RemotingCommand) -> None:
         """Take a reset of the group's offsets, where requests of brokers arrive."""
-        from troupemq.client.consuming.offset_resets import requested_offsets
+        from troupemq.client.consuming.consumer_requests import requested_offsets
 
         own = self._rebalancing.own
         for queue, offset in requested_offsets(command, self.group):

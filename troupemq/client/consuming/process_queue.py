@@ -7,8 +7,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from troupemq.client.connection.client import now_ms
-from troupemq.client.consuming.consumer_settings import MIB, ConsumerSettings
 from troupemq.client.message import MessageQueue, MessageView
+from troupemq.client.settings import MIB, ConsumerSettings
 
 if TYPE_CHECKING:
     from protocol.bodies_client import MessageInHand, ProcessQueueInfo

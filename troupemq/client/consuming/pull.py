@@ -7,22 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from time import monotonic
 
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
+from protocol.codes import PULL_SUBSCRIPTION, PULL_SUSPEND, RequestCode, ResponseCode
+from protocol.frame import RemotingCommand
+from protocol.headers.client import PullMessageHeader, PullMessageResponseHeader
 from protocol.message import RecordError, decode_records
-from protocol.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
 from protocol.tags import ALL_TAGS
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.connection.client import ClientCore, now_ms
 from troupemq.client.connection.task_thread import Tasks
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.consumer_statistics import ConsumerStatistics
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.subscription import TopicSubscription
 from troupemq.client.errors import BrokerError, ClientClosed, ClientError, understood
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageView, view_of
+from troupemq.client.settings import ConsumerSettings
 
 log = client_logger(__name__)
 

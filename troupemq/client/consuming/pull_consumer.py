@@ -16,7 +16,6 @@ from remoting.tls_options import Tls
 from troupemq.client.arguments import check_flag, method_names_checked, names_checked
 from troupemq.client.consuming.assignment import Assignment, averagely, check_assignment
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.group_member import GroupMember
 from troupemq.client.consuming.group_work import GroupTerms
 from troupemq.client.consuming.pull_work import (
@@ -28,6 +27,7 @@ from troupemq.client.consuming.pull_work import (
 )
 from troupemq.client.errors import ClientClosed
 from troupemq.client.message import MessageQueue, MessageView
+from troupemq.client.settings import ConsumerSettings
 from troupemq.client.spans import spans_of
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.tags import ALL_TAGS
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.connection.calls import Flow, FlowTasks
@@ -13,12 +13,16 @@ from troupemq.client.connection.client import RequestHandler, now_ms
 from troupemq.client.connection.pending import Answer
 from troupemq.client.connection.task_thread import Tasks
 from troupemq.client.consuming.assignment import Assignment
-from troupemq.client.consuming.consume import ConcurrentConsuming, Consuming, ListenerRunner
+from troupemq.client.consuming.consume import (
+    ConcurrentConsuming,
+    Consuming,
+    ListenerRunner,
+    SendingBack,
+)
 from troupemq.client.consuming.group_work import CLUSTERING, GroupWork
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.pull import Pulling
 from troupemq.client.consuming.rebalance import Rebalancing
-from troupemq.client.consuming.sending_back import SendingBack
 from troupemq.client.consuming.subscription import TopicSubscription
 from troupemq.client.log import client_logger
 
@@ -108,7 +112,7 @@ class PushWork(GroupWork):
         if self.message_model == CLUSTERING:
             back = SendingBack(client, group, settings.max_reconsume_times, self.orderly)
         if self.orderly:
-            from troupemq.client.consuming.consume_orderly import OrderlyConsuming
+            from troupemq.client.consuming.queue_locks import OrderlyConsuming
 
             tasks = self._order_tasks
             return OrderlyConsuming(

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from protocol.bodies import ConsumerList
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.client import GetConsumerListHeader
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.connection.calls import Call, Flow, InTurn, LookUpRoute, WaitFor
 from troupemq.client.connection.client import ClientCore
 from troupemq.client.consuming.assignment import Assignment, share_of
 from troupemq.client.consuming.consumer_offsets import Offsets
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.errors import (
     ClientError,
@@ -26,6 +25,7 @@ from troupemq.client.errors import (
 )
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue
+from troupemq.client.settings import ConsumerSettings
 
 if TYPE_CHECKING:
     from troupemq.client.consuming.queue_locks import MemberLocks

@@ -16,11 +16,11 @@ from protocol.bodies import MessageQueue as QueueKey
 from protocol.bodies_client import ConsumerRunningInfo, MessageInHand, PopQueueInfo
 from troupemq.client.connection.client import ClientCore
 from troupemq.client.consuming.consumer_offsets import QueueEnds, timestamp_text
-from troupemq.client.consuming.consumer_settings import MIB, ConsumerSettings
 from troupemq.client.consuming.consumer_statistics import ConsumerStatistics
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.subscription import TopicSubscription
 from troupemq.client.message import MessageQueue, MessageView
+from troupemq.client.settings import MIB, ConsumerSettings
 
 VERSION_TEXT = "V4_9_7"
 MINUTE_MS = 60_000

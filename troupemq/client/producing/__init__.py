@@ -1,10 +1,10 @@
 """Producer and TransactionProducer.
 
 producer.py        Producer, and the limits of its in-flight sends
-lanes.py           sends that wait for a route or for compression
-sending.py         one in-flight send and its retries
+making.py          messages checked and encoded
 batches.py         several messages in one request
-queue_choice.py    choice of a message's queue; priorities.py: by its priority
+sending.py         in-flight sends: retries, and lanes for a route or for compression
+queue_choice.py    choice of a message's queue, also by its priority
 request_reply.py   request-reply
 transaction.py     TransactionProducer
 recalling.py       cancellation of delayed deliveries

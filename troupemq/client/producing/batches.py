@@ -10,8 +10,8 @@ from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.arguments import check_instance
 from troupemq.client.errors import ArgumentIllegal, MessageIllegal
 from troupemq.client.message import Message
-from troupemq.client.producing.producer_settings import MESSAGE_BYTES_MAX
 from troupemq.client.producing.sending import EncodedMessage
+from troupemq.client.settings import MESSAGE_BYTES_MAX
 
 _FRAMING_BYTES = 22
 _ID_OF_ANY_MESSAGE = "0" * 32

@@ -6,7 +6,6 @@ from time import monotonic
 from troupemq.client.arguments import check_instance, check_timeout
 from troupemq.client.errors import MessageIllegal
 from troupemq.client.message import Message, MessageQueue, check_sendable
-from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.queue_choice import QueueChoice, always, check_choice, may_choose
 from troupemq.client.producing.sending import (
     EncodedMessage,
@@ -15,6 +14,7 @@ from troupemq.client.producing.sending import (
     SendResultFuture,
     parcel_of,
 )
+from troupemq.client.settings import ProducerSettings
 
 LONG_BODY_BYTES = 64 << 10
 """Body size from which compression, 2 ms or more, leaves an asynchronous caller's thread."""

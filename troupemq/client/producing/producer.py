@@ -26,9 +26,7 @@ from troupemq.client.message import (
     check_sendable,
     check_topic,
 )
-from troupemq.client.producing.lanes import Lanes
 from troupemq.client.producing.making import LONG_BODY_BYTES, SendMaker
-from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.queue_choice import (
     QueueChoice,
     RoundRobin,
@@ -38,9 +36,11 @@ from troupemq.client.producing.queue_choice import (
 from troupemq.client.producing.request_reply import Requests, request_of
 from troupemq.client.producing.sending import (
     EncodedMessage,
+    Lanes,
     Sender,
     chosen,
 )
+from troupemq.client.settings import ProducerSettings
 from troupemq.client.spans import spans_of
 
 if TYPE_CHECKING:

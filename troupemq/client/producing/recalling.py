@@ -6,7 +6,7 @@ Source: client/impl/producer/DefaultMQProducerImpl.java (recallMessage).
 """
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.send import RecallMessageHeader, RecallMessageResponseHeader
 from protocol.timers import RecallHandle
 from troupemq.client.arguments import check_instance, shown

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.send import ReplyMessageHeader
 from protocol.properties import (
     ARRIVE_TIME,

@@ -15,21 +15,20 @@ from enum import Enum
 from functools import partial
 from threading import Lock
 
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.headers.transaction import CheckTransactionStateHeader, EndTransactionHeader
+from protocol.codes import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK, RequestCode
+from protocol.frame import RemotingCommand
+from protocol.headers.send import CheckTransactionStateHeader, EndTransactionHeader
 from protocol.message import RecordError, decode_records
 from protocol.message_id import parse_message_id
 from protocol.properties import CHECK_IMMUNITY_TIME_IN_SECONDS, PGROUP, TRAN_MSG
 from protocol.signature import Credentials
-from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
 from remoting.tls_options import Tls
 from troupemq.client.arguments import MS_MAX, check_instance, check_integer, names_checked
 from troupemq.client.callbacks import check_callback, unknown_result
 from troupemq.client.connection.calls import Call, Flow
 from troupemq.client.connection.client import ClientCore
 from troupemq.client.connection.lifecycle import Work, seconds_to
-from troupemq.client.connection.workers import Workers
+from troupemq.client.connection.task_thread import Workers
 from troupemq.client.errors import BadAnswer, ClientError, MessageIllegal, ResultUnknown
 from troupemq.client.log import client_logger
 from troupemq.client.message import (
@@ -42,9 +41,9 @@ from troupemq.client.message import (
 )
 from troupemq.client.producing.making import SendMaker
 from troupemq.client.producing.producer import Producer
-from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.queue_choice import QueueChoice
 from troupemq.client.producing.trace import Tracing
+from troupemq.client.settings import ProducerSettings
 
 log = client_logger(__name__)
 

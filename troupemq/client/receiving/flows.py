@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from protocol.frame import RemotingCommand
 from protocol.headers.client import ConsumerSendMsgBackHeader
 from protocol.headers.pop import (
     ALL_QUEUES,
@@ -28,8 +28,8 @@ from protocol.headers.pop import (
 from protocol.properties import failure_bytes
 from troupemq.client.connection.calls import LookUpRoute, Value
 from troupemq.client.connection.route import Route
+from troupemq.client.consuming.consume import DELAYS_S, FIRST_RETRY_LEVEL
 from troupemq.client.consuming.listener import DEAD_LETTER, RISING_DELAY
-from troupemq.client.consuming.sending_back import DELAYS_S, FIRST_RETRY_LEVEL
 from troupemq.client.consuming.subscription import TopicSubscription
 from troupemq.client.errors import (
     BadAnswer,

@@ -26,11 +26,10 @@ from troupemq.client.arguments import (
 from troupemq.client.connection.calls import Value
 from troupemq.client.connection.client import ClientCore
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S
+from troupemq.client.consuming.consume import ORDERLY_RETRIES_MAX, RETRIES_MAX
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_requests import answer_running_info
-from troupemq.client.consuming.consumer_settings import UNLIMITED
 from troupemq.client.consuming.running_info import receiver_info
-from troupemq.client.consuming.sending_back import ORDERLY_RETRIES_MAX, RETRIES_MAX
 from troupemq.client.consuming.subscription import TopicSubscription
 from troupemq.client.errors import (
     ArgumentIllegal,
@@ -51,6 +50,7 @@ from troupemq.client.receiving.delivery import (
 from troupemq.client.receiving.flows import SETTLE_TIMEOUT_MS, Flow, Flows, ReceiveTerms, expired
 from troupemq.client.receiving.receipt import Receipt
 from troupemq.client.receiving.reclaiming import Reclaimer
+from troupemq.client.settings import UNLIMITED
 
 if TYPE_CHECKING:
     from troupemq.client.span_making import ClientSpans, DeliverySpan

@@ -13,8 +13,8 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any
 
-from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from protocol.frame import RemotingCommand
 from troupemq.client.errors import ClientError
 from troupemq.client.log import client_logger
 from troupemq.client.receiving.delivery import DeliveryState, HeldMessage

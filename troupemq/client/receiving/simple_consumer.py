@@ -17,7 +17,6 @@ from troupemq.client.connection.calls import Value, finished
 from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, ClientMember, Work, seconds_to
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_settings import UNLIMITED
 from troupemq.client.consuming.listener import RISING_DELAY
 from troupemq.client.errors import ClientClosed
 from troupemq.client.receiving.delivery import AckGathering, Delivery
@@ -32,6 +31,7 @@ from troupemq.client.receiving.receive_work import (
     terms_of,
 )
 from troupemq.client.receiving.waiter import Waiter
+from troupemq.client.settings import UNLIMITED
 from troupemq.client.spans import spans_of
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from threading import Event, Lock
 from time import monotonic
 from typing import Generic, Protocol, TypeVar, assert_never
 
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from troupemq.client.connection.calls import LookUpRoute, Value, drive, finished
 from troupemq.client.connection.client import Client, ClientCore
 from troupemq.client.connection.pending import Answer

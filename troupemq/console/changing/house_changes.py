@@ -12,8 +12,8 @@ from troupemq.console.asking import PageRequest
 from troupemq.console.changes import ConsoleChange, Given, register
 from troupemq.console.cluster import CommandResult
 from troupemq.console.given import plain
-from troupemq.console.labels import heading
 from troupemq.console.parts import Input
+from troupemq.console.rendering import heading
 
 _THRESHOLD_MAX = 10**9 - 1
 

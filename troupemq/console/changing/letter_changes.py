@@ -7,7 +7,7 @@ from typing import Any
 
 from protocol.java_numbers import plain_number
 from protocol.properties import RETRY_TOPIC
-from troupemq.cli.redrive import sentence_of
+from troupemq.cli.copying import sentence_of
 from troupemq.client.admin import Admin, Result, Time
 from troupemq.client.errors import ArgumentIllegal, ClientError
 from troupemq.client.message import MessageView

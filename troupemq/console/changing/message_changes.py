@@ -8,7 +8,7 @@ from actors.jobs.jobs_conf import argument_value
 from actors.jobs.spark_jobs import PATHS
 from protocol.bodies_own import JobRun
 from protocol.codes import RequestCode
-from protocol.headers.jobs import JobRunHeader, RunJobHeader
+from protocol.headers.own import JobRunHeader, RunJobHeader
 from protocol.timers import RecallHandle
 from troupemq.client.admin import Admin, Answers, Result, Time
 from troupemq.client.admin.answers import Failures

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from protocol.bodies_own import AclRefusal, AclRefusals
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from troupemq.client.admin import Time
 from troupemq.client.admin.access import AclVersions
 from troupemq.client.admin.answers import snake_case

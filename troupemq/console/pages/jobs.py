@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 from protocol.bodies_own import JobLog, JobRun, Jobs
 from protocol.codes import RequestCode
-from protocol.headers.jobs import GetJobsHeader, JobLogHeader
+from protocol.headers.own import GetJobsHeader, JobLogHeader
 from troupemq.client.admin import Time
 from troupemq.client.errors import ClientError
 from troupemq.console.asking import (

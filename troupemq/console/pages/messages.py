@@ -1,4 +1,7 @@
-"""Pages of messages: search by time, key, id or queue, and the newest of a topic."""
+"""Pages of messages: search by time, key, id or queue, and the newest of a topic.
+
+The page of live messages shows those of a topic as they come, until it ends by itself.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, tzinfo
@@ -8,6 +11,7 @@ from troupemq.client.admin import Time
 from troupemq.client.errors import ClientError
 from troupemq.client.message import MessageView
 from troupemq.console.asking import PageRequest, failures_of, page, snapshot_page
+from troupemq.console.findings import spoken
 from troupemq.console.names import TOPICS
 from troupemq.console.pages.topics import kind_here
 from troupemq.console.parts import (
@@ -15,6 +19,7 @@ from troupemq.console.parts import (
     Form,
     Input,
     Link,
+    Links,
     LivePart,
     Note,
     Notes,
@@ -25,8 +30,8 @@ from troupemq.console.parts import (
     Size,
 )
 from troupemq.console.reading import found_by_key
-from troupemq.console.scans import GO, NEXT, ON, PAUSE, STOP, Scan, owner_of
 from troupemq.console.search import HIDDEN_PROPERTIES, READ_MAX, Filters, MessageSearch
+from troupemq.console.tail import GO, NEXT, ON, PAUSE, STOP, TAIL_SHOWN, LiveTail, Scan, owner_of
 
 SHOWN = 50
 SHOWN_MAX = 500
@@ -329,3 +334,80 @@ def _preview(view: MessageView) -> str:
         return str(error)
     text = " ".join(body.decode(errors="replace").split())
     return text if len(text) <= PREVIEW_CHARS else text[:PREVIEW_CHARS] + "…"
+
+
+TAIL_PATH = "/tail"
+TAIL_S = 2
+
+
+@page(TAIL_PATH)
+def tail(asked: PageRequest) -> Page:
+    """Show the newest messages of a topic, with new ones every TAIL_S."""
+    topic = asked.text("topic")
+    inputs = [
+        Input("topic", "Topic", value=topic, needed=True, offers=TOPICS),
+        *filter_inputs(asked),
+    ]
+    parts: list[Part] = [Form("", TAIL_PATH, inputs, "Follow")]
+    if not topic:
+        return Page("Live messages", parts)
+    title = f"Live messages of {topic}"
+    if asked.text("text") and not asked.sees_bodies():
+        return Page(title, [*parts, Notes("hidden", "", [Note("watch", HIDDEN_TEXT)])])
+    try:
+        scan = gone_on(asked, TAIL_PATH, lambda: LiveTail(topic, filters_of(asked), row_of(asked)))
+    except ClientError as error:
+        return Page(title, [*parts, *failures_of([str(error)], "messages")])
+    if scan is None:
+        return Page(title, [*parts, gone(asked, TAIL_PATH)])
+    assert isinstance(scan, LiveTail)
+    shown: list[Part] = [
+        _live_progress(asked, scan),
+        *failures_of(scan.failures, "messages"),
+        RowTable("messages", "", scan.found, "No messages yet: send one to this topic."),
+    ]
+    every_s = TAIL_S if scan.is_running else 0
+    newest = Link("Newest messages", "/messages", {"topic": topic})
+    return Page(
+        title,
+        [
+            *parts,
+            LivePart("live", shown, link_to(asked, TAIL_PATH, NEXT), every_s),
+            Links([newest]),
+        ],
+    )
+
+
+def _live_progress(asked: PageRequest, scan: LiveTail[Cells]) -> ProgressLine:
+    text = f"{scan.seen:,} new messages"
+    if scan.filters.is_selective:
+        text += f", {scan.matches:,} match"
+    if scan.skipped:
+        text += f"; {scan.skipped:,} came too fast to be read"
+    text += f". The newest {TAIL_SHOWN} are shown."
+    links = []
+    match state_of(scan):
+        case "stopped" | "over":
+            text = f"Ended. {text}"
+            links = [link_to(asked, TAIL_PATH, "", "Follow again")]
+        case "paused":
+            text = f"Paused. {text}"
+            links = [
+                link_to(asked, TAIL_PATH, ON, "Continue"),
+                link_to(asked, TAIL_PATH, STOP, "Stop"),
+            ]
+        case _:
+            left = spoken(int(scan.left_s * 1000))
+            text = f"Live, every {TAIL_S} s, ends in {left}. {text}"
+            links = [
+                link_to(asked, TAIL_PATH, PAUSE, "Pause"),
+                link_to(asked, TAIL_PATH, STOP, "Stop"),
+            ]
+    facts = {
+        "state": state_of(scan),
+        "new": scan.seen,
+        "not_read": scan.skipped,
+        "matches": scan.matches,
+        "left_s": int(scan.left_s),
+    }
+    return ProgressLine("progress", text, facts, links)

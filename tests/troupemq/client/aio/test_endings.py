@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from tests.troupemq.client.aio.conftest import RunOnLoop
 from tests.troupemq.client.aio.handled import QUICK, Handled, consumer, send
 from tests.troupemq.fake_server import dead_machine

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.frame import encode
+from protocol.frame import RemotingCommand, encode
 from tests.troupemq.fake_server import WAIT_S, FakeServer, dead_machine
 from troupemq.client.connection.connection import expect_signs_of_life
 from troupemq.client.connection.remoting import OnRequest, Remoting

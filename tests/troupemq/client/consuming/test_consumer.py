@@ -8,15 +8,15 @@ from time import monotonic
 import pytest
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.listener import ConsumeResult
 from troupemq.client.errors import ClientClosed, ConnectionFailed, MessageIllegal
 from troupemq.client.message import MessageQueue, MessageView
+from troupemq.client.settings import ConsumerSettings
 
 QUICK = ConsumerSettings(
     consume_threads=4,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from tests.troupemq.client.consuming.test_consumer import (
     QUICK,
     Seen,

@@ -21,7 +21,7 @@ from protocol.bodies_client import (
     ResetOffsetList,
 )
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.frame import ONEWAY_FLAG, RemotingCommand
 from protocol.message import MessageRecord, encode_record
 from protocol.properties import format
 from tests.troupemq.client.consuming.test_consumer import QUICK, Seen, fill

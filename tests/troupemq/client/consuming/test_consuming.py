@@ -17,10 +17,8 @@ from tests.troupemq.client.hand_tasks import (
 )
 from troupemq.client.connection.calls import Flow
 from troupemq.client.connection.client import Client
-from troupemq.client.consuming.consume import ConcurrentConsuming
-from troupemq.client.consuming.consume_orderly import OrderlyConsuming
+from troupemq.client.consuming.consume import ORDERLY_RETRIES_MAX, ConcurrentConsuming, SendingBack
 from troupemq.client.consuming.consumer import ListenerThreads
-from troupemq.client.consuming.consumer_settings import UNLIMITED, ConsumerSettings
 from troupemq.client.consuming.consumer_statistics import ConsumerStatistics
 from troupemq.client.consuming.listener import (
     DEAD_LETTER,
@@ -30,9 +28,9 @@ from troupemq.client.consuming.listener import (
     RetryLater,
 )
 from troupemq.client.consuming.process_queue import ProcessQueue
-from troupemq.client.consuming.queue_locks import MemberLocks
-from troupemq.client.consuming.sending_back import ORDERLY_RETRIES_MAX, SendingBack
+from troupemq.client.consuming.queue_locks import MemberLocks, OrderlyConsuming
 from troupemq.client.message import MessageQueue, MessageView, view_of
+from troupemq.client.settings import UNLIMITED, ConsumerSettings
 
 QUEUE = MessageQueue("T", "b", 0)
 SETTINGS = ConsumerSettings(consume_batch_size=2)

@@ -18,9 +18,9 @@ from protocol.properties import format
 from tests.compat.patience import wait_until
 from tests.troupemq.client.consuming.test_consuming import QUEUE, SETTINGS, Back, Bench
 from troupemq.client.connection.client import Client
+from troupemq.client.consuming.consume import SendingBack, level_of
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.idempotent import Idempotent, MemorySeen
 from troupemq.client.consuming.listener import (
     DEAD_LETTER,
@@ -32,10 +32,10 @@ from troupemq.client.consuming.listener import (
     call_listener,
     reason_of,
 )
-from troupemq.client.consuming.sending_back import SendingBack, level_of
 from troupemq.client.errors import ArgumentIllegal, BrokerError, ResultUnknown
 from troupemq.client.message import Message, MessageView, view_of
 from troupemq.client.producing.producer import Producer
+from troupemq.client.settings import ConsumerSettings
 from troupemq.testing import running_broker
 
 troupemq = import_module("troupemq")

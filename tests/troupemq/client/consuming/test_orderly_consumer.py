@@ -10,8 +10,8 @@ import pytest
 from protocol import bodies
 from protocol.bodies import CheckClientRequest, LockBatchRequest, LockBatchResponse
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.pull import PullMessageHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.client import PullMessageHeader
 from protocol.headers.send import SendMessageHeader
 from protocol.properties import parse
 from tests.compat.patience import wait_until

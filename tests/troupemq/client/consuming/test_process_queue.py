@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from protocol.bodies_client import MessageInHand
 from protocol.message import MessageRecord
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.message import MessageQueue, MessageView, view_of
+from troupemq.client.settings import ConsumerSettings
 
 QUEUE = MessageQueue("T", "b", 0)
 LIMITS = ConsumerSettings(queue_count_max=4, queue_bytes_max=1000, queue_span_max=50)

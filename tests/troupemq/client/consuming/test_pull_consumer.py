@@ -8,9 +8,8 @@ from time import monotonic
 
 import pytest
 
-from protocol.codes import RequestCode
-from protocol.headers.pull import PullMessageHeader
-from protocol.sysflag import PULL_SUBSCRIPTION
+from protocol.codes import PULL_SUBSCRIPTION, RequestCode
+from protocol.headers.client import PullMessageHeader
 from tests.troupemq.client.consuming.test_consumer import QUICK, fill, known_group
 from tests.troupemq.client.consuming.test_consumer_requests import as_table, reset
 from tests.troupemq.fake_broker import TOPIC, FakeBroker

@@ -6,7 +6,7 @@ import pytest
 
 from protocol.bodies import LockBatchRequest, LockBatchResponse, MessageQueue
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from tests.troupemq.client.hand_tasks import HandTasks
 from tests.troupemq.fake_server import FakeServer, serve_routes
 from troupemq.client import message

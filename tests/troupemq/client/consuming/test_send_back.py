@@ -10,9 +10,9 @@ from tests.troupemq.fake_server import FakeServer
 from troupemq import Message, Producer
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.listener import ConsumeResult, RetryLater
 from troupemq.client.message import MessageView
+from troupemq.client.settings import ConsumerSettings
 
 WAIT_S = 40.0
 QUICK = ConsumerSettings(

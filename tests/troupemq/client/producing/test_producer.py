@@ -8,9 +8,8 @@ import pytest
 
 from protocol.batch import decode_batch
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.compression import decompress
-from protocol.frame import encode
+from protocol.frame import RemotingCommand, encode
 from protocol.headers.send import SendMessageHeader
 from protocol.properties import parse
 from tests.troupemq.client.cluster import BATCH, MESSAGE, SEND, Cluster, refuse, sends, stored
@@ -28,8 +27,8 @@ from troupemq.client.errors import (
 )
 from troupemq.client.message import Message, MessageQueue, SendResult, SendStatus
 from troupemq.client.producing.producer import InFlight, Producer
-from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.queue_choice import by_hash_of
+from troupemq.client.settings import ProducerSettings
 
 
 def test_a_send_has_every_field_a_broker_needs(cluster: Cluster) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.send import RecallMessageHeader
 from tests.troupemq.client.cluster import SEND, Cluster, stored
 from troupemq.aio import Producer as AioProducer

@@ -5,8 +5,8 @@ from concurrent.futures import Future
 import pytest
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.compression import compress
+from protocol.frame import RemotingCommand
 from protocol.headers.send import ReplyMessageHeader, SendMessageHeader
 from protocol.host import pack_host
 from protocol.message import MessageRecord

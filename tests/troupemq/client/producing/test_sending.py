@@ -8,7 +8,7 @@ import pytest
 
 from protocol.batch import decode_batch
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.send import SendMessageHeader
 from tests.troupemq.client.cluster import BATCH, MESSAGE, SEND, Cluster, refuse, sends, stored
 from tests.troupemq.fake_server import WAIT_S, serve_routes
@@ -23,9 +23,8 @@ from troupemq.client.errors import (
 )
 from troupemq.client.message import Message, MessageQueue, SendResult, SendStatus
 from troupemq.client.producing.producer import Producer
-from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.queue_choice import FaultAvoiding
-from troupemq.client.producing.sending import RETRIED_CODES
+from troupemq.client.settings import RETRIED_CODES, ProducerSettings
 
 
 def test_a_weaker_durability_can_be_retried_at_another_broker(cluster: Cluster) -> None:

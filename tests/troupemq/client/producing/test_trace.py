@@ -5,8 +5,8 @@ from threading import Event
 import pytest
 
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
 from protocol.compression import decompress
+from protocol.frame import RemotingCommand
 from protocol.headers.send import SendMessageHeader
 from protocol.properties import parse
 from protocol.topic_names import TRACE_TOPIC
@@ -14,8 +14,8 @@ from tests.troupemq.client.cluster import BATCH, MESSAGE, SEND, Cluster, stored
 from tests.troupemq.fake_server import serve_routes
 from troupemq.client.message import Message, MessageQueue
 from troupemq.client.producing.producer import InFlight, Producer
-from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.transaction import TransactionProducer, TransactionState
+from troupemq.client.settings import ProducerSettings
 
 QUEUE = MessageQueue("T", "a", 0)
 TRACED = ProducerSettings(trace=True)

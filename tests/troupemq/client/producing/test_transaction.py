@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.send import SendMessageHeader
-from protocol.headers.transaction import CheckTransactionStateHeader, EndTransactionHeader
+from protocol.frame import RemotingCommand
+from protocol.headers.send import (
+    CheckTransactionStateHeader,
+    EndTransactionHeader,
+    SendMessageHeader,
+)
 from protocol.host import pack_host
 from protocol.message import MessageRecord, encode_record
 from protocol.properties import format, parse

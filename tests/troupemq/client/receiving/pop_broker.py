@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from threading import RLock
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.pop import (
     AckMessageHeader,
     ChangeInvisibleTimeHeader,

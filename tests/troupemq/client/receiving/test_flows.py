@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.pop import PopMessageHeader, PopMessageResponseHeader
 from protocol.message import MessageRecord, encode_record
 from tests.troupemq.client.receiving.pop_broker import HOST

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.pop import AckMessageHeader, PopMessageResponseHeader
 from protocol.message import MessageRecord, encode_record
 from protocol.properties import format

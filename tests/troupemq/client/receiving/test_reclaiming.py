@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.pop import ChangeInvisibleTimeHeader, ChangeInvisibleTimeResponseHeader
 from protocol.message import MessageRecord
 from protocol.properties import ORIGIN_MESSAGE_ID, format

@@ -13,7 +13,7 @@ import pytest
 
 from protocol.bodies import HeartbeatData
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.client import ConsumerSendMsgBackHeader
 from tests.troupemq.client.receiving.pop_broker import PopBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer, serve_routes

@@ -6,7 +6,7 @@ from threading import Event
 import pytest
 
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.frame import RemotingCommand
 from tests.troupemq.client.receiving.test_simple_consumer import Bench, bench, bodies
 from tests.troupemq.fake_server import WAIT_S
 from troupemq.client.connection.client import Client
