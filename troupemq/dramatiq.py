@@ -43,8 +43,8 @@ from troupemq.client.errors import (
     DeliverySettled,
 )
 from troupemq.client.message import word_of
+from troupemq.client.producing.priorities import PriorityMessage, by_priority
 from troupemq.client.producing.producer import Producer
-from troupemq.client.producing.queue_choice import PriorityMessage, by_priority
 from troupemq.client.receiving.delivery import Delivery
 from troupemq.client.receiving.flows import is_passing
 from troupemq.client.receiving.simple_consumer import RECEIVE_COUNT_MAX, SimpleConsumer

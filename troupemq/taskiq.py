@@ -33,7 +33,7 @@ from troupemq.client.consuming.listener import DEAD_LETTER, RetryLater
 from troupemq.client.errors import ArgumentIllegal, BrokerError, ClientClosed, ClientError
 from troupemq.client.log import client_logger
 from troupemq.client.message import word_of
-from troupemq.client.producing.queue_choice import PriorityMessage, by_priority
+from troupemq.client.producing.priorities import PriorityMessage, by_priority
 
 log = client_logger(__name__)
 

@@ -8,7 +8,6 @@ producer's shape and topic table. Each message then costs a few comparisons.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
 from zlib import crc32
 
 from actors.config import BrokerConfig
@@ -17,12 +16,14 @@ from actors.engine.interfaces import SnapshotRef
 from actors.network.hooks import SendContext
 from actors.network.request import Sends
 from actors.sending.appender import NO_HOST_FLAGS, Appender, Record, TimerRecord
+from actors.sending.batches import SHORT_BYTES, TURN_COST_MAX, BatchPiece, LongBatches, MessageBatch
 from actors.sending.half_message_cache import HalfMessageCache, HalfRecord, with_owner
 from actors.sending.internal_append import TopicWaitList
-from actors.sending.property_rewriter import BatchSuffix, PropertyRewriter
+from actors.sending.property_rewriter import PropertyRewriter
 from actors.sending.put_answers import PutAnswers, SendPut
 from actors.sending.send_rules import (
     DLQ_QUEUES,
+    OVERHEAD_BYTES,
     PROPERTIES_BYTES_MAX,
     RefusedError,
     SendRules,
@@ -31,17 +32,14 @@ from actors.sending.send_rules import (
 )
 from actors.tables.groups import GroupFinder
 from actors.tables.messages import CreateSystemTopic, CreateTopicOnSend, TopicReady
-from protocol.batch import decode_batch
 from protocol.bodies import TopicConfig
 from protocol.codes import BORN_HOST_V6, TRANSACTION_MASK, ResponseCode
 from protocol.errors import RemoteError
 from protocol.host import HOST_V4_BYTES
-from protocol.message import HEAD_V6
 from protocol.send_values import Send, SendShape
 from protocol.topic_names import HALF_TOPIC
 from storage.clock import Clock
 from storage.config import StoreConfig
-from storage.log.commit_log import BatchPart, PutBatch
 
 PARKED_MAX = 20_000
 """Maximum sends waiting for one topic; beyond it, sends are refused as 4.9.7 does when busy."""
@@ -52,24 +50,12 @@ SHAPES_MAX = 40_000
 RECORD_EXTRA_BYTES = 64 << 10
 """Bytes by which a whole record may exceed the longest body."""
 
-OVERHEAD_BYTES = HEAD_V6.size + 1 + 127 + 2
-"""Maximum bytes of a record beside body and properties: head, topic, and their lengths."""
-
 
 @dataclass(slots=True, eq=False)
 class _ParkedSend:
     sends: Sends
     send: Send
     context: SendContext | None
-
-
-class _BatchParts(NamedTuple):
-    """Values of a batch's messages, in the order of the fields of PutBatch."""
-
-    parts: list[BatchPart]
-    parts_bytes: int
-    codes: list[int]
-    keys: list[tuple[bytes, ...]]
 
 
 class Admission:
@@ -107,6 +93,8 @@ class Admission:
         self._limit_bytes()
         self._by_shape: dict[SendShape, TopicState] = {}
         self._seen_topics: Mapping[str, TopicConfig] | None = None
+        self.long_batches = LongBatches(preparer, answers)
+        self._turn_cost = 0
         self._parking: TopicWaitList[_ParkedSend] = TopicWaitList(topic_table, PARKED_MAX)
 
     # --- many at a time
@@ -175,10 +163,17 @@ class Admission:
         """Refuse admitted sends that were not stored."""
         touched: dict[Sends, None] = {}
         for put in puts:
+            if isinstance(put, BatchPiece):
+                self.long_batches.refuse(put.batch, error)
+                continue
             self._answers.refused(put.sends, put.send, error, put.context)
             touched[put.sends] = None
         for sends in touched:
             sends.hand_over()
+
+    def end_turn(self) -> None:
+        """Allow the next turn its short batches."""
+        self._turn_cost = 0
 
     def refuse_parked(self, error: RefusedError) -> None:
         for parked in self._parking.release_all():
@@ -194,7 +189,7 @@ class Admission:
         context: SendContext | None,
         arrived_ms: float,
     ) -> SendPut | None:
-        """Return the put of a send; None if the send is parked until its topic is made.
+        """Return the put of a send; None if it waits for its topic, or is a long batch.
 
         Raises RefusedError, or RemoteError for a batch that cannot be cut.
         """
@@ -218,8 +213,14 @@ class Admission:
         born_host = sends.peer.host
         host_flag = 0 if len(born_host) == HOST_V4_BYTES else BORN_HOST_V6
         if tail.batch:
-            batch, waits = self._batch_of(send, state, queue_id_stored, born_host, host_flag)
-            return SendPut(state, batch, sends, send, queue_id, waits, context, arrived_ms)
+            batch = self._batch_of(sends, send, context, state, queue_id, queue_id_stored)
+            if len(body) > SHORT_BYTES or self._turn_cost > TURN_COST_MAX:
+                self.long_batches.add(batch)
+                return None
+            batch.prepare(self._preparer)
+            self._turn_cost += batch.cost
+            waits = batch.suffix.waits
+            return SendPut(state, batch.whole(), sends, send, queue_id, waits, context, arrived_ms)
         if self._rejects_transactions and self._preparer.is_half(send.properties):
             raise self._rules.transaction_forbidden()
         stored, code, keys, waits, sys_flag, redirect = self._preparer.prepare(
@@ -271,39 +272,33 @@ class Admission:
         return SendPut(state, record, sends, send, queue_id, waits, context, arrived_ms)
 
     def _batch_of(
-        self, send: Send, state: TopicState, queue_id: int, born_host: bytes, host_flag: int
-    ) -> tuple[PutBatch, bool]:
-        """Return the records of a batch, and whether they wait for flush and replica."""
+        self,
+        sends: Sends,
+        send: Send,
+        context: SendContext | None,
+        state: TopicState,
+        queue_id: int,
+        stored_queue_id: int,
+    ) -> MessageBatch:
         if (
             send.sys_flag & TRANSACTION_MASK
             or self._preparer.is_delayed(send.properties)
             or len(send.body) > self._max_body_bytes
         ):
             raise illegal_message(self._max_body_bytes)
-        sys_flag = (send.sys_flag | state.sys_flag) & NO_HOST_FLAGS | host_flag
-        suffix = self._preparer.batch_suffix(send.properties)
-        self._preparer.batch_topic = state.config.topic_name
-        found = _batch_parts(send.body, suffix, self._preparer)
-        if found is None:
-            raise illegal_message(self._max_body_bytes)
-        if found.parts_bytes + len(found.parts) * OVERHEAD_BYTES > self._group_bytes_max:
-            raise illegal_message(self._max_body_bytes)
-        if not found.parts:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, "the batch holds no message")
-        batch = PutBatch(
-            topic=state.topic,
-            queue_id=queue_id,
-            queue_offset=0,
-            sys_flag=sys_flag,
-            born_timestamp=send.born_timestamp,
-            born_host=born_host,
-            reconsume_times=send.tail.reconsume_times,
-            parts=found.parts,
-            parts_bytes=found.parts_bytes,
-            codes=found.codes,
-            keys=found.keys,
+        host_flag = 0 if len(sends.peer.host) == HOST_V4_BYTES else BORN_HOST_V6
+        return MessageBatch(
+            sends,
+            send,
+            context,
+            state,
+            queue_id,
+            stored_queue_id,
+            (send.sys_flag | state.sys_flag) & NO_HOST_FLAGS | host_flag,
+            self._preparer.batch_suffix(send.properties),
+            self._group_bytes_max,
+            self._max_body_bytes,
         )
-        return batch, suffix.waits
 
     def _check(self, sends: Sends, send: Send) -> None:
         """Check a send that the store does not take; make no topic.
@@ -404,35 +399,3 @@ class Admission:
         except RefusedError as earlier:
             error = earlier
         self._answers.refused(sends, send, error, context)
-
-
-def _batch_parts(
-    body: bytes, suffix: BatchSuffix, preparer: PropertyRewriter
-) -> _BatchParts | None:
-    """Return the parts of a batch body; None if a message's properties are too long.
-
-    Raises RemoteError for a body that cannot be cut.
-    """
-    parts_bytes = 0
-    parts: list[BatchPart] = []
-    codes: list[int] = []
-    all_keys: list[tuple[bytes, ...]] = []
-    before, key_at, key_end, behind_key, known = suffix.like
-    for each, own, flag in decode_batch(body):
-        key = own[key_at:key_end]
-        # Most messages differ from the one before only in their UNIQ_KEY: 0.3 µs instead of 1.0. A
-        # key of letters and digits contains no separator.
-        if own[:key_at] == before and own[key_end:] == behind_key and key.isalnum():
-            behind, code, words = known
-            keys = (key, *words) if words else (key,)
-        else:
-            behind, code, keys = preparer.batch_part(own, suffix)
-            before, key_at, key_end, behind_key, known = suffix.like
-        properties_bytes = len(own) + len(behind)
-        if properties_bytes > PROPERTIES_BYTES_MAX:
-            return None
-        parts_bytes += len(each) + properties_bytes
-        parts.append((flag, crc32(each) & 0x7FFFFFFF, each, own, behind))
-        codes.append(code)
-        all_keys.append(keys)
-    return _BatchParts(parts, parts_bytes, codes, all_keys)

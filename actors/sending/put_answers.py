@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from actors.network.hooks import Hooks, SendContext
 from actors.network.request import Sends, answer_of, failure
@@ -35,6 +36,9 @@ class SendPut(Put):
     arrived_ms: float
     """Monotonic time of arrival, ms."""
 
+    is_last: ClassVar[bool] = True
+    """Whether this put is answered; only the last piece of a long batch is."""
+
     @property
     def first_offset(self) -> int:
         """Physical offset of the first record."""
@@ -45,6 +49,16 @@ class SendPut(Put):
         """Physical offset of each record."""
         group = self.group
         return group.offsets if isinstance(group, PutBatch) else (group.physical_offset,)
+
+    @property
+    def queue_offset(self) -> int:
+        """Queue offset of the first record."""
+        return self.group.queue_offset
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of all records."""
+        return self.group.record_bytes
 
 
 class PutAnswers:
@@ -113,8 +127,10 @@ class PutAnswers:
 
     def _one(self, put: SendPut, code: int) -> None:
         """Answer any send but a plain success of one message."""
+        if not put.is_last:
+            return
         sends, send, context, offsets = put.sends, put.send, put.context, put.offsets
-        queue_offset = put.group.queue_offset
+        queue_offset = put.queue_offset
         ids = self._replies.message_ids(offsets)
         handle = self._recall_handle(put)
         if send.flag & ONEWAY_FLAG:
@@ -137,7 +153,7 @@ class PutAnswers:
         if context is not None:
             context.message_id = ids
             context.queue_id, context.queue_offset = put.queue_id, queue_offset
-            context.record_bytes = put.group.record_bytes
+            context.record_bytes = put.record_bytes
             context.success, context.code = True, code
             self._hooks.after(context)
 

@@ -88,6 +88,11 @@ class _Tick:
     """Timer tick: refuse sends that waited too long for a file."""
 
 
+@dataclass(slots=True)
+class _GoOn:
+    """Continue with a long batch."""
+
+
 class LogTail:
     """Tail of the commit log for its writer: next file, write permission, dispatch.
 
@@ -208,6 +213,7 @@ class PutMessage(Actor):
         self._pending: list[SendPut] = []
         self._pending_bytes = 0
         self._batch_started_ms = 0.0
+        self._goes_on = False
 
     def on_start(self) -> None:
         self._appender.start_at(self._store.consume_queues.next_offsets())
@@ -257,10 +263,34 @@ class PutMessage(Actor):
     def on_batch_end(self, _: BatchEnd) -> None:
         if self._admission.topics_with_cut_keys:
             self._warn_of_cut_keys()
+        self._admission.end_turn()
+        if self._admission.long_batches and not self._end.waits_for_file:
+            self._continue_long_batch()
         if self._pending and not self._end.waits_for_file:
             self._commit()
         if self._own.pending and not self._end.waits_for_file:
             self._commit_own()
+
+    def _continue_long_batch(self) -> None:
+        """Add the next piece of a long batch to the pending sends, and go on in the next round."""
+        batches = self._admission.long_batches
+        if self._end.is_forbidden:
+            batches.refuse_all(self._end.not_available())
+            return
+        arrived_ms = self.system.clock.monotonic_ms()
+        if not self._pending:
+            self._batch_started_ms = arrived_ms
+        piece = batches.next_piece(arrived_ms)
+        if piece is not None:
+            self._pending.append(piece)
+        if batches and not self._goes_on:
+            self._goes_on = True
+            self.system.loop.tell_in_next_round(self.address, _GoOn())
+
+    @handles(_GoOn)
+    def on_go_on(self, _: _GoOn) -> None:
+        """Do nothing more: the batch end that follows continues the long batch."""
+        self._goes_on = False
 
     def _warn_of_cut_keys(self) -> None:
         topics = self._admission.topics_with_cut_keys
@@ -410,6 +440,7 @@ class PutMessage(Actor):
         self._pending = [put for put in self._pending if put.sends.owed]
         self._refuse_pending(error)
         self._admission.refuse_parked(error)
+        self._admission.long_batches.refuse_all(error)
         self._own.refuse_all(error)
 
     def _refuse_pending(self, error: RefusedError) -> None:

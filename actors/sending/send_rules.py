@@ -29,6 +29,7 @@ from actors.statistics.counts import TopicCounts
 from protocol.bodies import PERM_WRITE, SubscriptionGroupConfig, TopicConfig
 from protocol.codes import MULTI_TAGS, ResponseCode
 from protocol.java_numbers import NumberFormatError, long_in
+from protocol.message import HEAD_V6
 from protocol.send_values import Send
 from protocol.timers import (
     TIMER_DELAY_MS,
@@ -52,6 +53,8 @@ MAX_RECONSUME_FROM_VERSION = 121
 """From this client version (3.4.9) on, the request's own retry limit counts."""
 
 PROPERTIES_BYTES_MAX = 32_767
+OVERHEAD_BYTES = HEAD_V6.size + 1 + 127 + 2
+"""Maximum bytes of a record beside body and properties: head, topic, and their lengths."""
 
 DLQ_QUEUES = 1
 

@@ -141,7 +141,7 @@ PLAIN: list[Decoder] = [
     Decoder(
         "send", read_send, (RemoteError,), without_length_seeds, ("send_wire.SendDecoder.general",)
     ),
-    Decoder("end", read_end, (), partial(headers_seeds, 1), ("end_wire.EndDecoder.decode",)),
+    Decoder("end", read_end, (), partial(headers_seeds, 1), ("stream.EndDecoder.decode",)),
     Decoder("signature", read_signed, (), lambda: [*PROPERTIES], ("signature.signed_values",)),
     *(
         Decoder(
@@ -223,7 +223,7 @@ OF_CONTENTS: list[Decoder] = [
         of_text(chain_of),
         (RemoteError,),
         lambda: [b"0123456789abcdef"],
-        ("headers.sink.chain_of",),
+        ("headers.own.chain_of",),
     ),
     Decoder(
         "record",

@@ -3,16 +3,14 @@
 `send` takes one as `choose`, or a fixed queue as `queue`. A choice that learns from results
 belongs to a producer: `Producer(..., choose=FaultAvoiding())`.
 
-A priority of messages has a range of a topic's queues.
-
 Source of FaultAvoiding: client/latency/MQFaultStrategy.java, LatencyFaultToleranceImpl.java.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
-from random import choice, randrange
+from random import randrange
 from threading import Lock
 from time import monotonic
 
@@ -220,27 +218,3 @@ def away_from(broker_names: set[str], queues: Sequence[MessageQueue]) -> Sequenc
         return queues
     others = [queue for queue in queues if queue.broker_name not in broker_names]
     return others or queues
-
-
-@dataclass(frozen=True)
-class PriorityMessage(Message):
-    """A message with a priority, for a producer that chooses `by_priority`."""
-
-    priority: float = field(default=0, kw_only=True)
-
-
-def by_priority(most: int) -> QueueChoice:
-    """Return a choice of the queue by the priority of a PriorityMessage, from 0 to `most`.
-
-    A topic's queues share the priorities evenly; the highest have the last queue. Consumers with
-    `highest_queue_first` receive them first.
-    """
-
-    def chosen(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
-        given = message.priority if isinstance(message, PriorityMessage) else 0
-        count = 1 + max(queue.queue_id for queue in queues)
-        wanted = min(max(given, 0), most) * count // (most + 1)
-        fitting = [queue for queue in queues if queue.queue_id == wanted]
-        return choice(fitting or queues)
-
-    return chosen

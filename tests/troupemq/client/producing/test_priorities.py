@@ -1,7 +1,7 @@
 """Priorities of messages, and the queues that they share."""
 
 from troupemq.client.message import Message, MessageQueue
-from troupemq.client.producing.queue_choice import PriorityMessage, by_priority
+from troupemq.client.producing.priorities import PriorityMessage, by_priority
 
 MESSAGE = Message("T", b"x")
 
