@@ -18,7 +18,6 @@ Source: common/protocol/header/EndTransactionRequestHeader.java.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
@@ -55,8 +54,7 @@ assert _HEAD_BYTES == 8
 _JSON, _ROCKETMQ = int(SerializeType.JSON), int(SerializeType.ROCKETMQ)
 
 
-@dataclass(slots=True)
-class SendGroup:
+class SendGroup(NamedTuple):
     """All sends that one call completed, in order."""
 
     sends: "list[Send]"
@@ -64,8 +62,7 @@ class SendGroup:
     """Bytes of all their frames."""
 
 
-@dataclass(slots=True)
-class UnreadableSend:
+class UnreadableSend(NamedTuple):
     """A send without a mandatory field, and the error that answers it."""
 
     command: RemotingCommand
@@ -305,7 +302,7 @@ class CommandStream:
 
 def _weight(event: Event, header_bytes: int) -> int:
     """Return the weight of an event where a call returns few; an end of a transaction has 1."""
-    if isinstance(event, tuple):
+    if isinstance(event, DecodedEnd):
         return 1
     if not isinstance(event, RemotingCommand) or event.is_response:
         return ENDS_OF_EVENT

@@ -7,8 +7,8 @@ client compares again.
 Source: java.lang.String.hashCode, common/filter/FilterAPI.java, store/DefaultMessageFilter.java.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from protocol.codes import ResponseCode
 from protocol.errors import LimitReached, RemoteError
@@ -54,8 +54,7 @@ def tags_too_long(expression: str) -> LimitReached:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TagFilter:
+class TagFilter(NamedTuple):
     """Tags that a consumer subscribes to; `codes` is None for all."""
 
     tags: frozenset[str]

@@ -50,7 +50,7 @@ def quick(frame: bytes, decoder: EndDecoder) -> DecodedEnd | None:
         events = Stream(ends=decoder).receive(other + frame + other)
     except RemoteError as error:
         raise AssertionError(frame) from error
-    return events[1] if len(events) == 3 and isinstance(events[1], tuple) else None
+    return events[1] if len(events) == 3 and isinstance(events[1], DecodedEnd) else None
 
 
 def general(frame: bytes) -> DecodedEnd:

@@ -6,15 +6,13 @@ carries requests out and blocks; `AioClient.run` awaits them.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from protocol.frame import RemotingCommand
 from troupemq.client.errors import ClientError
 
 
-@dataclass(slots=True)
-class Call:
+class Call(NamedTuple):
     """A request to a server; the answer must be a success."""
 
     address: str
@@ -22,15 +20,13 @@ class Call:
     timeout_ms: float
 
 
-@dataclass(slots=True)
-class Calls:
+class Calls(NamedTuple):
     """Send requests at once; receive a list with the answer or the ClientError of each."""
 
     calls: Sequence[Call]
 
 
-@dataclass(slots=True)
-class LookUpRoute:
+class LookUpRoute(NamedTuple):
     """Receive the Route of a topic: the cached one, or that of a name server with `again`.
 
     With `publish`, it is the route for sends; for a missing topic, that of the default topic.
@@ -41,23 +37,20 @@ class LookUpRoute:
     publish: bool = False
 
 
-@dataclass(slots=True)
-class Blocking:
+class Blocking(NamedTuple):
     """Call a function that blocks, such as one that writes a file; receive its result."""
 
     work: Callable[[], object]
 
 
-@dataclass(slots=True)
-class WaitFor:
+class WaitFor(NamedTuple):
     """Pass a function to `register`, and wait until it is called; receive False on timeout."""
 
     register: Callable[[Callable[[], object]], object]
     timeout_s: float
 
 
-@dataclass(slots=True)
-class InTurn:
+class InTurn(NamedTuple):
     """Run a flow while no other flow of the client runs in turn; receive its result."""
 
     flow: "Flow[Any]"

@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from threading import Lock
+from typing import NamedTuple
 
 from protocol.bodies import (
     PERM_READ,
@@ -88,8 +88,7 @@ def named_by(given: str | Sequence[str] | None) -> str:
     return f"the default, for neither namesrv, -n nor {NAMESRV_VARIABLE} is given"
 
 
-@dataclass(frozen=True)
-class Route:
+class Route(NamedTuple):
     """The queues of one topic and the addresses of its brokers."""
 
     publish_queues: tuple[MessageQueue, ...]

@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import choice
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from protocol import properties as names
 from protocol.codes import COMPRESSED, COMPRESSION_TYPE_MASK, RequestCode
@@ -190,8 +190,7 @@ NAMED_MAX = 5
 """Limit of messages that the log line of a failed call names."""
 
 
-@dataclass(slots=True)
-class Handle:
+class Handle(NamedTuple):
     """Call the listener; receive its Outcome, and the ms that it took."""
 
     views: Sequence[MessageView]

@@ -20,7 +20,7 @@ HOUR_SAMPLE_INTERVAL_MS = 600_000
 SAMPLES_OF_AN_HOUR = 7
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Counts:
     """Sums since the start."""
 
@@ -34,7 +34,7 @@ class _Counts:
     failed: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Topic:
     counts: _Counts
     minute: deque[_Counts] = field(default_factory=lambda: deque(maxlen=SAMPLES_OF_A_MINUTE))

@@ -1,11 +1,10 @@
 """Listeners: their signature, their results, and their calls."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from functools import partial
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from troupemq.client.arguments import MS_MAX, check_integer, check_range, delay_milliseconds
 from troupemq.client.callbacks import check_callback, unknown_result
@@ -171,8 +170,7 @@ class TopicListeners(ListenersByTopic[Listener]):
 FAILED = RetryLater()
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Outcome of one listener call; `failed` names the messages to retry, None for a success."""
 
     result: Result

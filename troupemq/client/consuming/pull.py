@@ -277,7 +277,7 @@ class Pulling:
         self.tasks.later(delay_ms, self._pulls(process_queue))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Pull:
     """An open pull, which waits for its answer."""
 

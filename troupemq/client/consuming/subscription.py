@@ -1,7 +1,7 @@
 """Subscriptions of a group: all messages of a topic, some tags, or an SQL92 expression."""
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from protocol.bodies import SubscriptionData
 from protocol.errors import RemoteError
@@ -34,8 +34,7 @@ def _hint(tag: str) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class TopicSubscription:
+class TopicSubscription(NamedTuple):
     """A subscription to one topic. `version` is a time in ms; brokers keep the newest."""
 
     topic: str

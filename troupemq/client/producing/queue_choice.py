@@ -13,6 +13,7 @@ from itertools import count
 from random import randrange
 from threading import Lock
 from time import monotonic
+from typing import NamedTuple
 
 from protocol.tags import java_hash_code
 from troupemq.client.callbacks import check_callback
@@ -94,8 +95,7 @@ class LearningChoice(ABC):
         """Record the latency of a try at a broker; `failed`: nothing was stored."""
 
 
-@dataclass(slots=True)
-class _Fault:
+class _Fault(NamedTuple):
     latency_ms: float
     available_from_s: float
 
@@ -149,7 +149,7 @@ class FaultAvoiding(LearningChoice):
             self._faults[broker_name] = _Fault(latency_ms, self._clock_s() + out_ms / 1000)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Known:
     latency_ms: float
     asked_s: float

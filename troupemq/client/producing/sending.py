@@ -100,7 +100,7 @@ class SendResultFuture(Protocol):
     def add_done_callback(self, callback: Callable[[Any], object], /) -> None: ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class EncodedMessage:
     """One message or one batch, encoded for the broker."""
 
