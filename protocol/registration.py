@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from re import compile as compile_pattern
 from typing import TypeAlias
 
-from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
+from protocol.bodies_tables import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.fastjson import loads_object

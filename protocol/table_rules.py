@@ -12,8 +12,8 @@ Source: common/TopicConfig.java, SubscriptionGroupConfig.java, ConsumerOffsetMan
 an int there, what a long.
 """
 
-from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.bodies_assignment import POP, PULL, RequestMode
+from protocol.bodies_tables import SubscriptionGroupConfig, TopicConfig
 from protocol.headers.admin import TOPIC_FILTER_TYPES
 from protocol.topic_names import group_name_fault, topic_name_fault
 

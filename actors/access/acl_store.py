@@ -12,7 +12,7 @@ from typing import Any
 
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
-from protocol.bodies import DataVersion
+from protocol.bodies_tables import DataVersion
 from protocol.headers.admin import CreateAccessConfigHeader
 from storage.access.acl_file import (
     ACCOUNTS,

@@ -30,8 +30,8 @@ from actors.scrubbing.scrubber import ScrubFigures
 from actors.statistics.counts import PUT_BOUNDS_MS, PullStats, PutStats, TimerFigures
 from actors.tables.offset_limits import OffsetStats
 from actors.tables.tables import Tables
-from protocol.bodies import KVTable
 from protocol.bodies_own import ActorLine, ActorList, DamagedPlace, StoreState
+from protocol.bodies_tables import KVTable
 from protocol.codes import VERSION, VERSION_5, RequestCode, ResponseCode
 from protocol.errors import RemoteError
 from protocol.frame import RemotingCommand

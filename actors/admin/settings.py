@@ -30,7 +30,7 @@ from actors.engine.server_log import get_logger, shown_names
 from actors.network.request import Request, Responder, serves
 from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS
 from actors.tables.messages import PermissionChanged
-from protocol.bodies import DataVersion
+from protocol.bodies_tables import DataVersion
 from protocol.codes import RequestCode, ResponseCode
 from protocol.errors import LimitReached, RemoteError
 from protocol.frame import RemotingCommand

@@ -66,9 +66,8 @@ from protocol.bodies import (
     HeartbeatData,
     LockBatchResponse,
     MessageQueue,
-    SubscriptionGroupConfig,
-    TopicConfig,
 )
+from protocol.bodies_tables import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.errors import RemoteError
 from protocol.frame import ONEWAY_FLAG, RemotingCommand

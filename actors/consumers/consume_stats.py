@@ -27,7 +27,7 @@ from actors.receipts.figures import ReceiptFigures
 from actors.statistics.counts import PullStats
 from actors.tables.messages import OffsetsTold, TellOffsets
 from actors.tables.tables import Tables
-from protocol.bodies import MessageQueue, TopicConfig
+from protocol.bodies import MessageQueue
 from protocol.bodies_admin import (
     ConsumeStatsBody,
     ConsumeStatsList,
@@ -40,6 +40,7 @@ from protocol.bodies_admin import (
     TopicStatsTable,
 )
 from protocol.bodies_own import OffsetProgress, ProgressStats
+from protocol.bodies_tables import TopicConfig
 from protocol.codes import VERSION_5, RequestCode, ResponseCode
 from protocol.errors import RemoteError
 from protocol.frame import RemotingCommand

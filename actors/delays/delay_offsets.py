@@ -33,7 +33,7 @@ from actors.engine.interfaces import SnapshotRef
 from actors.network.request import Request, serves
 from actors.sending.messages import Sync, Synced
 from actors.tables.persisted import Then, TickedTable
-from protocol.bodies import DelayOffsetTable
+from protocol.bodies_tables import DelayOffsetTable
 from protocol.codes import RequestCode
 from protocol.frame import RemotingCommand
 from protocol.timers import copied_from

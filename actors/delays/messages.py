@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import Message
-from protocol.bodies import DelayOffsetTable
+from protocol.bodies_tables import DelayOffsetTable
 from storage.tables.ahead_set import AheadSet
 
 

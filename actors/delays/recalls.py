@@ -24,7 +24,7 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
 from actors.network.request import Request, Responder, check_waiting, serves
-from protocol.bodies import TopicConfig
+from protocol.bodies_tables import TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.errors import RemoteError
 from protocol.frame import RemotingCommand

@@ -7,7 +7,7 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.messages import Message
 from actors.network.request import Request, RequestMessage
-from protocol.bodies import TopicConfig
+from protocol.bodies_tables import TopicConfig
 from storage.dispatching.dispatch import Follower
 from storage.dispatching.sink_table import SinkCopy
 from storage.index.index import FullFiles

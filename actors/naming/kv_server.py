@@ -30,7 +30,7 @@ from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import LongAnswer
 from actors.network.request import Request, serves
 from actors.tables.persisted import BatchedTable, Then
-from protocol.bodies import KVTable
+from protocol.bodies_tables import KVTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.errors import LimitReached, RemoteError
 from protocol.frame import RemotingCommand

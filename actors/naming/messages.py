@@ -7,7 +7,8 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import refuse
 from actors.engine.messages import Message
 from actors.network.request import Request, RequestMessage
-from protocol.bodies import DataVersion, QueueData
+from protocol.bodies import QueueData
+from protocol.bodies_tables import DataVersion
 from protocol.codes import ResponseCode
 from protocol.frame import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader

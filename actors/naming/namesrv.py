@@ -49,7 +49,8 @@ from actors.naming.topic_intake import TopicIntake
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import LongAnswer, PeerClosed
 from actors.network.request import Request, check_waiting, serves
-from protocol.bodies import BrokerData, DataVersion, TopicConfigTable
+from protocol.bodies import BrokerData
+from protocol.bodies_tables import DataVersion, TopicConfigTable
 from protocol.codes import VERSION_5, VERSION_STANDARD_JSON_ROUTE, RequestCode, ResponseCode
 from protocol.errors import LimitReached, RemoteError
 from protocol.frame import RemotingCommand

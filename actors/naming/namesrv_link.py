@@ -40,15 +40,13 @@ from actors.naming.messages import (
     Sent,
 )
 from actors.tables.messages import RegisterAll, RegisterTopic
-from protocol.bodies import (
-    PERM_READ,
-    PERM_WRITE,
+from protocol.bodies import PERM_READ, PERM_WRITE, TopicRouteData
+from protocol.bodies_tables import (
     DataVersion,
     KVTable,
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigTable,
-    TopicRouteData,
 )
 from protocol.codes import RequestCode, ResponseCode
 from protocol.errors import RemoteError

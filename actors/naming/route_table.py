@@ -24,17 +24,9 @@ from actors.naming.table_limits import (
     check_filter_servers,
 )
 from actors.naming.topic_intake import KnownTopics, TopicIntake
-from protocol.bodies import (
-    PERM_WRITE,
-    BrokerData,
-    ClusterInfo,
-    DataVersion,
-    QueueData,
-    TopicConfig,
-    TopicConfigTable,
-    TopicRouteData,
-)
+from protocol.bodies import PERM_WRITE, BrokerData, ClusterInfo, QueueData, TopicRouteData
 from protocol.bodies_admin import TopicList
+from protocol.bodies_tables import DataVersion, TopicConfig, TopicConfigTable
 from protocol.headers.namesrv import RegisterBrokerHeader, RegisterBrokerResponseHeader
 
 SWEPT_AT_ONCE = 20_000

@@ -15,7 +15,8 @@ Until then, new topics of the version are added, and the broker is asked to regi
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from protocol.bodies import DataVersion, QueueData
+from protocol.bodies import QueueData
+from protocol.bodies_tables import DataVersion
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ from actors.statistics.counts import GroupCounts, PullStats, counts_of
 from actors.tables.consumer_views import ConsumerView
 from actors.tables.groups import GroupFinder
 from actors.tables.messages import CommitOffset, CompileFirst
-from protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from protocol.bodies_tables import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import PULL_COMMIT_OFFSET, PULL_SUSPEND, RequestCode, ResponseCode
 from protocol.errors import RemoteError
 from protocol.frame import RemotingCommand, encode_head

@@ -44,13 +44,8 @@ from actors.sending.send_rules import FAQ
 from actors.tables.consumer_views import ConsumerView, Subscription
 from actors.tables.offset_searches import Offsets
 from actors.tables.old_places import FirstPulls, OldPlaces
-from protocol.bodies import (
-    PERM_READ,
-    MessageQueue,
-    OffsetMovedEvent,
-    SubscriptionGroupConfig,
-    TopicConfig,
-)
+from protocol.bodies import PERM_READ, MessageQueue, OffsetMovedEvent
+from protocol.bodies_tables import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import PULL_SUBSCRIPTION, ResponseCode
 from protocol.errors import LimitReached, RemoteError
 from protocol.headers.client import PullMessageHeader

@@ -20,7 +20,7 @@ from actors.engine.interfaces import SnapshotRef
 from actors.network.request import Request, RequestMessage, Responder, StreamPeer, serves
 from actors.pulling.messages import ReadCold
 from actors.pulling.pull_rules import PullRules
-from protocol.bodies import TopicConfig
+from protocol.bodies_tables import TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.errors import RemoteError
 from protocol.frame import encode_head

@@ -15,7 +15,8 @@ from actors.pulling.pull_rules import PullRules
 from actors.receipts.held_receives import ReceiveHeader
 from actors.sending.send_rules import FAQ
 from actors.tables.groups import GroupFinder
-from protocol.bodies import PERM_READ, SubscriptionGroupConfig, TopicConfig
+from protocol.bodies import PERM_READ
+from protocol.bodies_tables import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import ResponseCode
 from protocol.errors import LimitReached, RemoteError
 from protocol.headers.pop import AckMessageHeader, ChangeInvisibleTimeHeader, PopMessageHeader

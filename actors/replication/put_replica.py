@@ -33,7 +33,7 @@ from actors.sending.put_message import CREATE_FAILED, LogTail
 from actors.sending.send_rules import RefusedError
 from actors.statistics.counts import PutStats
 from actors.tables.messages import TopicReady
-from protocol.bodies import TopicConfig
+from protocol.bodies_tables import TopicConfig
 from protocol.codes import ResponseCode
 from storage.errors import StoreError
 from storage.log.commit_log import CommitLog

@@ -41,8 +41,8 @@ from actors.tables.messages import (
     TopicsGone,
 )
 from actors.tables.persisted import LEFT_OUT_LINES_MAX
-from protocol.bodies import KVTable
 from protocol.bodies_admin import TopicStatsTable
+from protocol.bodies_tables import KVTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.errors import RemoteError
 from protocol.frame import RemotingCommand

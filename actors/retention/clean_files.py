@@ -42,7 +42,7 @@ from actors.network.request import Request, Responder, serves
 from actors.retention.messages import DropFiles, FilesDropped, QueuesGone, SyncSoon
 from actors.retention.retention_holds import KeepingReport, RetentionHolds
 from actors.tables.messages import ForgetTopic, RemoveTopic, TablesComplete
-from protocol.bodies import TopicConfig
+from protocol.bodies_tables import TopicConfig
 from protocol.codes import RequestCode
 from protocol.frame import RemotingCommand
 from storage.errors import StoreError, store_error

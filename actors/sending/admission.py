@@ -32,7 +32,7 @@ from actors.sending.send_rules import (
 )
 from actors.tables.groups import GroupFinder
 from actors.tables.messages import CreateSystemTopic, CreateTopicOnSend, TopicReady
-from protocol.bodies import TopicConfig
+from protocol.bodies_tables import TopicConfig
 from protocol.codes import BORN_HOST_V6, TRANSACTION_MASK, ResponseCode
 from protocol.errors import RemoteError
 from protocol.host import HOST_V4_BYTES

@@ -13,7 +13,7 @@ from zlib import crc32
 from actors.engine.interfaces import SnapshotRef
 from actors.sending.send_rules import TopicState, new_state
 from actors.statistics.counts import SMALL_BYTES, PutStats
-from protocol.bodies import TopicConfig
+from protocol.bodies_tables import TopicConfig
 from protocol.codes import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_PREPARED, ResponseCode
 from protocol.host import HOST_V4_BYTES
 from storage.log.commit_log import CLOCK_TOPICS, CommitLog, PutBatch, PutRecord

@@ -56,7 +56,7 @@ from actors.sending.replication_progress import SlaveNotifier
 from actors.sending.send_rules import RefusedError
 from actors.statistics.counts import PutStats
 from actors.tables.messages import TopicReady
-from protocol.bodies import TopicConfig
+from protocol.bodies_tables import TopicConfig
 from protocol.codes import ResponseCode
 from storage.config import StoreConfig
 from storage.dispatching.dispatch import INDEXED_WORDS_MAX

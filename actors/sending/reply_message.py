@@ -31,7 +31,7 @@ from actors.sending.messages import AppendResult, InternalAppend
 from actors.sending.property_rewriter import Redirect, delay_level, delayed
 from actors.sending.send_rules import PROPERTIES_BYTES_MAX, RefusedError, SendRules, new_state
 from actors.tables.messages import CreateTopicOnSend, TopicReady
-from protocol.bodies import TopicConfig
+from protocol.bodies_tables import TopicConfig
 from protocol.codes import COMPRESSED, COMPRESSION_TYPE_MASK, RequestCode, ResponseCode
 from protocol.errors import RemoteError
 from protocol.frame import RemotingCommand

@@ -39,7 +39,8 @@ from actors.statistics.counts import PutStats
 from actors.tables.groups import GroupFinder
 from actors.tables.messages import CreateSystemTopic
 from actors.tables.topics import UNIT_SUB_FLAG
-from protocol.bodies import PERM_WRITE, SubscriptionGroupConfig, TopicConfig
+from protocol.bodies import PERM_WRITE
+from protocol.bodies_tables import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import TRANSACTION_COMMIT, TRANSACTION_MASK, RequestCode, ResponseCode
 from protocol.errors import RemoteError
 from protocol.frame import RemotingCommand

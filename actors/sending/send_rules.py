@@ -26,7 +26,8 @@ from typing import Protocol
 
 from actors.config import BrokerConfig
 from actors.statistics.counts import TopicCounts
-from protocol.bodies import PERM_WRITE, SubscriptionGroupConfig, TopicConfig
+from protocol.bodies import PERM_WRITE
+from protocol.bodies_tables import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import MULTI_TAGS, ResponseCode
 from protocol.java_numbers import NumberFormatError, long_in
 from protocol.message import HEAD_V6

@@ -39,7 +39,7 @@ from actors.sending.send_rules import (
     SendRules,
     illegal_message,
 )
-from protocol.bodies import TopicConfig
+from protocol.bodies_tables import TopicConfig
 from protocol.codes import MULTI_TAGS, RequestCode, ResponseCode
 from protocol.errors import RemoteError
 from protocol.frame import RemotingCommand

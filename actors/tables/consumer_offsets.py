@@ -51,7 +51,7 @@ from actors.tables.offset_limits import OffsetBounds, OffsetCeiling, OffsetGuard
 from actors.tables.offset_searches import Offsets, OffsetSearches, names_of
 from actors.tables.old_places import FirstPulls, OldPlaces
 from actors.tables.persisted import Then, TickedTable
-from protocol.bodies import ConsumerOffsetTable, TopicConfig
+from protocol.bodies_tables import ConsumerOffsetTable, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.errors import LimitReached, RemoteError
 from protocol.frame import RemotingCommand

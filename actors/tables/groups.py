@@ -28,7 +28,7 @@ from actors.tables.messages import (
 from actors.tables.names import check_group_name
 from actors.tables.persisted import BatchedTable, Then
 from actors.tables.topics import SLAVE_REFUSES
-from protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
+from protocol.bodies_tables import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.errors import RemoteError
 from protocol.frame import RemotingCommand

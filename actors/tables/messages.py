@@ -8,15 +8,15 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import Message
 from actors.network.messages import Encodable
 from actors.network.request import Peer, Request, RequestMessage, check_waiting, short_body
-from protocol.bodies import (
-    ConsumerData,
+from protocol.bodies import ConsumerData
+from protocol.bodies_assignment import RequestModeTable
+from protocol.bodies_tables import (
     ConsumerOffsetTable,
     DataVersion,
     SubscriptionGroupTable,
     TopicConfig,
     TopicConfigTable,
 )
-from protocol.bodies_assignment import RequestModeTable
 from protocol.frame import RemotingCommand
 from protocol.json_body import Body
 from storage.tables.skipped_entry import SkippedEntry

@@ -42,7 +42,7 @@ from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import RateLimitedLog, get_logger
 from actors.network.request import Peer
 from actors.tables.consumer_views import ConsumerView, Member
-from protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from protocol.bodies_tables import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import ResponseCode
 from protocol.errors import LimitReached
 from protocol.host import address_part

@@ -23,8 +23,8 @@ from actors.tables.groups import GroupFinder
 from actors.tables.messages import EncodeAnswer, TakeRequestModes, encode_later
 from actors.tables.persisted import BatchedTable, Then
 from actors.tables.topics import SLAVE_REFUSES
-from protocol.bodies import TopicConfig
 from protocol.bodies_assignment import RequestMode, RequestModeTable
+from protocol.bodies_tables import TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.errors import LimitReached, RemoteError
 from protocol.frame import RemotingCommand

@@ -12,7 +12,7 @@ from actors.tables.offset_journal import Ahead
 from actors.tables.offset_searches import Offsets
 from actors.tables.request_modes import Modes
 from protocol.bloom import BloomFilter
-from protocol.bodies import TopicConfig, TopicConfigTable
+from protocol.bodies_tables import TopicConfig, TopicConfigTable
 from storage.tables.consumer_filters import ConsumerFilters
 
 SECOND_MS = 1000

@@ -46,8 +46,9 @@ from actors.tables.messages import (
 )
 from actors.tables.names import check_topic_name
 from actors.tables.persisted import BatchedTable, Then
-from protocol.bodies import PERM_INHERIT, DataVersion, TopicConfig, TopicConfigTable
+from protocol.bodies import PERM_INHERIT
 from protocol.bodies_admin import TopicList
+from protocol.bodies_tables import DataVersion, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.errors import RemoteError
 from protocol.frame import RemotingCommand

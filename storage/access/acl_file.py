@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocol.bodies import DataVersion
+from protocol.bodies_tables import DataVersion
 from protocol.signature import SecretKey
 from storage.access.addresses import NOWHERE, Addresses
 from storage.errors import StoreError

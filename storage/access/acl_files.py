@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from protocol.bodies import DataVersion
+from protocol.bodies_tables import DataVersion
 from storage.access.acl_file import (
     ACCOUNTS,
     SHOWN_KEYS,

@@ -29,7 +29,7 @@ from typing import Any
 
 import yaml
 
-from protocol.bodies import DataVersion
+from protocol.bodies_tables import DataVersion
 from protocol.signature import SecretKey
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from storage.access.acl_file import (

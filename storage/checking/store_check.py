@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from protocol.bloom import BloomFilter
-from protocol.bodies import SubscriptionGroupTable, TopicConfig, TopicConfigTable
+from protocol.bodies_tables import SubscriptionGroupTable, TopicConfig, TopicConfigTable
 from protocol.message import RecordHead
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.checking.index_check import checks_of

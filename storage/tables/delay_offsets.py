@@ -12,7 +12,7 @@ messages behind its offset that are delivered; the file then has two more fields
 Source: store/schedule/ScheduleMessageService.java, DelayOffsetSerializeWrapper.java.
 """
 
-from protocol.bodies import DelayOffsetTable
+from protocol.bodies_tables import DelayOffsetTable
 from protocol.fastjson import dumps
 from protocol.json_body import integer_of
 from protocol.table_rules import LONG_MAX, delay_offset_fault

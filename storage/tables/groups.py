@@ -10,7 +10,7 @@ Source: broker/subscription/SubscriptionGroupManager.java.
 
 from collections.abc import Iterable
 
-from protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupTable
+from protocol.bodies_tables import SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.fastjson import dumps
 from protocol.json_body import text_of
 from protocol.table_rules import group_fault

@@ -10,7 +10,7 @@ has one more field, an extension that 4.9.7 ignores and drops when it saves:
 Source: broker/offset/ConsumerOffsetManager.java.
 """
 
-from protocol.bodies import ConsumerOffsetTable
+from protocol.bodies_tables import ConsumerOffsetTable
 from protocol.fastjson import dumps
 from protocol.json_body import integer_of, text_of
 from protocol.table_rules import LONG_MAX, offset_fault, queue_id_fault

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from protocol.bodies import DataVersion
+from protocol.bodies_tables import DataVersion
 from protocol.errors import RemoteError
 from protocol.fastjson import dumps, loads
 from protocol.fastjson_limits import FastjsonError

@@ -9,7 +9,7 @@ Traces have no permissions or limits; restored topics and groups get the default
 
 from collections.abc import Collection, Iterable, Mapping
 
-from protocol.bodies import SubscriptionGroupTable, TopicConfig, TopicConfigTable
+from protocol.bodies_tables import SubscriptionGroupTable, TopicConfig, TopicConfigTable
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from storage.errors import StoreError
 from storage.files.disk import Disk

@@ -10,7 +10,8 @@ Source: broker/topic/TopicConfigManager.java.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from protocol.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig, TopicConfigTable
+from protocol.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE
+from protocol.bodies_tables import TopicConfig, TopicConfigTable
 from protocol.fastjson import dumps
 from protocol.json_body import text_of
 from protocol.table_rules import topic_fault

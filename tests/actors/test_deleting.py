@@ -5,13 +5,9 @@ from random import Random
 
 import pytest
 
-from protocol.bodies import (
-    ConsumerData,
-    ConsumerOffsetTable,
-    HeartbeatData,
-    SubscriptionGroupConfig,
-)
+from protocol.bodies import ConsumerData, HeartbeatData
 from protocol.bodies_admin import TopicList
+from protocol.bodies_tables import ConsumerOffsetTable, SubscriptionGroupConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
 from protocol.headers.admin import DeleteSubscriptionGroupHeader, TopicHeader

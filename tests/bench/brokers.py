@@ -20,7 +20,7 @@ from pathlib import Path
 from resource import RLIMIT_NOFILE, getrlimit
 from shutil import rmtree
 
-from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
+from protocol.bodies_tables import DataVersion, TopicConfig, TopicConfigTable
 from storage.tables.topics import format_topics
 from tests.bench.big_store import make_store, mark_followed
 from tests.bench.loads import CLIENT_JVM, MANY, TLS

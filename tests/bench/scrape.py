@@ -41,7 +41,7 @@ from actors.metrics.metrics_renderer import MetricsRenderer
 from actors.metrics.page import Packed
 from actors.metrics.sources import FigureSet
 from actors.statistics.counts import GroupCounts
-from protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from protocol.bodies_tables import SubscriptionGroupConfig, TopicConfig
 from storage.clock import SystemClock
 from storage.config import StoreConfig
 from storage.files.disk import RealDisk

@@ -25,7 +25,7 @@ from time import perf_counter, time
 from zlib import crc32
 
 from actors.delays.level_timers import TimerIndex
-from protocol.bodies import KVTable
+from protocol.bodies_tables import KVTable
 from protocol.codes import RequestCode
 from protocol.frame import RemotingCommand, encode
 from protocol.message import decode_records

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
 
-from protocol.bodies import KVTable
 from protocol.bodies_admin import (
     ClientConnection,
     ConsumerConnection,
@@ -20,6 +19,7 @@ from protocol.bodies_admin import (
     ProducerTable,
     TopicStatsTable,
 )
+from protocol.bodies_tables import KVTable
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
 from protocol.frame import RemotingCommand

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
+from protocol.bodies_tables import DataVersion, TopicConfig, TopicConfigTable
 from storage.tables.topics import format_topics
 from tests.compat.conftest import MakeBroker, MakeNameServer
 from tests.compat.patience import wait_until

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.bodies import ConsumerOffsetTable
+from protocol.bodies_tables import ConsumerOffsetTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
 from protocol.headers.client import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader

@@ -14,7 +14,7 @@ from time import monotonic
 
 import pytest
 
-from protocol.bodies import SubscriptionGroupConfig
+from protocol.bodies_tables import SubscriptionGroupConfig
 from tests.compat.agent import Agent, closing, java_agent
 from tests.compat.conftest import SOON_BALANCED, _needed, wait_for_route
 from tests.compat.corpus import SERIAL, Outgoing

@@ -8,18 +8,13 @@ from protocol.bodies import (
     BrokerData,
     ClusterInfo,
     ConsumerData,
-    DataVersion,
     HeartbeatData,
     LockBatchRequest,
     LockBatchResponse,
     MessageQueue,
     ProducerData,
     QueueData,
-    RegisterBrokerBody,
     SubscriptionData,
-    SubscriptionGroupConfig,
-    TopicConfig,
-    TopicConfigTable,
     TopicRouteData,
 )
 from protocol.bodies_admin import ConsumeStatsBody, OffsetWrapper, TopicList
@@ -31,6 +26,13 @@ from protocol.bodies_assignment import (
 )
 from protocol.bodies_client import ConsumerRunningInfo, ResetOffsetBody
 from protocol.bodies_own import Jobs
+from protocol.bodies_tables import (
+    DataVersion,
+    RegisterBrokerBody,
+    SubscriptionGroupConfig,
+    TopicConfig,
+    TopicConfigTable,
+)
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.json_body import Body

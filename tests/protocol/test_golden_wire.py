@@ -10,17 +10,9 @@ from protocol.bodies import (
     CheckClientRequest,
     ClusterInfo,
     ConsumerList,
-    ConsumerOffsetTable,
-    DataVersion,
-    DelayOffsetTable,
     HeartbeatData,
-    KVTable,
     LockBatchRequest,
     LockBatchResponse,
-    RegisterBrokerBody,
-    SubscriptionGroupConfig,
-    SubscriptionGroupTable,
-    TopicConfigTable,
     TopicRouteData,
 )
 from protocol.bodies_admin import (
@@ -42,6 +34,16 @@ from protocol.bodies_client import (
     ConsumerStatusBody,
     ResetOffsetBody,
     ResetOffsetList,
+)
+from protocol.bodies_tables import (
+    ConsumerOffsetTable,
+    DataVersion,
+    DelayOffsetTable,
+    KVTable,
+    RegisterBrokerBody,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+    TopicConfigTable,
 )
 from protocol.codes import VERSION_STANDARD_JSON_ROUTE, RequestCode
 from protocol.compression import inflate

@@ -5,7 +5,7 @@ from zlib import compress
 
 import pytest
 
-from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
+from protocol.bodies_tables import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.errors import RemoteError
 from protocol.fastjson import dumps
 from protocol.registration import SLICE_TOPICS, WHOLE_BYTES_MAX, read_registration

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from protocol.bodies_tables import SubscriptionGroupConfig, TopicConfig
 from protocol.table_rules import (
     INT_MAX,
     INT_MIN,

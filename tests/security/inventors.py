@@ -10,7 +10,8 @@ from os import getpid
 from socket import create_connection
 from zlib import Z_FULL_FLUSH, compressobj
 
-from protocol.bodies import ConsumerData, DataVersion, HeartbeatData, ProducerData
+from protocol.bodies import ConsumerData, HeartbeatData, ProducerData
+from protocol.bodies_tables import DataVersion
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
 from protocol.frame import RemotingCommand

@@ -9,13 +9,12 @@ from structlog.testing import capture_logs
 from actors.consumers.heartbeat_rules import GROUPS_MAX
 from protocol.bodies import (
     ConsumerData,
-    ConsumerOffsetTable,
     HeartbeatData,
     LockBatchRequest,
     MessageQueue,
     ProducerData,
-    SubscriptionGroupConfig,
 )
+from protocol.bodies_tables import ConsumerOffsetTable, SubscriptionGroupConfig
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode, SerializeType
 from protocol.frame import ONEWAY_FLAG, RemotingCommand

@@ -17,13 +17,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.naming.registration_reader import RegistrationReader
-from protocol.bodies import (
-    CheckClientRequest,
-    ConsumerData,
-    HeartbeatData,
-    RegisterBrokerBody,
-    SubscriptionData,
-)
+from protocol.bodies import CheckClientRequest, ConsumerData, HeartbeatData, SubscriptionData
+from protocol.bodies_tables import RegisterBrokerBody
 from protocol.codes import (
     COMPRESSED,
     COMPRESSION_LZ4,

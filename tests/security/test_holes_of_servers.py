@@ -13,8 +13,8 @@ from actors.admin.settings import REFUSED
 from actors.config import NamesrvConfig
 from actors.network.connections import Accepted
 from actors.network.service import Service
-from protocol.bodies import DataVersion
 from protocol.bodies_own import AclRefusals
+from protocol.bodies_tables import DataVersion
 from protocol.codes import RequestCode as Code
 from protocol.frame import RemotingCommand
 from protocol.headers.namesrv import BrokerIdentityHeader

@@ -13,12 +13,8 @@ from actors.engine.supervisor import ChildSpec
 from actors.network.hooks import Hook
 from actors.network.request import Buffer, Sends
 from actors.parts import Ports
-from protocol.bodies import (
-    ConsumerData,
-    HeartbeatData,
-    SubscriptionData,
-    SubscriptionGroupConfig,
-)
+from protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from protocol.bodies_tables import SubscriptionGroupConfig
 from protocol.codes import PULL_SUBSCRIPTION, PULL_SUSPEND, RequestCode
 from protocol.frame import ONEWAY_FLAG, RemotingCommand
 from protocol.headers.admin import CreateTopicHeader

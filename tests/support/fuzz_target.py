@@ -14,16 +14,14 @@ from dataclasses import astuple, replace
 from sys import maxsize
 
 from protocol.batch import decode_batch
-from protocol.bodies import (
-    CheckClientRequest,
+from protocol.bodies import CheckClientRequest, HeartbeatData, LockBatchRequest
+from protocol.bodies_client import ConsumerRunningInfo, ResetOffsetBody
+from protocol.bodies_tables import (
     DataVersion,
-    HeartbeatData,
-    LockBatchRequest,
     RegisterBrokerBody,
     SubscriptionGroupConfig,
     TopicConfigTable,
 )
-from protocol.bodies_client import ConsumerRunningInfo, ResetOffsetBody
 from protocol.codes import RequestCode as Code
 from protocol.compression import CompressionError, inflate
 from protocol.errors import FrameError, RemoteError

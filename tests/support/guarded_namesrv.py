@@ -4,7 +4,7 @@ from actors.access.refusals import Refusals
 from actors.config import NamesrvConfig
 from actors.namesrv_server import children, service
 from actors.network.start_access import opened_acl
-from protocol.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable
+from protocol.bodies_tables import RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode as Code
 from protocol.frame import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader

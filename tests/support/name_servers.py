@@ -11,7 +11,7 @@ from actors.naming.namesrv import Namesrv
 from actors.naming.registration_reader import RegistrationReader
 from actors.network.long_answers import LongAnswers
 from actors.tables.config_writer import ConfigWriter
-from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
+from protocol.bodies_tables import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode
 from protocol.frame import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader

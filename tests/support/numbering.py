@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from protocol.bodies import ConsumerOffsetTable, TopicConfig, TopicConfigTable
+from protocol.bodies_tables import ConsumerOffsetTable, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode
 from protocol.frame import ONEWAY_FLAG, RemotingCommand
 from protocol.headers.admin import TopicHeader

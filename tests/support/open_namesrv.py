@@ -11,7 +11,8 @@ from typing import Any
 from actors.config import NamesrvConfig
 from actors.namesrv_server import children, service
 from actors.network.connections import Accepted
-from protocol.bodies import ClusterInfo, RegisterBrokerBody, TopicConfig, TopicConfigTable
+from protocol.bodies import ClusterInfo
+from protocol.bodies_tables import RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode as Code
 from protocol.frame import RemotingCommand
 from protocol.headers.namesrv import PutKvConfigHeader, RegisterBrokerHeader

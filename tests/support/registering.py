@@ -11,7 +11,7 @@ from actors.engine.supervisor import ChildSpec
 from actors.naming.messages import Listening
 from actors.naming.namesrv_link import NamesrvLink
 from actors.naming.registration import Registration
-from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
+from protocol.bodies_tables import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode
 from protocol.frame import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader

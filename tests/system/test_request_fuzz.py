@@ -17,7 +17,8 @@ from structlog.testing import capture_logs
 
 from actors.broker import RESPONDERS
 from actors.network.request import codes_of
-from protocol.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionGroupConfig
+from protocol.bodies import ConsumerData, HeartbeatData, ProducerData
+from protocol.bodies_tables import SubscriptionGroupConfig
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
 from protocol.frame import ONEWAY_FLAG, RemotingCommand, decode_json_header

@@ -5,9 +5,10 @@ from time import time_ns
 
 import pytest
 
-from protocol.bodies import BrokerData, ClusterInfo, KVTable, MessageQueue
+from protocol.bodies import BrokerData, ClusterInfo, MessageQueue
 from protocol.bodies_admin import ConsumeStatsBody
 from protocol.bodies_own import ActorLine, ActorList, OffsetProgress, ProgressList, ProgressStats
+from protocol.bodies_tables import KVTable
 from protocol.codes import RequestCode
 from protocol.json_body import Body
 from tests.troupemq.fake_server import FakeServer

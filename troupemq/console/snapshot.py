@@ -11,15 +11,7 @@ from heapq import nsmallest
 from math import inf
 from time import monotonic, time_ns
 
-from protocol.bodies import (
-    PERM_READ,
-    PERM_WRITE,
-    KVTable,
-    MessageQueue,
-    SubscriptionGroupTable,
-    TopicConfig,
-    TopicConfigTable,
-)
+from protocol.bodies import PERM_READ, PERM_WRITE, MessageQueue
 from protocol.bodies_admin import ClientConnection, TopicStatsTable
 from protocol.bodies_own import (
     AclRefusal,
@@ -32,6 +24,7 @@ from protocol.bodies_own import (
     ProgressStats,
     StoreState,
 )
+from protocol.bodies_tables import KVTable, SubscriptionGroupTable, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode
 from protocol.headers.admin import (
     ConsumerGroupHeader,

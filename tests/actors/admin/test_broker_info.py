@@ -16,8 +16,8 @@ from actors.statistics.counts import PullStats, PutStats, TimerFigures
 from actors.tables.offset_limits import OffsetStats
 from actors.tables.tables import Tables
 from protocol.bloom import BloomFilter
-from protocol.bodies import KVTable, SubscriptionGroupConfig, TopicConfig
 from protocol.bodies_own import ActorList
+from protocol.bodies_tables import KVTable, SubscriptionGroupConfig, TopicConfig
 from protocol.codes import RequestCode
 from storage.config import StoreConfig
 from storage.message_store import MessageStore

@@ -3,8 +3,8 @@
 import pytest
 
 from actors.admin.broker_info import PLACES_MAX
-from protocol.bodies import KVTable
 from protocol.bodies_own import DamagedPlace, StoreState
+from protocol.bodies_tables import KVTable
 from protocol.codes import RequestCode
 from protocol.message import MessageRecord
 from tests.support.brokers import SimulatedBroker

@@ -19,7 +19,7 @@ from actors.admin.settings import (
 )
 from actors.config import BrokerConfig, NamesrvConfig, parse_broker_config
 from actors.engine.supervisor import ChildSpec
-from protocol.bodies import DataVersion
+from protocol.bodies_tables import DataVersion
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
 from protocol.properties_file import parse_properties

@@ -29,9 +29,8 @@ from protocol.bodies import (
     MessageQueue,
     ProducerData,
     SubscriptionData,
-    SubscriptionGroupConfig,
-    TopicConfig,
 )
+from protocol.bodies_tables import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand, decode_frame
 from protocol.tags import java_hash_code

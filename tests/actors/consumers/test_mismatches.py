@@ -8,8 +8,9 @@ from structlog.testing import capture_logs
 from actors.consumers.group_changes import CHANGES_MAX, GROUPS_MAX, GroupHistory
 from actors.consumers.mismatches import CLIENTS_MAX, mismatches_of
 from actors.tables.consumer_views import NOT_SUBSCRIBED, Mismatch, Wanting
-from protocol.bodies import KVTable, SubscriptionData
+from protocol.bodies import SubscriptionData
 from protocol.bodies_own import GroupChange, GroupChanges
+from protocol.bodies_tables import KVTable
 from protocol.codes import RequestCode
 from tests.support.brokers import SimulatedBroker
 from tests.support.brokers import subscription as by_tags

@@ -22,9 +22,9 @@ from actors.sending.messages import CommitFigures
 from actors.sending.replication_progress import FollowFigures, SlaveFigures
 from actors.tables.consumer_views import ClientCounts
 from actors.transactions.messages import OpenHalves
-from protocol.bodies import KVTable
 from protocol.bodies_admin import ConsumeStatsBody
 from protocol.bodies_client import ConsumeStatus
+from protocol.bodies_tables import KVTable
 from protocol.codes import LanguageCode, RequestCode
 from protocol.frame import RemotingCommand
 from protocol.headers.admin import GetConsumeStatsHeader

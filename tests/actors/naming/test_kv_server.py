@@ -10,7 +10,7 @@ from actors.naming.table_limits import KV_LISTED_CHARS_MAX, KV_ORDERED_CHARS_MAX
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request
 from actors.tables.persisted import Then
-from protocol.bodies import KVTable
+from protocol.bodies_tables import KVTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.fastjson import loads
 from storage.tables.kv_config import format_kv

@@ -8,7 +8,7 @@ import pytest
 from actors.naming.namesrv_link import PART_TOPICS, WHOLE_TOPICS_MAX
 from actors.naming.route_table import RouteTable
 from actors.tables.messages import RegisterAll
-from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
+from protocol.bodies_tables import DataVersion, TopicConfig, TopicConfigTable
 from protocol.frame import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader
 from tests.support.registering import (

@@ -5,8 +5,9 @@ import pytest
 from actors.naming.route_table import topics_body
 from actors.network.messages import PeerClosed
 from actors.network.request import Request
-from protocol.bodies import TopicConfig, TopicRouteData
+from protocol.bodies import TopicRouteData
 from protocol.bodies_admin import TopicList
+from protocol.bodies_tables import TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from tests.support.name_servers import name_server, registration, route
 from tests.support.peers import RecordingPeer, ask, request

@@ -12,16 +12,8 @@ from actors.admin.settings import REFUSED
 from actors.naming.kv_server import KvConfig
 from actors.naming.namesrv import Namesrv
 from actors.network.messages import PeerClosed
-from protocol.bodies import (
-    BrokerData,
-    ClusterInfo,
-    DataVersion,
-    QueueData,
-    RegisterBrokerBody,
-    TopicConfig,
-    TopicConfigTable,
-    TopicRouteData,
-)
+from protocol.bodies import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from protocol.bodies_tables import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.codes import VERSION_5, RequestCode, ResponseCode
 from protocol.fastjson import loads
 from protocol.frame import RemotingCommand, decode_frame

@@ -6,14 +6,8 @@ from structlog.testing import capture_logs
 from actors.naming import namesrv_link
 from actors.naming.messages import AskForRoute, MasterClientAddress, MasterHaAddress, RouteAnswered
 from actors.tables.messages import RegisterAll, RegisterTopic, SetOrderTopics
-from protocol.bodies import (
-    DataVersion,
-    KVTable,
-    QueueData,
-    TopicConfig,
-    TopicConfigTable,
-    TopicRouteData,
-)
+from protocol.bodies import QueueData, TopicRouteData
+from protocol.bodies_tables import DataVersion, KVTable, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader

@@ -7,8 +7,9 @@ import pytest
 
 from actors.naming import route_table
 from actors.naming.route_table import BROKER_EXPIRES_MS, RouteTable, topics_body
-from protocol.bodies import DataVersion, QueueData, TopicConfig, TopicConfigTable
+from protocol.bodies import QueueData
 from protocol.bodies_admin import TopicList
+from protocol.bodies_tables import DataVersion, TopicConfig, TopicConfigTable
 from protocol.headers.namesrv import RegisterBrokerHeader, RegisterBrokerResponseHeader
 
 MASTER = RegisterBrokerHeader("broker-a", "10.0.0.1:10911", "C1", "10.0.0.1:10912", 0)

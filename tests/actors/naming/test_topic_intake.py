@@ -4,7 +4,7 @@ import pytest
 
 from actors.naming import route_table
 from actors.naming.route_table import RouteTable
-from protocol.bodies import DataVersion
+from protocol.bodies_tables import DataVersion
 from tests.actors.naming.test_route_table import MASTER, SLAVE, register, table
 
 ADDRESS = MASTER.broker_address

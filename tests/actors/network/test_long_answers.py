@@ -8,7 +8,7 @@ from actors.network.messages import LongAnswer
 from actors.network.request import Request
 from actors.tables.config_writer import TableEncoder
 from actors.tables.messages import EncodeAnswer
-from protocol.bodies import KVTable
+from protocol.bodies_tables import KVTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import FRAME_BYTES_MAX, RemotingCommand
 from tests.support.peers import RecordingPeer, request, simulated

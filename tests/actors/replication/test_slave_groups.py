@@ -3,7 +3,7 @@
 import pytest
 
 from actors.naming.messages import MasterClientAddress
-from protocol.bodies import SubscriptionGroupTable
+from protocol.bodies_tables import SubscriptionGroupTable
 from protocol.codes import RequestCode
 from protocol.frame import RemotingCommand
 from protocol.headers.admin import DeleteSubscriptionGroupHeader

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from actors.naming.messages import MasterClientAddress
 from actors.tables.messages import RemoveTopic
-from protocol.bodies import TopicConfigTable
+from protocol.bodies_tables import TopicConfigTable
 from protocol.codes import RequestCode
 from protocol.frame import RemotingCommand
 from protocol.headers.admin import TopicHeader

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 from actors.engine.interfaces import SnapshotRef
 from actors.retention.clean_files import FIRST_ROUND_MS
 from actors.retention.retention_holds import LEASE_TTL_MS_MAX, KeepingReport, RetentionHolds
-from protocol.bodies import KVTable
 from protocol.bodies_own import LeasedQueue, LeasedQueues
+from protocol.bodies_tables import KVTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
 from protocol.headers.own import LeaseHeader, LeaseResponseHeader

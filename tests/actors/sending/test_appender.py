@@ -8,7 +8,7 @@ import pytest
 from actors.engine.interfaces import SnapshotRef
 from actors.sending.appender import Appender, Put, Record
 from actors.statistics.counts import PutStats, TopicCounts
-from protocol.bodies import TopicConfig
+from protocol.bodies_tables import TopicConfig
 from protocol.codes import TRANSACTION_PREPARED
 from protocol.message import body_crc
 from storage.errors import StoreError

@@ -16,7 +16,7 @@ from actors.sending.messages import CommitUpTo, Sync, Synced
 from actors.sending.put_answers import SendPut
 from actors.sending.send_rules import new_state
 from protocol.batch import BatchMessage, encode_batch
-from protocol.bodies import TopicConfig
+from protocol.bodies_tables import TopicConfig
 from protocol.codes import ResponseCode
 from protocol.frame import RemotingCommand
 from storage.log.commit_log import CommitLog

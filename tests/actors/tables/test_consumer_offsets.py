@@ -28,12 +28,8 @@ from actors.tables.messages import (
 from actors.tables.offset_journal import OffsetJournal
 from actors.tables.offset_limits import RESET_MS, OffsetCeiling, OffsetStats
 from actors.tables.offset_searches import Offsets
-from protocol.bodies import (
-    ConsumerOffsetTable,
-    SubscriptionData,
-    SubscriptionGroupConfig,
-    TopicConfig,
-)
+from protocol.bodies import SubscriptionData
+from protocol.bodies_tables import ConsumerOffsetTable, SubscriptionGroupConfig, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
 from storage.files.disk import Disk

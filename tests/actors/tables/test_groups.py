@@ -15,7 +15,7 @@ from actors.network.request import Request
 from actors.tables.config_writer import ConfigWriter, TableEncoder
 from actors.tables.groups import GroupConfigs, GroupFinder, GroupTable
 from actors.tables.messages import CreateGroup
-from protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupTable
+from protocol.bodies_tables import SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import decode_frame
 from protocol.topic_names import ALWAYS_PRESENT

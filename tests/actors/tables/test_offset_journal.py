@@ -11,7 +11,7 @@ from actors.engine.interfaces import SnapshotRef
 from actors.receipts.ledger import Ledger
 from actors.tables.messages import MergeOffsets
 from actors.tables.offset_journal import OffsetJournal
-from protocol.bodies import ConsumerOffsetTable
+from protocol.bodies_tables import ConsumerOffsetTable
 from protocol.codes import RequestCode
 from protocol.frame import RemotingCommand
 from storage.backup.backup import StoreBackup

@@ -7,7 +7,7 @@ import pytest
 from actors.engine.interfaces import SnapshotRef
 from actors.tables import offset_limits
 from actors.tables.offset_limits import OffsetCeiling
-from protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from protocol.bodies_tables import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import ResponseCode
 from protocol.topic_names import TRANSACTION_GROUP
 

@@ -22,7 +22,7 @@ from actors.tables.messages import (
     TopicReady,
 )
 from actors.tables.topics import NO_RESPONSE_CODE, Topics, TopicTable
-from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
+from protocol.bodies_tables import DataVersion, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand, decode_frame
 from protocol.headers.admin import CreateTopicHeader

@@ -6,7 +6,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from protocol.batch import BatchMessage, encode_batch
-from protocol.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable
+from protocol.bodies_tables import RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.headers.fields import Header
 from protocol.json_body import Body
 from protocol.message import (

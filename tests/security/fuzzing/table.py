@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from protocol.batch import decode_batch
-from protocol.bodies import TopicConfig
+from protocol.bodies_tables import TopicConfig
 from protocol.compression import CompressionError, compress, inflate, unfolds_beyond
 from protocol.errors import FrameError, RemoteError
 from protocol.fastjson import loads_object, loads_standard

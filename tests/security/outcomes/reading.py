@@ -8,13 +8,8 @@ from struct import pack
 from time import monotonic, sleep
 from zlib import compress
 
-from protocol.bodies import (
-    CheckClientRequest,
-    ConsumerData,
-    HeartbeatData,
-    SubscriptionData,
-    SubscriptionGroupConfig,
-)
+from protocol.bodies import CheckClientRequest, ConsumerData, HeartbeatData, SubscriptionData
+from protocol.bodies_tables import SubscriptionGroupConfig
 from protocol.codes import RequestCode as Code
 from protocol.codes import SerializeType
 from protocol.frame import FRAME_BYTES_MAX, RemotingCommand, encode

@@ -10,7 +10,7 @@ from struct import pack
 from threading import Thread
 from time import monotonic, sleep
 
-from protocol.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable
+from protocol.bodies_tables import RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode as Code
 from protocol.frame import ONEWAY_FLAG, RemotingCommand, encode
 from protocol.ha import TransferBuffer, encode_report

@@ -6,7 +6,7 @@ from ipaddress import ip_address
 import pytest
 import yaml
 
-from protocol.bodies import DataVersion
+from protocol.bodies_tables import DataVersion
 from storage.access.acl_file import DENY, PUB, SUB, AclFile, AclFileError
 from storage.access.acl_yaml import FILE_BYTES_MAX, encode_acl_file, parse_acl_file
 

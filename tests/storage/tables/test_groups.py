@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.bodies import SubscriptionGroupConfig
+from protocol.bodies_tables import SubscriptionGroupConfig
 from protocol.topic_names import ALWAYS_PRESENT
 from storage.tables.groups import always_present, format_groups, parse_groups
 from tests.support.by_hand import BY_HAND

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.bodies import ConsumerOffsetTable
+from protocol.bodies_tables import ConsumerOffsetTable
 from storage.tables.offsets import format_offsets, offset_key, parse_offsets
 from tests.support.by_hand import BY_HAND
 from tests.support.golden import store

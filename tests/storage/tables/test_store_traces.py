@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from protocol.bodies import SubscriptionGroupTable, TopicConfig, TopicConfigTable
+from protocol.bodies_tables import SubscriptionGroupTable, TopicConfig, TopicConfigTable
 from storage.files.disk import RealDisk
 from storage.tables.groups import always_present as usual_groups
 from storage.tables.groups import completed_groups, parse_groups

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
+from protocol.bodies_tables import DataVersion, TopicConfig, TopicConfigTable
 from storage.tables.topics import always_present, format_topics, parse_topics
 from tests.support.by_hand import BY_HAND
 from tests.support.golden import store

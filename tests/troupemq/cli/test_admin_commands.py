@@ -10,15 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from protocol.bodies import (
-    BrokerData,
-    ClusterInfo,
-    KVTable,
-    MessageQueue,
-    SubscriptionGroupTable,
-    TopicConfig,
-    TopicConfigTable,
-)
+from protocol.bodies import BrokerData, ClusterInfo, MessageQueue
 from protocol.bodies_admin import (
     ConsumeStatsBody,
     GroupList,
@@ -28,6 +20,7 @@ from protocol.bodies_admin import (
     TopicStatsTable,
 )
 from protocol.bodies_assignment import RequestMode
+from protocol.bodies_tables import KVTable, SubscriptionGroupTable, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
 from tests.troupemq.fake_server import FakeServer, serve_routes

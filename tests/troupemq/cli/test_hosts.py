@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import pytest
 from click.testing import CliRunner
 
-from protocol.bodies import BrokerData, ClusterInfo, KVTable
+from protocol.bodies import BrokerData, ClusterInfo
+from protocol.bodies_tables import KVTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
 from tests.troupemq.fake_server import FakeServer

@@ -5,15 +5,10 @@ from typing import Any
 
 import pytest
 
-from protocol.bodies import (
-    BrokerData,
-    ClusterInfo,
-    KVTable,
-    SubscriptionGroupTable,
-    TopicConfigTable,
-)
+from protocol.bodies import BrokerData, ClusterInfo
 from protocol.bodies_admin import ConsumeStatsList
 from protocol.bodies_own import ActorLine, ActorList
+from protocol.bodies_tables import KVTable, SubscriptionGroupTable, TopicConfigTable
 from protocol.codes import RequestCode
 from storage.log.damage import Damage
 from tests.troupemq.console.conftest import MakeVisit, Visit

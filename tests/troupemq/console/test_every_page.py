@@ -11,8 +11,8 @@ from html import unescape
 import click
 import pytest
 
-from protocol.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.bodies_own import Jobs
+from protocol.bodies_tables import RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode
 from protocol.frame import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader

@@ -8,7 +8,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from protocol.bodies import BrokerData, ClusterInfo, KVTable, TopicConfig, TopicConfigTable
+from protocol.bodies import BrokerData, ClusterInfo
+from protocol.bodies_tables import KVTable, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode
 from storage.tables.topics import format_topics
 from tests.bench.console_load import BILLING, ORDERS, watched

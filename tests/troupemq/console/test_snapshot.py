@@ -6,16 +6,7 @@ from time import time_ns
 
 import pytest
 
-from protocol.bodies import (
-    BrokerData,
-    ClusterInfo,
-    KVTable,
-    MessageQueue,
-    SubscriptionGroupConfig,
-    SubscriptionGroupTable,
-    TopicConfig,
-    TopicConfigTable,
-)
+from protocol.bodies import BrokerData, ClusterInfo, MessageQueue
 from protocol.bodies_admin import (
     ClientConnection,
     ConsumerConnection,
@@ -31,6 +22,13 @@ from protocol.bodies_own import (
     OffsetProgress,
     ProgressList,
     ProgressStats,
+)
+from protocol.bodies_tables import (
+    KVTable,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+    TopicConfig,
+    TopicConfigTable,
 )
 from protocol.codes import RequestCode
 from protocol.frame import RemotingCommand

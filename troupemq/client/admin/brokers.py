@@ -6,8 +6,8 @@ from enum import Enum
 from time import time_ns
 from typing import TypeVar, Unpack
 
-from protocol.bodies import KVTable
 from protocol.bodies_own import OpenTransaction, OpenTransactions, StoreState
+from protocol.bodies_tables import KVTable
 from protocol.codes import RequestCode
 from protocol.headers.namesrv import (
     AddWritePermResponseHeader,

@@ -5,10 +5,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
-from protocol.bodies import MessageQueue, SubscriptionGroupConfig, SubscriptionGroupTable
+from protocol.bodies import MessageQueue
 from protocol.bodies_admin import ConsumerConnection, ConsumeStatsList
 from protocol.bodies_assignment import RequestMode
 from protocol.bodies_own import ProgressList, ProgressStats
+from protocol.bodies_tables import SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.codes import RequestCode
 from protocol.headers.admin import (
     DeleteSubscriptionGroupHeader,

@@ -5,8 +5,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Unpack
 
-from protocol.bodies import PERM_READ, PERM_WRITE, TopicConfig, TopicConfigTable
+from protocol.bodies import PERM_READ, PERM_WRITE
 from protocol.bodies_admin import GroupList, TopicStatsTable
+from protocol.bodies_tables import TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader, TopicHeader

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from time import time_ns
 from typing import Unpack
 
-from protocol.bodies import SubscriptionGroupConfig, TopicConfig, TopicConfigTable
 from protocol.bodies_admin import BrokerStatsData, TopicList
+from protocol.bodies_tables import SubscriptionGroupConfig, TopicConfig, TopicConfigTable
 from protocol.codes import VERSION, RequestCode
 from protocol.errors import ProtocolError
 from protocol.java_numbers import plain_number

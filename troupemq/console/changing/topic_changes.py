@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from protocol.bodies import PERM_READ, PERM_WRITE, TopicConfig
+from protocol.bodies import PERM_READ, PERM_WRITE
+from protocol.bodies_tables import TopicConfig
 from protocol.java_numbers import plain_number
 from protocol.topic_names import REFUSED_TOPICS, topic_name_fault
 from troupemq.client.admin import Admin, Result
