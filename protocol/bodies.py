@@ -1,9 +1,9 @@
 """The JSON bodies of the ordinary traffic between brokers, name servers and clients.
 
-Names are RocketMQ's; each class names its requests. bodies_admin.py has those for administrators.
+Names are RocketMQ's; each class names its requests. bodies_tables.py has a broker's tables,
+bodies_admin.py what administrators get.
 
-Source: common/protocol/body/*.java, route/*.java, heartbeat/*.java, common/TopicConfig.java,
-common/DataVersion.java, common/subscription/SubscriptionGroupConfig.java.
+Source: common/protocol/body/*.java, route/*.java, heartbeat/*.java.
 """
 
 from collections.abc import Iterator

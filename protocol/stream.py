@@ -4,41 +4,25 @@
 
 A frame (layout: protocol/frame.py) may arrive in any pieces. Whole frames are decoded at once,
 incomplete ones are kept. A server's stream recognises usual sends and ends of transactions by their
-bytes (send_wire.py, EndDecoder); the general decoder handles all others. Events keep the order of
+bytes (send_wire.py, end_wire.py); the general decoder handles all others. Events keep the order of
 the stream, except that all sends of one call form one last event. So a hundred sends of one read
 cost a server one message. A call may return few events; `more` continues with the remaining bytes,
 so that a read full of requests does not block the loop.
-
-The ends of one producer's transactions have the same fields in the same order, and mostly of the
-same lengths. So a header is cut at once by the layout of an earlier one with as many bytes. Names
-and lengths are compared, values are taken over. A header of any other form is left to the general
-decoder.
-
-Source: common/protocol/header/EndTransactionRequestHeader.java.
 """
 
-from collections.abc import Callable, Iterator
-from operator import itemgetter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from struct import Struct
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from protocol.codes import RequestCode, ResponseCode, SerializeType
 from protocol.errors import FrameError, FrameTooLong, RemoteError
-from protocol.frame import (
-    FRAME_BYTES_MAX,
-    HEADER_BYTES_MAX,
-    RESPONSE_FLAG,
-    RemotingCommand,
-    decode_binary_header,
-    decode_frame,
-    encode_binary_header,
-)
-from protocol.headers.send import EndTransactionHeader
+from protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX, RemotingCommand, decode_frame
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # not imported by Spark tasks, which read answers only: 10 ms
+    from protocol.end_wire import DecodedEnd, EndDecoder
     from protocol.send_values import Send
     from protocol.send_wire import SendDecoder
-
 
 _HEAD: Final = Struct(
     ">i"  # bytes after this field
@@ -54,7 +38,8 @@ assert _HEAD_BYTES == 8
 _JSON, _ROCKETMQ = int(SerializeType.JSON), int(SerializeType.ROCKETMQ)
 
 
-class SendGroup(NamedTuple):
+@dataclass(slots=True, eq=False)
+class SendGroup:
     """All sends that one call completed, in order."""
 
     sends: "list[Send]"
@@ -62,7 +47,8 @@ class SendGroup(NamedTuple):
     """Bytes of all their frames."""
 
 
-class UnreadableSend(NamedTuple):
+@dataclass(slots=True, eq=False)
+class UnreadableSend:
     """A send without a mandatory field, and the error that answers it."""
 
     command: RemotingCommand
@@ -302,7 +288,7 @@ class CommandStream:
 
 def _weight(event: Event, header_bytes: int) -> int:
     """Return the weight of an event where a call returns few; an end of a transaction has 1."""
-    if isinstance(event, DecodedEnd):
+    if isinstance(event, tuple):
         return 1
     if not isinstance(event, RemotingCommand) or event.is_response:
         return ENDS_OF_EVENT
@@ -321,102 +307,3 @@ def _commands(events: list[Event]) -> Iterator[RemotingCommand]:
             raise FrameTooLong(event.code, f"decode error: {remark}", event.frame_bytes)
         elif isinstance(event, FrameError):
             raise event
-
-
-_CODE: Final = int(RequestCode.END_TRANSACTION)
-_FIXED: Final = ">2xbhii8s0s"
-"""Language, version, opaque, flag; lengths of remark and fields, which are compared."""
-_FIRST_COMPARED, _FIRST_VALUE = 4, 7
-_OUTCOMES: Final = {b"0": 0, b"8": 8, b"12": 12}
-_NUMBERS: Final = ("tranStateTableOffset", "commitLogOffset")
-_MANDATORY: Final = ("producerGroup", *_NUMBERS, "commitOrRollback")
-_NAMES: Final = (*_MANDATORY, "msgId", "fromTransactionCheck", "transactionId", "bname")
-_LONG_DIGITS: Final = 18
-"""Maximum digits of a number that fits in any case."""
-_LAYOUTS_MAX, _HEADER_BYTES_MAX = 16, 1024
-_LEARNT_OF: Final = 16
-"""Learn one of this many unknown headers, since that takes 20 µs."""
-
-
-class DecodedEnd(NamedTuple):
-    """Request to end a transaction: a command without fields, and its decoded header."""
-
-    command: RemotingCommand
-    header: EndTransactionHeader
-
-
-class _Layout(NamedTuple):
-    unpack: Callable[[bytes, int], tuple[Any, ...]]
-    """Return the values of the head, then what is compared and a value in turn, then b""."""
-    compared: tuple[bytes, ...]
-    pick: Callable[[tuple[Any, ...]], tuple[bytes, ...]]
-    """Return the values in the order of _NAMES, b"" if missing."""
-
-
-class EndDecoder:
-    """Decoder of the ends of transactions of one connection, by layouts of earlier ones."""
-
-    __slots__ = ("_layouts", "_unknown")
-    HEAD: ClassVar = _CODE.to_bytes(2)
-    """First bytes of the binary header."""
-
-    def __init__(self) -> None:
-        self._layouts: dict[int, _Layout] = {}
-        """Layouts by header length in bytes."""
-        self._unknown = 0
-
-    def decode(self, data: bytes, start: int, end: int) -> DecodedEnd | None:
-        """Decode the binary header at `start`; return None for an unknown layout."""
-        layout = self._layouts.get(end - start)
-        found = None if layout is None else _found(layout, data, start)
-        if found is None:
-            self._unknown += 1
-            if self._unknown % _LEARNT_OF == 1 and end - start <= _HEADER_BYTES_MAX:
-                self._learn(data[start:end])
-        return found
-
-    def _learn(self, header: bytes) -> None:
-        """Learn the layout of this header, unless it is irregular."""
-        try:
-            command = decode_binary_header(header)
-        except FrameError:
-            return
-        fields = command.fields or {}
-        if encode_binary_header(command) != header or not fields.keys() >= {*_MANDATORY}:
-            return
-        if command.remark or any(len(fields[name]) > _LONG_DIGITS for name in _NUMBERS):
-            return
-        sizes = [(len(name.encode()) + 6, len(text.encode())) for name, text in fields.items()]
-        layout = Struct(_FIXED + "".join([f"{name}s{text}s" for name, text in sizes]) + "0s")
-        places = {name: _FIRST_VALUE + 2 * at for at, name in enumerate(fields)}
-        pick = itemgetter(*[places.get(name, -1) for name in _NAMES])
-        compared = layout.unpack(header)[_FIRST_COMPARED::2]
-        if len(self._layouts) >= _LAYOUTS_MAX:
-            self._layouts.clear()
-        self._layouts[len(header)] = _Layout(layout.unpack_from, compared, pick)
-
-
-def _found(layout: _Layout, data: bytes, start: int) -> DecodedEnd | None:
-    found = layout.unpack(data, start)
-    language, version, opaque, flag = found[:_FIRST_COMPARED]
-    group, table, offset, verdict, msg_id, is_check, transaction, broker = layout.pick(found)
-    outcome = _OUTCOMES.get(verdict)
-    if (
-        found[_FIRST_COMPARED::2] != layout.compared
-        or outcome is None
-        or flag & RESPONSE_FLAG
-        or not (table.isdigit() and offset.isdigit())
-    ):
-        return None
-    header = EndTransactionHeader(
-        group.decode("utf-8", "replace"),
-        int(table),
-        int(offset),
-        outcome,
-        msg_id.decode("utf-8", "replace") if msg_id else None,
-        is_check.lower() == b"true",
-        transaction.decode("utf-8", "replace") if transaction else None,
-        broker.decode("utf-8", "replace") if broker else None,
-    )
-    command = RemotingCommand(_CODE, None, None, opaque, flag, None, language, version, _ROCKETMQ)
-    return DecodedEnd(command, header)

@@ -19,16 +19,11 @@ is a copy of in its prepared transaction offset, which no sender can set:
 A recall handle names a timer to cancel. It is the URL-safe Base64 form of
 `v1 topic brokerName time uniqueKey`, with the time in ms since the epoch.
 
-The setting messageDelayLevel gives the delay of each level.
-
-Source: common/message/MessageConst.java, common/producer/RecallMessageHandle.java,
-store/schedule/ScheduleMessageService.java (parseDelayLevel).
+Source: common/message/MessageConst.java, common/producer/RecallMessageHandle.java.
 """
 
 from binascii import Error as Base64Error
 from dataclasses import dataclass, fields
-from re import ASCII
-from re import compile as compile_pattern
 from typing import Final, NamedTuple
 
 from protocol.java_numbers import plain_number
@@ -154,30 +149,3 @@ class LevelTimers:
         """Return the figures of a text that `encode` or a later version has made."""
         numbers = (plain_number(each) for each in text.split(",")[: len(fields(cls))])
         return cls(*(number or 0 for number in numbers))
-
-
-_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_SECOND_MS = 1000
-DELAY_MS_MAX = 366 * 86_400 * _SECOND_MS
-"""Longest delay that an earlier messageDelayLevel may have had."""
-_LEVEL = compile_pattern(r"(\d{1,9})([smhd])", ASCII)
-
-
-def delay_levels_ms(text: str) -> tuple[int, ...]:
-    """Return a text such as `1s 5s 1m 2h` in ms. Raise ValueError with the first invalid word."""
-    found = []
-    for word in text.split():
-        level = _LEVEL.fullmatch(word)
-        if level is None:
-            raise ValueError(f"{word} is not a number with a unit of s, m, h or d")
-        found.append(int(level[1]) * _UNIT_MS[level[2]])
-    return tuple(found)
-
-
-def is_due_time(store_timestamp: int, code: int) -> bool:
-    """Return whether a tags code may be a due time by an earlier messageDelayLevel.
-
-    Delays are whole seconds: a flipped bit never turns one valid due time into another.
-    """
-    delay_ms = code - store_timestamp
-    return delay_ms % _SECOND_MS == 0 and 0 <= delay_ms <= DELAY_MS_MAX

@@ -4,8 +4,8 @@ import os
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from protocol.delay_levels import delay_levels_ms
 from protocol.java_numbers import parse_int
-from protocol.timers import delay_levels_ms
 from storage.errors import WrongSetting
 
 CONSUME_QUEUE_UNIT_BYTES = 20

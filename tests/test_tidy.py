@@ -84,6 +84,7 @@ TESTED_ELSEWHERE = {
     "spark/jobs/archive.py": "tests/spark/test_with_spark.py: the job as Spark runs it",
     "storage/child_python.py": "tests/system/test_child_python.py: all processes that it starts",
     "storage/clock.py": "tests/actors/engine/test_system.py: the clock of every test",
+    "protocol/delay_levels.py": "tests/storage/dispatching/test_dispatch.py: when they are due",
     "storage/files/checked_json.py": "tests/storage/tables/test_settings_file.py: one of them",
     "storage/index/index_layout.py": "tests/storage/index/test_index_file.py: its layout",
     "storage/reading/delayed.py": "tests/actors/delays/test_schedule.py: what it reads is due",

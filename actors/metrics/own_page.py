@@ -18,7 +18,7 @@ from actors.sending.replication_progress import FollowFigures, SlaveFigures
 from actors.statistics.counts import PUT_BOUNDS_MS
 from actors.tables.consumer_views import ClientCounts
 from actors.transactions.messages import OpenHalves
-from protocol.timers import delay_levels_ms
+from protocol.delay_levels import delay_levels_ms
 from protocol.topic_names import SCHEDULE_TOPIC
 
 HOUR_S = 3600

@@ -25,11 +25,12 @@ from actors.network.messages import Close, CopyOut, PeerClosed, PeerLeft, StopRe
 from actors.network.request import Buffer, Request, Sends
 from actors.network.service import Service, admits, admitted
 from protocol.codes import RequestCode
+from protocol.end_wire import DecodedEnd, EndDecoder
 from protocol.errors import FrameError, FrameTooLong
 from protocol.frame import RemotingCommand, encode
 from protocol.host import host_port, pack_host
 from protocol.send_wire import SendDecoder
-from protocol.stream import DecodedEnd, EndDecoder, Event, SendGroup, Stream, UnreadableSend
+from protocol.stream import Event, SendGroup, Stream, UnreadableSend
 from remoting.tls import HANDSHAKE_BYTE, reason_of_tls
 from remoting.tls_socket import TlsSocket
 

@@ -52,7 +52,7 @@ from protocol.codes import (
     ResponseCode,
 )
 from protocol.frame import ONEWAY_FLAG, RemotingCommand
-from protocol.headers.send import CheckTransactionStateHeader, OpenTransactionsHeader
+from protocol.headers.transaction import CheckTransactionStateHeader, OpenTransactionsHeader
 from protocol.host import HOST_V4_BYTES, host_text
 from protocol.java_numbers import NumberFormatError, int_in, long_in
 from protocol.message import MessageRecord, RecordError, encode_record

@@ -9,7 +9,7 @@ from actors.network.request import Request, RequestMessage
 from actors.sending.messages import AppendResult
 from actors.transactions.half_state import HalfState
 from protocol.codes import TRANSACTION_COMMIT, ResponseCode
-from protocol.headers.send import EndTransactionHeader
+from protocol.headers.transaction import EndTransactionHeader
 
 RESUME_EXCEPTION = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
 

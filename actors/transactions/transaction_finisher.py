@@ -22,7 +22,7 @@ from actors.transactions.half_messages import HalfMessage, committed_as_sent, op
 from actors.transactions.half_state import HalfState, Standings
 from actors.transactions.messages import End, EndStored
 from protocol.codes import TRANSACTION_COMMIT, ResponseCode
-from protocol.headers.send import EndTransactionHeader
+from protocol.headers.transaction import EndTransactionHeader
 from protocol.message import MessageRecord
 from protocol.sink import owner_of
 from protocol.timers import TIMER_DELIVER_MS

@@ -55,10 +55,7 @@ from actors.transactions.messages import (
 from actors.transactions.transaction_finisher import NOT_SET, TransactionFinisher
 from protocol.codes import TRANSACTION_NONE, RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
-from protocol.headers.send import (
-    EndTransactionHeader,
-    ResumeCheckHalfMessageHeader,
-)
+from protocol.headers.transaction import EndTransactionHeader, ResumeCheckHalfMessageHeader
 from protocol.message import MessageRecord
 from protocol.message_id import parse_message_id
 from protocol.topic_names import (

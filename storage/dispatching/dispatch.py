@@ -14,11 +14,11 @@ from sys import maxsize
 from typing import Protocol
 
 from protocol.codes import TRANSACTION_MASK
+from protocol.delay_levels import delay_levels_ms
 from protocol.java_numbers import NumberFormatError, int_in
 from protocol.message import RecordHead
 from protocol.properties import DELAY, KEYS, TAGS, UNIQ_KEY
 from protocol.sink import may_be_of_sink
-from protocol.timers import delay_levels_ms
 from protocol.topic_names import (
     HALF_TOPIC,
     OP_HALF_TOPIC,

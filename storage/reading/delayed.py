@@ -27,10 +27,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from protocol.delay_levels import is_due_time
 from protocol.java_numbers import NumberFormatError, int_in
 from protocol.message import MessageRecord, RecordError
 from protocol.properties import REAL_QID, REAL_TOPIC, TAGS
-from protocol.timers import due_of, is_due_time
+from protocol.timers import due_of
 from protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC
 from storage.dispatching.dispatch import index_keys, property_of, tags_code
 from storage.errors import OffsetError

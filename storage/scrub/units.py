@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from protocol.codes import has_queue_unit
+from protocol.delay_levels import is_due_time
 from protocol.message import RecordHead
-from protocol.timers import is_due_time
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.config import StoreConfig
 from storage.dispatching.dispatch import delay_levels_ms, entry_of

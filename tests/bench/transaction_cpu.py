@@ -14,7 +14,8 @@ from protocol.codes import (
     SerializeType,
 )
 from protocol.frame import RemotingCommand, decode_frame, encode
-from protocol.headers.send import EndTransactionHeader, SendMessageHeader
+from protocol.headers.send import SendMessageHeader
+from protocol.headers.transaction import EndTransactionHeader
 from tests.bench.in_turn import Build, compare, parser_of
 from tests.bench.process_figures import scheduled_us
 from tests.bench.send_cpu import READ_BYTES, TOPIC, LoadedBroker

@@ -20,7 +20,8 @@ from protocol.headers.client import (
 from protocol.headers.fields import Header
 from protocol.headers.namesrv import RegisterBrokerResponseHeader
 from protocol.headers.pop import ALL_QUEUES, PopMessageHeader, PopMessageResponseHeader
-from protocol.headers.send import EndTransactionHeader, SendMessageHeader, SendMessageResponseHeader
+from protocol.headers.send import SendMessageHeader, SendMessageResponseHeader
+from protocol.headers.transaction import EndTransactionHeader
 from tests.support.headers_by_code import REQUEST_HEADERS, RESPONSE_HEADERS
 
 SEND = SendMessageHeader(

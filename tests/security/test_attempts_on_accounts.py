@@ -19,7 +19,8 @@ from protocol.codes import RequestCode as Code
 from protocol.frame import ONEWAY_FLAG, RemotingCommand, encode
 from protocol.headers.client import ConsumerSendMsgBackHeader, ViewMessageHeader
 from protocol.headers.own import ReadRecordsHeader
-from protocol.headers.send import EndTransactionHeader, SendMessageHeader
+from protocol.headers.send import SendMessageHeader
+from protocol.headers.transaction import EndTransactionHeader
 from protocol.message import HEAD_V4
 from protocol.message_id import offset_message_id
 from tests.support.brokers import send_command

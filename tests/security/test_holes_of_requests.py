@@ -25,7 +25,8 @@ from protocol.headers.client import (
     QueryMessageHeader,
     ViewMessageHeader,
 )
-from protocol.headers.send import EndTransactionHeader, SendMessageHeader
+from protocol.headers.send import SendMessageHeader
+from protocol.headers.transaction import EndTransactionHeader
 from tests.support.brokers import pull_command, send_command
 from tests.support.forging import forged_record, next_body_at
 from tests.support.guarded import ACCOUNTS, ACL_PATH, GuardedBroker, signed, with_accounts

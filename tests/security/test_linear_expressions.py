@@ -114,7 +114,7 @@ TABLE: dict[str, Entry] = {
     "spark/runner.py:_SENTENCE": Entry("search", ["StoreError: "]),
     "spark/source/options.py:_pattern": NOT_APPLIED,  # in the process that starts the read
     "spark/source/row_filter.py:Expression.parse": SEARCH,
-    "protocol/timers.py:_LEVEL": Entry(),
+    "protocol/delay_levels.py:_LEVEL": Entry(),
     "storage/spelling.py:_WORD": Entry("findall"),
     "troupemq/cli/admin/command.py:option": SUB,
     "troupemq/cli/console.py:_PREFIX": Entry(starts=["/"]),

@@ -85,15 +85,17 @@ from protocol.headers.pop import (
     PopMessageResponseHeader,
 )
 from protocol.headers.send import (
-    CheckTransactionStateHeader,
-    EndTransactionHeader,
-    OpenTransactionsHeader,
     RecallMessageHeader,
     RecallMessageResponseHeader,
     ReplyMessageHeader,
-    ResumeCheckHalfMessageHeader,
     SendMessageHeader,
     SendMessageResponseHeader,
+)
+from protocol.headers.transaction import (
+    CheckTransactionStateHeader,
+    EndTransactionHeader,
+    OpenTransactionsHeader,
+    ResumeCheckHalfMessageHeader,
 )
 
 REQUEST_HEADERS: dict[int, type[Header]] = {

@@ -11,7 +11,7 @@ from actors.config import BrokerConfig
 from protocol.bodies import HeartbeatData, ProducerData
 from protocol.codes import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, RequestCode
 from protocol.frame import ONEWAY_FLAG, RemotingCommand
-from protocol.headers.send import CheckTransactionStateHeader, EndTransactionHeader
+from protocol.headers.transaction import CheckTransactionStateHeader, EndTransactionHeader
 from protocol.message import MessageRecord, decode_record
 from protocol.properties import find_pairs
 from tests.support.brokers import BROKER, STORE, SimulatedBroker

@@ -32,7 +32,7 @@ from protocol.headers.admin import (
     TopicHeader,
 )
 from protocol.headers.client import GetConsumerRunningInfoHeader
-from protocol.headers.send import OpenTransactionsHeader
+from protocol.headers.transaction import OpenTransactionsHeader
 from protocol.topic_names import DLQ_TOPIC_PREFIX
 from troupemq.client.admin import BrokerPlace
 from troupemq.client.admin.brokers import properties_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from actors.engine.actor_address import Reply
 from protocol.codes import RequestCode, ResponseCode
 from protocol.compression import CompressionError
-from protocol.timers import delay_levels_ms
+from protocol.delay_levels import delay_levels_ms
 from protocol.topic_names import DLQ_TOPIC_PREFIX
 from troupemq.client.connection.route import route_of
 from troupemq.client.errors import ClientError, RouteNotFound

@@ -9,7 +9,7 @@ from actors.dispatching.messages import WritesForbidden
 from actors.sending.messages import InternalAppend
 from actors.transactions.half_messages import HalfMessage
 from protocol.frame import RemotingCommand, decode_frame
-from protocol.headers.send import CheckTransactionStateHeader
+from protocol.headers.transaction import CheckTransactionStateHeader
 from protocol.message import decode_record
 from protocol.message_id import offset_message_id
 from protocol.properties import find_pairs

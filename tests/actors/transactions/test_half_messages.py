@@ -7,7 +7,7 @@ from actors.transactions import half_messages
 from protocol.codes import RequestCode
 from protocol.frame import RemotingCommand
 from protocol.headers.client import ViewMessageHeader
-from protocol.headers.send import EndTransactionHeader, ResumeCheckHalfMessageHeader
+from protocol.headers.transaction import EndTransactionHeader, ResumeCheckHalfMessageHeader
 from protocol.message_id import offset_message_id
 from tests.actors.pulling.test_cold_read import Slow
 from tests.actors.transactions.test_transactions_and_disk import cold

@@ -10,7 +10,7 @@ from actors.transactions import transaction_finisher
 from actors.transactions.half_messages import HalfMessage
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
-from protocol.headers.send import ResumeCheckHalfMessageHeader
+from protocol.headers.transaction import ResumeCheckHalfMessageHeader
 from protocol.message import MessageRecord
 from protocol.message_id import offset_message_id
 from protocol.properties import find_pairs

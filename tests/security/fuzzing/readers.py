@@ -7,6 +7,7 @@ from actors.naming.table_limits import check_topics
 from protocol.bloom import BloomFilter, murmur3_first_64
 from protocol.codes import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from protocol.compression import decompress
+from protocol.end_wire import EndDecoder
 from protocol.errors import FrameError
 from protocol.fastjson import dumps, loads
 from protocol.fastjson_limits import SHORT_NODES_MAX
@@ -30,7 +31,7 @@ from protocol.sink import (
     parse_mark,
 )
 from protocol.sql92 import compile_filter
-from protocol.stream import EndDecoder, Stream
+from protocol.stream import Stream
 from protocol.table_rules import key_fault
 from protocol.tags import java_hash_code, tags_code
 from protocol.topic_names import group_name_fault, is_legal_name, is_system_topic, topic_name_fault

@@ -141,7 +141,7 @@ PLAIN: list[Decoder] = [
     Decoder(
         "send", read_send, (RemoteError,), without_length_seeds, ("send_wire.SendDecoder.general",)
     ),
-    Decoder("end", read_end, (), partial(headers_seeds, 1), ("stream.EndDecoder.decode",)),
+    Decoder("end", read_end, (), partial(headers_seeds, 1), ("end_wire.EndDecoder.decode",)),
     Decoder("signature", read_signed, (), lambda: [*PROPERTIES], ("signature.signed_values",)),
     *(
         Decoder(
@@ -191,14 +191,14 @@ PLAIN: list[Decoder] = [
         partial(read_registered, 407, compressed=True),
         (RemoteError,),
         registrations_seeds,
-        ("bodies.RegisterBrokerBody.decode",),
+        ("bodies_tables.RegisterBrokerBody.decode",),
     ),
     Decoder(
         "topic line",
         of_text(TopicConfig.decode_line),
         (ValueError,),
         lambda: [b"Topic 8 8 6 SINGLE_TAG"],
-        ("bodies.TopicConfig.decode_line",),
+        ("bodies_tables.TopicConfig.decode_line",),
     ),
 ]
 

@@ -14,7 +14,8 @@ from protocol.headers.client import (
     UpdateConsumerOffsetHeader,
     ViewMessageHeader,
 )
-from protocol.headers.send import EndTransactionHeader, SendMessageHeader
+from protocol.headers.send import SendMessageHeader
+from protocol.headers.transaction import EndTransactionHeader
 from protocol.signature import SIGNATURE, Credentials
 from tests.compat.servers import official_home
 from tests.security.outcomes.peers import CLOSED, Answer, Peer, together, told

@@ -14,7 +14,7 @@ from protocol.headers.namesrv import (
     BrokerNameHeader,
     WipeWritePermResponseHeader,
 )
-from protocol.headers.send import OpenTransactionsHeader, ResumeCheckHalfMessageHeader
+from protocol.headers.transaction import OpenTransactionsHeader, ResumeCheckHalfMessageHeader
 from protocol.java_numbers import plain_number
 from protocol.properties_file import format_property, parse_properties
 from protocol.timers import TIMERS_OF_LEVEL, LevelTimers

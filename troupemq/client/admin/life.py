@@ -18,10 +18,11 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from protocol.delay_levels import delay_levels_ms
 from protocol.headers.client import QueryMessageHeader
 from protocol.message_id import is_offset_message_id
 from protocol.properties import DELAY, REAL_TOPIC, TRAN_MSG, TROUPE_FAILURE
-from protocol.timers import TIMER_OUT_MS, delay_levels_ms
+from protocol.timers import TIMER_OUT_MS
 from protocol.topic_names import (
     DLQ_TOPIC_PREFIX,
     HALF_TOPIC,

@@ -6,7 +6,7 @@ from functools import partial
 
 from protocol.codes import RequestCode
 from protocol.frame import RemotingCommand
-from protocol.headers.send import CheckTransactionStateHeader
+from protocol.headers.transaction import CheckTransactionStateHeader
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
 from troupemq.client.aio.producer import Producer

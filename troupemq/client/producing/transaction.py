@@ -17,7 +17,7 @@ from threading import Lock
 
 from protocol.codes import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK, RequestCode
 from protocol.frame import RemotingCommand
-from protocol.headers.send import CheckTransactionStateHeader, EndTransactionHeader
+from protocol.headers.transaction import CheckTransactionStateHeader, EndTransactionHeader
 from protocol.message import RecordError, decode_records
 from protocol.message_id import parse_message_id
 from protocol.properties import CHECK_IMMUNITY_TIME_IN_SECONDS, PGROUP, TRAN_MSG

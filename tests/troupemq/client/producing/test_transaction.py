@@ -9,11 +9,8 @@ import pytest
 
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
-from protocol.headers.send import (
-    CheckTransactionStateHeader,
-    EndTransactionHeader,
-    SendMessageHeader,
-)
+from protocol.headers.send import SendMessageHeader
+from protocol.headers.transaction import CheckTransactionStateHeader, EndTransactionHeader
 from protocol.host import pack_host
 from protocol.message import MessageRecord, encode_record
 from protocol.properties import format, parse

@@ -6,10 +6,11 @@ from random import Random
 import pytest
 
 from protocol.codes import LanguageCode, RequestCode, SerializeType
+from protocol.end_wire import DecodedEnd, EndDecoder
 from protocol.errors import RemoteError
 from protocol.frame import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, decode_frame, encode
-from protocol.headers.send import EndTransactionHeader
-from protocol.stream import DecodedEnd, EndDecoder, Stream
+from protocol.headers.transaction import EndTransactionHeader
+from protocol.stream import Stream
 from tests.support.by_hand import BY_HAND
 from tests.support.golden import frames
 
