@@ -540,7 +540,8 @@ def test_others_have_their_turn_while_many_offsets_are_deleted(
         monkeypatch.setattr(
             system.loop, "tell_in_next_round", lambda _, message: later.append(message)
         )
-        table, thens = system.address("consumer_offsets"), []
+        table = system.address("consumer_offsets")
+        thens: list[str] = []
         table.tell(ForgetTopic("T", thens.append) if by == "topic" else ForgetOffsets("G"))
         system.drain()
         pieces = 0
