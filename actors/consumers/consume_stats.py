@@ -167,13 +167,22 @@ class ConsumeStats(QueueWorker):
         group, grant = header.consumer_group, request.grant
         body = self._new_body(group, header.with_progress)
         sees_all = grant is None or grant.is_admin
-        jobs = (
-            partial(self._add, body, config, group, queue_id, queues.get(queue_id, 0))
-            for (topic, group), queues in offsets.items()
-            if (sees_all or (grant is not None and grant.may_use_topic(topic, SUB)))
-            and (config := self._counted(group, topic, body)) is not None
-            for queue_id in self._lagging(config, config.read_queue_nums, queues)
-        )
+
+        def jobs() -> Iterator[Job | None]:
+            for (topic, group), queues in offsets.items():
+                is_seen = sees_all or (grant is not None and grant.may_use_topic(topic, SUB))
+                config = self._counted(group, topic, body) if is_seen else None
+                if config is None:
+                    yield None
+                    continue
+                for queue_id in self._lagging(config, config.read_queue_nums, queues):
+                    yield (
+                        None
+                        if queue_id is None
+                        else partial(
+                            self._add, body, config, group, queue_id, queues.get(queue_id, 0)
+                        )
+                    )
 
         def finish() -> RemotingCommand | None:
             if request.command.version >= VERSION_5:
@@ -181,7 +190,7 @@ class ConsumeStats(QueueWorker):
                 self._add_pull_offsets(header.consumer_group, body)
             return self._answer(request, body, body.offset_table)
 
-        return QueueWork(request, jobs, finish)
+        return QueueWork(request, jobs(), finish)
 
     def _add_pull_offsets(self, group: str, body: ConsumeStatsBody) -> None:
         """Add the pull offsets, which tools of 4.9.7 do not know."""
@@ -221,15 +230,20 @@ class ConsumeStats(QueueWorker):
             added = self._add(body, config, group, queue_id, offset, times)
             behind += added.lag
 
-        def jobs() -> Iterator[Job]:
+        def jobs() -> Iterator[Job | None]:
             for (topic, group), queues in offsets.items():
                 body = self._new_body(group, header.with_progress)
                 config = self._counted(group, topic, body) if group in by_group else None
                 if config is None or (header.is_order and not config.order):
+                    yield None
                     continue
                 by_group[group].append(body)
                 for queue_id in self._lagging(config, config.write_queue_nums, queues):
-                    yield partial(add, body, config, group, queue_id, queues.get(queue_id, 0))
+                    yield (
+                        None
+                        if queue_id is None
+                        else partial(add, body, config, group, queue_id, queues.get(queue_id, 0))
+                    )
 
         def finish() -> None:
             every = [{name: found} for name, found in by_group.items()]
@@ -265,19 +279,19 @@ class ConsumeStats(QueueWorker):
 
     def _lagging(
         self, config: TopicConfig, count: int, offsets: Mapping[int, int]
-    ) -> Iterator[int]:
+    ) -> Iterator[int | None]:
         """Yield `count` queue ids, then those of unread queues that still hold messages.
 
-        4.9.7 ignores queues that the topic no longer has.
+        Yield None for other unread queues. 4.9.7 ignores queues that the topic no longer has.
         """
         topic = config.topic_name
         yield from range(count)
         for queue_id in range(count, self._store.consume_queues.id_count(topic)):
             queue = self._queue(topic, queue_id)
-            if queue is not None and queue.max_offset > max(
+            is_lagging = queue is not None and queue.max_offset > max(
                 offsets.get(queue_id, 0), queue.min_offset
-            ):
-                yield queue_id
+            )
+            yield queue_id if is_lagging else None
 
     def _add(
         self,
@@ -379,18 +393,24 @@ class ConsumeStats(QueueWorker):
         header = QueryCorrectionOffsetHeader.decode(request.command.fields)
         left_out = set((header.filter_groups or "").split(","))
         lowest: dict[int, int] = {}
-        for (topic, group), queues in offsets.items():
-            if group in left_out:
-                continue
-            for queue_id, offset in queues.items():
-                queue = self._queue(topic, queue_id)
-                if offset >= (0 if queue is None else queue.min_offset):
-                    lowest[queue_id] = min(offset, lowest.get(queue_id, LONG_MAX))
-        for queue_id, offset in offsets.get((header.topic, header.compare_group), {}).items():
-            if lowest.get(queue_id, -1) > offset:
-                lowest[queue_id] = LONG_MAX
+
+        def compare() -> Iterator[None]:
+            for (topic, group), queues in offsets.items():
+                yield None
+                if group in left_out:
+                    continue
+                for queue_id, offset in queues.items():
+                    queue = self._queue(topic, queue_id)
+                    if offset >= (0 if queue is None else queue.min_offset):
+                        lowest[queue_id] = min(offset, lowest.get(queue_id, LONG_MAX))
+                    yield None
+            for queue_id, offset in offsets.get((header.topic, header.compare_group), {}).items():
+                if lowest.get(queue_id, -1) > offset:
+                    lowest[queue_id] = LONG_MAX
+                yield None
+
         finish = partial(self._answer, request, CorrectionOffsets(lowest), lowest)
-        return QueueWork(request, iter(()), finish)
+        return QueueWork(request, compare(), finish)
 
     # --- helpers
 

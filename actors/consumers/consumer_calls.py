@@ -12,7 +12,7 @@ its administrator may time out before the answer.
 Source: AdminBrokerProcessor (callConsumer, consumeMessageDirectly), Broker2Client.getConsumeStatus.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -228,7 +228,7 @@ class ConsumerCalls(Responder):
             _note_status(done.context, done)
 
 
-def check_versions(members: list[Member]) -> None:
+def check_versions(members: Iterable[Member]) -> None:
     """Raise RemoteError if a member is too old to report or reset offsets."""
     for member in members:
         if member.version < V3_0_7_SNAPSHOT:

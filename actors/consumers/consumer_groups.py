@@ -46,11 +46,20 @@ class ConsumerGroup:
     mismatches: Sequence[Mismatch] = ()
     places: int = 0
     """Number of members plus their subscriptions; a long one counts more."""
+    _seen: dict[str, Subscription] = field(default_factory=dict)
+    """Subscriptions of the last view, with the hash codes of their tags."""
 
     def view(self) -> ConsumerView:
+        seen = self._seen
+        self._seen = {
+            topic: found
+            if (found := seen.get(topic)) is not None and found.data is data
+            else Subscription(data, _codes(data))
+            for topic, data in self.subscriptions.items()
+        }
         return ConsumerView(
             self.message_model,
-            {topic: Subscription(data, _codes(data)) for topic, data in self.subscriptions.items()},
+            self._seen,
             dict(self.members),
             self.consume_type,
             self.consume_from_where,

@@ -24,6 +24,11 @@ PLACES_MAX = 500_000
 PLACE_BYTES = 1 << 10
 TEXT_CHARS_MAX = 1024
 """Longest client id, and longest mode of a group; the history of groups keeps client ids, too."""
+TAG_CHARS_MAX = 512 << 10
+"""Characters of all tags, which are hashed on the loop: 30 ms.
+
+Clients take them from their expressions, so a body of 1 MiB has no more.
+"""
 _TAG_BYTES = 64
 PRODUCERS_MAX = 100_000
 """Members of all producer groups; a scan visits all of them every ten seconds."""
@@ -59,12 +64,18 @@ def check_heartbeat(
                 groups.check(topic[len(RETRY_TOPIC_PREFIX) :])
             elif topic not in topics:
                 check_topic_name(topic)
+    tag_chars = 0
     for consumer in data.consumer_data_set:
         for each in consumer.subscription_data_set:
+            own_chars = sum(map(len, each.tags_set))
+            tag_chars += own_chars
             if each.expression_type not in TAG_EXPRESSIONS:
                 budget.take(peer, each.expression_type, each.sub_string)
-            elif len(each.sub_string) > TAG_EXPRESSION_CHARS_MAX:
-                raise tags_too_long(each.sub_string)
+            elif max(len(each.sub_string), own_chars) > TAG_EXPRESSION_CHARS_MAX:
+                raise tags_too_long(max(each.sub_string, "".join(each.tags_set), key=len))
+    if tag_chars > TAG_CHARS_MAX:
+        remark = f"the tags of a client have at most {TAG_CHARS_MAX} characters"
+        raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "client tag limit reached")
 
 
 def check_groups_of(own: Mapping[str, None], names: Iterable[str]) -> None:

@@ -2,8 +2,8 @@
 
 Owns: nothing.
 Receives: Request (connections); OffsetsTold (ConsumerOffsets); QueueWork (ColdRead).
-Sends: TellOffsets, then ResetOffsets (ConsumerOffsets); ReadCold (ColdRead). The members of the
-group get a one-way command with their new offsets.
+Sends: TellOffsets, then ResetOffsets (ConsumerOffsets); ReadCold (ColdRead); LongAnswer
+(LongAnswers). The members of the group get a one-way command with their new offsets.
 
 4.9.7 only tells the members, which commit the new offsets ten seconds later. A member that dies
 before then undoes the reset. Here the offsets change at once, and for ten seconds commits of the
@@ -12,7 +12,9 @@ old offsets are ignored (offset_limits.py).
 Source: Broker2Client.resetOffset.
 """
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from actors.config import BrokerConfig
@@ -22,7 +24,10 @@ from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.server_log import get_logger
 from actors.network.client_calls import next_opaque
+from actors.network.long_answers import ENCODED_HERE_MAX
+from actors.network.messages import LongAnswer
 from actors.network.request import Request, serves
+from actors.tables.consumer_views import Member
 from actors.tables.messages import OffsetsTold, ResetOffsets, TellOffsets
 from actors.tables.tables import Tables
 from protocol.bodies import MessageQueue
@@ -41,6 +46,38 @@ NEWEST = -1
 """Timestamp that means: skip everything stored until now."""
 
 
+@dataclass(slots=True)
+class _Bodies:
+    """Bodies of a reset, made where they are encoded: 65,536 queues take 0.5 s."""
+
+    topic: str
+    broker_name: str
+    goals: Mapping[int, int]
+    is_cpp: bool
+    """Whether members get a list: C++ clients read no object keys."""
+    for_members: bytes = b""
+
+    def encode(self) -> bytes:
+        """Return the body of the answer, and note that of the members' commands. Any thread."""
+        topic, name = self.topic, self.broker_name
+        table = {MessageQueue(topic, name, queue): goal for queue, goal in self.goals.items()}
+        body = self.for_members = ResetOffsetBody(table).encode()
+        if self.is_cpp:
+            listed = [QueueOffset(topic, name, queue, goal) for queue, goal in self.goals.items()]
+            self.for_members = ResetOffsetList(listed).encode()
+        return body
+
+
+@dataclass(slots=True)
+class _Notices:
+    """The members that have not got their new offsets yet."""
+
+    header: ResetOffsetHeader
+    members: deque[Member]
+    bodies: _Bodies
+    then: Callable[[], None] | None = None
+
+
 class OffsetReset(QueueWorker):
     """Runs on the loop."""
 
@@ -57,6 +94,7 @@ class OffsetReset(QueueWorker):
         self._config = config
         self._tables = tables
         self._consumer_offsets = addresses["consumer_offsets"]
+        self._long_answers = addresses["long_answers"]
 
     @serves(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     def on_reset(self, request: Request) -> None:
@@ -124,7 +162,7 @@ class OffsetReset(QueueWorker):
         header: ResetOffsetHeader,
         offsets: Mapping[int, int],
         goals: Mapping[int, int],
-    ) -> RemotingCommand:
+    ) -> RemotingCommand | None:
         view = self._tables.consumers.value.get(header.group)
         if view is None:
             raise RemoteError(
@@ -132,41 +170,46 @@ class OffsetReset(QueueWorker):
                 "Consumer not online, so can not reset offset,"
                 f" Group: {header.group} Topic: {header.topic} Timestamp: {header.timestamp}",
             )
-        members = [*view.members.values()]
+        members = deque(view.members.values())
         check_versions(members)  # before any change, unlike 4.9.7
         moved = {queue: goal for queue, goal in goals.items() if goal != offsets[queue]}
         self._consumer_offsets.tell(ResetOffsets(header.group, header.topic, moved))
-        table = {
-            MessageQueue(header.topic, self._config.broker_name, queue_id): goal
-            for queue_id, goal in goals.items()
-        }
-        body = _body(table, is_cpp=request.command.language == LanguageCode.CPP)
-        fields = ResetOffsetHeader(header.topic, header.group, header.timestamp).encode()
-        for member in members:
-            member.peer.send(
-                RemotingCommand(
-                    RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
-                    fields,
-                    body,
-                    opaque=next_opaque(),
-                    flag=ONEWAY_FLAG,
-                )
-            )
-            log.info(
-                "offset reset sent",
-                topic=header.topic,
-                group=header.group,
-                client=member.client_id,
-            )
-        return request.command.answer(remark=NOT_SET, body=ResetOffsetBody(table).encode())
+        is_cpp = request.command.language == LanguageCode.CPP
+        body = _Bodies(header.topic, self._config.broker_name, goals, is_cpp)
+        notices = _Notices(header, members, body)
+        if len(goals) <= ENCODED_HERE_MAX:
+            answer = request.command.answer(remark=NOT_SET, body=body.encode())
+            while notices.members:
+                self._send(notices)
+            return answer
+        notices.then = self.answered(request)
+        done = partial(self.address.tell, notices)
+        self._long_answers.tell(LongAnswer(request, body, done, NOT_SET))
+        return None
 
+    @handles(_Notices)
+    def on_notices(self, notices: _Notices) -> None:
+        """Send a long command to one member, and to the others in the next rounds."""
+        if notices.members:
+            self._send(notices)
+            self.system.loop.tell_in_next_round(self.address, notices)
+        elif notices.then is not None:
+            notices.then()
 
-def _body(table: Mapping[MessageQueue, int], *, is_cpp: bool) -> bytes:
-    """Return the members' command body: a list for C++ clients, which read no object keys."""
-    if not is_cpp:
-        return ResetOffsetBody(dict(table)).encode()
-    listed = [
-        QueueOffset(queue.topic, queue.broker_name, queue.queue_id, offset)
-        for queue, offset in table.items()
-    ]
-    return ResetOffsetList(listed).encode()
+    def _send(self, notices: _Notices) -> None:
+        header, member = notices.header, notices.members.popleft()
+        member.peer.send(
+            RemotingCommand(
+                RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+                ResetOffsetHeader(header.topic, header.group, header.timestamp).encode(),
+                notices.bodies.for_members,
+                opaque=next_opaque(),
+                flag=ONEWAY_FLAG,
+            )
+        )
+        log.info(
+            "offset reset sent",
+            topic=header.topic,
+            group=header.group,
+            client=member.client_id,
+        )

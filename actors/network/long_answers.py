@@ -26,13 +26,18 @@ class LongAnswers(Actor):
     @handles(LongAnswer, reads_only=True)
     def on_answer(self, message: LongAnswer) -> None:
         try:
-            answer_with(message.request, message.body)
+            answer_with(message.request, message.body, remark=message.remark)
         finally:
             if message.done is not None:
                 message.done()
 
 
-def answer_with(request: Request, body: Encodable, fields: dict[str, str] | None = None) -> None:
+def answer_with(
+    request: Request,
+    body: Encodable,
+    fields: dict[str, str] | None = None,
+    remark: str | None = None,
+) -> None:
     """Encode a body and answer with it, or with an error if it exceeds a frame. Any thread.
 
     A longer frame would make the peer close its connection without a reason.
@@ -42,4 +47,4 @@ def answer_with(request: Request, body: Encodable, fields: dict[str, str] | None
         remark = f"the answer has {len(data)} bytes; a frame holds {FRAME_BYTES_MAX}"
         request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
     else:
-        request.answer(fields=fields, body=data)
+        request.answer(fields=fields, body=data, remark=remark)

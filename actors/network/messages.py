@@ -67,6 +67,8 @@ class LongAnswer(Message):
     body: Encodable
     done: Callable[[], None] | None = None
     """Called after the answer, also after an error. Any thread."""
+    remark: str | None = None
+    """Remark of the answer."""
 
     def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)

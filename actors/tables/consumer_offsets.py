@@ -18,20 +18,20 @@ answered, so that only a power cut loses it. Messages of lost commits are consum
 Source: broker/offset/ConsumerOffsetManager.java, ConsumerManageProcessor.java.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
-from actors.engine.server_log import get_logger, shown_names
+from actors.engine.server_log import get_logger
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Peer, Request, serves
 from actors.tables.consumer_views import ConsumerView
 from actors.tables.messages import (
     AdvanceOffsets,
     Answer,
+    ChangeOn,
     CommitOffset,
     EncodeAnswer,
     ForgetOffsets,
@@ -40,14 +40,22 @@ from actors.tables.messages import (
     MergeOffsets,
     OffsetsAdvanced,
     ResetOffsets,
+    SearchOn,
     TellOffsets,
     TopicsGone,
     encode_later,
     send_answers,
 )
 from actors.tables.names import check_group_name, check_topic_name
+from actors.tables.offset_changes import LongChanges, search_steps, tell_cloned, topics_to_clone
 from actors.tables.offset_journal import OffsetJournal
-from actors.tables.offset_limits import OffsetBounds, OffsetCeiling, OffsetGuard, OffsetStats
+from actors.tables.offset_limits import (
+    OffsetBounds,
+    OffsetCeiling,
+    OffsetGuard,
+    OffsetMoves,
+    OffsetStats,
+)
 from actors.tables.offset_searches import Offsets, OffsetSearches, names_of
 from actors.tables.old_places import FirstPulls, OldPlaces
 from actors.tables.persisted import Then, TickedTable
@@ -77,25 +85,6 @@ from storage.tables.offsets import (
 )
 
 log = get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetMoves:
-    """Times when offsets last changed, since this broker observes them; kept in memory only."""
-
-    since_ms: int = 0
-    """Wall-clock time of the table's start."""
-    by_key: dict[str, dict[int, int]] = field(default_factory=dict)
-    """Wall-clock times in ms by `topic@group`, then by queue."""
-
-    def at_ms(self, key: str, queue_id: int) -> int:
-        """Return when the offset last changed; 0 if it has not changed since the start."""
-        return self.by_key.get(key, {}).get(queue_id, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class _SearchOn:
-    """Message to itself: search the next part of the table."""
 
 
 class ConsumerOffsets(TickedTable):
@@ -143,6 +132,7 @@ class ConsumerOffsets(TickedTable):
         """Last published copy; nothing in it ever changes."""
         self._changed = False
         self._searches = OffsetSearches(self._publish)
+        self._changes = LongChanges()
         self._unpublished: dict[str, None] = {}
         """Keys that have changed since the last copy."""
         self._consumers, self._topics = consumers, topics
@@ -245,7 +235,7 @@ class ConsumerOffsets(TickedTable):
                 self.on_forget(ForgetOffsets(group))
         gone = self._gone_topics | self._restarted_topics
         for topic in gone - {topic_of(key) for key in table}:
-            self._forget_topic(topic)
+            self._change(self._forgetting_topic(topic))
             self._gone_topics -= {topic}
             self._restarted_topics -= {topic}
 
@@ -265,45 +255,51 @@ class ConsumerOffsets(TickedTable):
     @handles(ForgetTopic)
     def on_forget_topic(self, message: ForgetTopic) -> None:
         """Delete the offsets of a topic, which may be created again at once with queues from 0."""
-        if self._forget_topic(message.topic):
-            self.save_changes(message.then)
-        else:
-            message.then("")
+        self._change(self._forgetting_topic(message.topic, message.then), message.on_undelivered)
 
-    def _forget_topic(self, topic: str) -> bool:
-        """Delete the offsets in a topic; return whether there were any.
+    def _forgetting_topic(self, topic: str, then: Then | None = None) -> Iterator[None]:
+        """Delete the offsets in a topic and save the table, if there were any.
 
         Live members may have positions there that they have not committed or keep
         themselves. A mark is left for each.
         """
         keys, now_ms = names_of(self._offsets, topic=topic), self.system.clock.monotonic_ms()
+        yield from search_steps(self._offsets)
         views = self._consumers.value
         in_queues = {} if self._bounds is None else dict.fromkeys(self._bounds.queue_ids(topic), 0)
         for group, view in views.items():
             if topic in view.subscriptions:
                 self._old_places.note(topic, group, in_queues, now_ms, view)
         for _, group in keys:
-            queues = self._offsets.pop(offset_key(topic, group))
+            queues = self._offsets.pop(offset_key(topic, group), {})
             self._moves.value.by_key.pop(offset_key(topic, group), None)
             self._journal.replace(offset_key(topic, group), {}, queues)
             places = in_queues | queues if group in views else queues
             self._old_places.note(topic, group, places, now_ms, views.get(group))
             self._note_changed(offset_key(topic, group))
+            yield from search_steps(queues)
         if keys:
             log.info("offsets deleted", topic=topic, groups=len(keys))
             self._publish()
-        return bool(keys)
+        if then is not None:
+            self.save_changes(then) if keys else then("")
 
     @handles(ForgetOffsets)
     def on_forget(self, message: ForgetOffsets) -> None:
         """Delete the offsets of a group in all topics."""
-        gone = [key for key in self._offsets if group_of(key) == message.group]
+        self._change(self._forgetting(message.group))
+
+    def _forgetting(self, group: str) -> Iterator[None]:
+        end = offset_key("", group)
+        gone = [key for key in self._offsets if key.endswith(end)]
+        yield from search_steps(self._offsets)
         for key in gone:
             self._moves.value.by_key.pop(key, None)
-            self._journal.replace(key, {}, self._offsets.pop(key))
+            self._journal.replace(key, {}, self._offsets.pop(key, ()))
             self._note_changed(key)
+            yield
         if gone:
-            log.info("offsets deleted", group=message.group, topics=len(gone))
+            log.info("offsets deleted", group=group, topics=len(gone))
             self._publish()
 
     @serves(RequestCode.UPDATE_CONSUMER_OFFSET)
@@ -356,41 +352,51 @@ class ConsumerOffsets(TickedTable):
 
     @handles(ResetOffsets)
     def on_reset(self, message: ResetOffsets) -> None:
-        """Set the offsets of a group and save them at once."""
+        """Set the offsets of a group, in pieces if there are many, and save them at once."""
         if self._guard is not None:
             now_ms = self.system.clock.monotonic_ms()
             self._guard.reset(message.group, message.topic, message.offsets, now_ms)
+        self._change(self._resetting(message))
+
+    def _resetting(self, message: ResetOffsets) -> Iterator[None]:
         for queue_id, offset in message.offsets.items():
             self._old_places.forget(message.topic, message.group, queue_id)
             self._store(message.group, message.topic, queue_id, offset)
+            yield
         self.save_changes()
 
+    def _change(self, steps: Iterator[None], refuse: Callable[[str], None] | None = None) -> None:
+        if self._changes.begin(steps, refuse):
+            self.system.loop.tell_in_next_round(self.address, ChangeOn())
+
+    @handles(ChangeOn)
+    def on_change_on(self, _: ChangeOn) -> None:
+        if self._changes.go_on():
+            self.system.loop.tell_in_next_round(self.address, ChangeOn())
+
     @serves(RequestCode.CLONE_GROUP_OFFSET)
-    def clone(self, request: Request) -> RemotingCommand:
+    def clone(self, request: Request) -> None:
         """Copy the offsets of a group to another group, in one topic or in all.
 
         Missing topics are skipped, and topics to which the online source group does not
-        subscribe.
+        subscribe. Many offsets are copied in pieces.
         """
         header = CloneGroupOffsetHeader.decode(request.command.fields)
         check_group_name(header.dest_group)
-        topics = [header.topic] if (header.topic or "").strip() else None
-        if topics is None:
-            topics = [topic for topic, _ in names_of(self._offsets, header.src_group)]
+        self._change(self._cloning(request, header), request.refuse)
+
+    def _cloning(self, request: Request, header: CloneGroupOffsetHeader) -> Iterator[None]:
+        """Check all offsets, then copy them, then answer."""
         view = self._consumers.value.get(header.src_group)
-        subscribed = {} if view is None else view.subscriptions
-        cloned: list[str] = []
-        left_out: list[str] = []
-        for topic in topics:
-            assert topic is not None
-            is_known = topic in self._topics.value
-            if not is_known or (not header.offline and subscribed and topic not in subscribed):
-                left_out.append(topic)
-                continue
-            for queue_id in self._offsets.get(offset_key(topic, header.src_group), ()):
+        cloned, left_out = topics_to_clone(header, self._offsets, self._topics.value, view)
+        yield from search_steps(self._offsets)
+        for topic in cloned:
+            for queue_id in [*self._offsets.get(offset_key(topic, header.src_group), ())]:
                 if refusal := self._refusal(header.dest_group, topic, queue_id):
-                    raise refusal
-            cloned.append(topic)
+                    self.tell_of(refusal, request)
+                    request.answer(refusal.code, remark=refusal.remark)
+                    return
+                yield
         self.begin_change()
         for topic in cloned:
             offsets = self._offsets.get(offset_key(topic, header.src_group))
@@ -402,28 +408,24 @@ class ConsumerOffsets(TickedTable):
                 self._offsets[key] = dict(offsets)
                 self._journal.replace(key, offsets, before)
                 self._note_changed(key)
-                for queue_id in offsets:
+                for queue_id in [*offsets]:
                     self._old_places.forget(topic, header.dest_group, queue_id)
                     self._note_moved(key, queue_id)
-        to, names = header.dest_group, shown_names(cloned)
-        self.system.rarely.warn("offsets not cloned", names=left_out, to=to)
-        if self.system.rarely.may_tell("many offsets are cloned", group=to):
-            log.info(
-                "offsets cloned", group=header.src_group, to=to, topics=names, count=len(cloned)
-            )
-        return request.command.answer()
+                    yield
+        tell_cloned(self.system.rarely, header, cloned, left_out)
+        request.answer()
 
     @handles(TellOffsets, reads_only=True)
     def on_tell_offsets(self, message: TellOffsets) -> None:
         """Answer with a copy of the offsets; search a large table in steps."""
         if self._searches.answer(message, self._offsets):
-            self.system.loop.tell_in_next_round(self.address, _SearchOn())
+            self.system.loop.tell_in_next_round(self.address, SearchOn())
 
-    @handles(_SearchOn, reads_only=True)
-    def on_search_on(self, _: _SearchOn) -> None:
+    @handles(SearchOn, reads_only=True)
+    def on_search_on(self, _: SearchOn) -> None:
         """Search the next entries for the first waiting request."""
         if self._searches.step():
-            self.system.loop.tell_in_next_round(self.address, _SearchOn())
+            self.system.loop.tell_in_next_round(self.address, SearchOn())
 
     @serves(RequestCode.QUERY_CONSUMER_OFFSET)
     def query(self, request: Request) -> RemotingCommand:
@@ -584,9 +586,13 @@ class ConsumerOffsets(TickedTable):
         unsent, self._unsent = self._unsent, []
         send_answers(unsent)
 
+    def can_stop(self) -> bool:
+        return not self._changes and super().can_stop()
+
     def on_failure(self, *reason: object) -> None:
         """Send all answers; what they confirm is in the journal."""
         super().on_failure(*reason)
+        self._changes.refuse(self.remark())
         send_answers(self._unsent)
         self._journal.close()
 

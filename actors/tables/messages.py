@@ -396,6 +396,16 @@ class ResetOffsets:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchOn:
+    """Message of ConsumerOffsets to itself: search the next part of the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOn:
+    """Message of ConsumerOffsets to itself: do the next piece of a change."""
+
+
+@dataclass(frozen=True, slots=True)
 class MergeOffsets:
     """The master's offsets, which override a slave's own."""
 

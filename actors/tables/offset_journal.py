@@ -104,8 +104,9 @@ class OffsetJournal:
 
     def replace(self, key: str, queues: Mapping[int, int], before: Iterable[int]) -> None:
         """Note that a key has these offsets now, or none at all; `before` are its former queues."""
-        for queue_id in before:
-            self._state.ahead.pop((key, queue_id), None)
+        ahead = self._state.ahead
+        for queue_id in before if ahead else ():  # a topic may have 65,536 queues
+            ahead.pop((key, queue_id), None)
         if self._has(key):
             self.restate(key, queues)
             self.write()

@@ -36,7 +36,7 @@ its new offset.
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import RateLimitedLog, get_logger
@@ -215,6 +215,20 @@ class OffsetStats:
     """Counters since the start. ConsumerOffsets writes them; any thread may read."""
 
     ignored_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMoves:
+    """Times when offsets last changed, since this broker observes them; kept in memory only."""
+
+    since_ms: int = 0
+    """Wall-clock time of the table's start."""
+    by_key: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Wall-clock times in ms by `topic@group`, then by queue."""
+
+    def at_ms(self, key: str, queue_id: int) -> int:
+        """Return when the offset last changed; 0 if it has not changed since the start."""
+        return self.by_key.get(key, {}).get(queue_id, 0)
 
 
 class OffsetGuard:

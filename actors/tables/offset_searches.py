@@ -71,6 +71,8 @@ def names_of(
     """Return topic and group of the matching keys; malformed ones match nothing."""
     start = "" if topic is None else offset_key(topic, "")
     end = "" if group is None else offset_key("", group)
-    named = [key for key in keys if key.startswith(start) and key.endswith(end)]
+    named = keys if topic is None else [key for key in keys if key.startswith(start)]
+    if group is not None:
+        named = [key for key in named if key.endswith(end)]
     parts = [key.split(TOPIC_GROUP_SEPARATOR) for key in named]
     return [(each[0], each[1]) for each in parts if len(each) == 2]

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from actors.engine.interfaces import SnapshotRef
-from actors.tables.consumer_offsets import OffsetMoves
 from actors.tables.consumer_views import ConsumerView, Producing
 from actors.tables.groups import GroupConfigs
 from actors.tables.offset_journal import Ahead
+from actors.tables.offset_limits import OffsetMoves
 from actors.tables.offset_searches import Offsets
 from actors.tables.request_modes import Modes
 from protocol.bloom import BloomFilter

@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from actors.consumers.group_changes import CHANGES_MAX, GROUPS_MAX, GroupHistory
+from actors.consumers.group_changes import (
+    CHANGES_MAX,
+    GROUPS_MAX,
+    MISMATCHES_LOGGED_MAX,
+    GroupHistory,
+)
 from actors.consumers.mismatches import CLIENTS_MAX, mismatches_of
 from actors.tables.consumer_views import NOT_SUBSCRIBED, Mismatch, Wanting
 from protocol.bodies import SubscriptionData
@@ -200,3 +205,19 @@ def test_members_are_not_compared_with_each_topic_of_the_newest() -> None:
     others = {f"c{number}": Counted({"T0": by_tags("T0")}) for number in range(200)}
     assert mismatches_of({"newest": newest, **others})[0].topic == "T1"
     assert Counted.looks < 200 * 50
+
+
+def test_a_change_of_a_group_with_many_mismatches_logs_the_first_topics() -> None:
+    """A heartbeat with 2,400 subscriptions logged a line each: others waited for 90 ms."""
+    made = broker()
+    count = MISMATCHES_LOGGED_MAX + 5
+    with capture_logs() as lines:
+        for number, expression in enumerate(("a", "b")):
+            wanted = {f"Topic-{each:02d}": expression for each in range(count)}
+            Client(made, f"c{number}", 1001 + number, expressions=wanted)
+        made.system.drain()
+    told = [each for each in lines if each["event"] == DIFFERENT]
+    assert [each["topic"] for each in told] == [
+        f"Topic-{each:02d}" for each in range(MISMATCHES_LOGGED_MAX)
+    ]
+    assert [each.get("more_topics") for each in told] == [None] * 9 + [5]

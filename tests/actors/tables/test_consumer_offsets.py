@@ -13,20 +13,22 @@ from actors.engine.server_log import MINUTE_MS
 from actors.engine.supervisor import ChildSpec
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request
-from actors.tables import offset_searches
+from actors.tables import offset_changes, offset_searches
 from actors.tables.config_writer import ConfigWriter, TableEncoder
-from actors.tables.consumer_offsets import ConsumerOffsets, OffsetMoves
+from actors.tables.consumer_offsets import ConsumerOffsets
 from actors.tables.consumer_views import ConsumerView, Member, Subscription
 from actors.tables.messages import (
     AdvanceOffset,
     AdvanceOffsets,
     CommitOffset,
+    ForgetOffsets,
+    ForgetTopic,
     OffsetsTold,
     ResetOffsets,
     TellOffsets,
 )
 from actors.tables.offset_journal import OffsetJournal
-from actors.tables.offset_limits import RESET_MS, OffsetCeiling, OffsetStats
+from actors.tables.offset_limits import RESET_MS, OffsetCeiling, OffsetMoves, OffsetStats
 from actors.tables.offset_searches import Offsets
 from protocol.bodies import SubscriptionData
 from protocol.bodies_tables import ConsumerOffsetTable, SubscriptionGroupConfig, TopicConfig
@@ -487,3 +489,65 @@ def test_first_offset_of_a_settled_queue_is_stored_unless_its_topic_is_gone() ->
         system.address("consumer_offsets").tell(AdvanceOffsets(commits, Told("receipts").address))
         system.drain()
         assert told(system, "G") == {("T", "G"): {0: 7}}
+
+
+def test_others_have_their_turn_while_many_offsets_are_cloned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A clone of 65,536 offsets kept the loop from all other clients for 70 ms."""
+    monkeypatch.setattr(offset_changes, "CHANGED_PER_ROUND", 4)
+    with offset_table() as (system, _):
+        for queue_id in range(11):
+            ask(system, "consumer_offsets", update(7, queue_id, oneway=False))
+        later: list[object] = []
+        monkeypatch.setattr(
+            system.loop, "tell_in_next_round", lambda _, message: later.append(message)
+        )
+        table, peers = system.address("consumer_offsets"), [RecordingPeer(), RecordingPeer()]
+        for peer in peers:
+            table.tell(Request(clone(), peer))
+        system.drain()
+        pieces = 0
+        while later:
+            assert stored(system) == 7, "others are answered between the pieces"
+            (message,), later[:] = later[:], []
+            table.tell(message)
+            system.drain()
+            pieces += 1
+        assert [each.code for peer in peers for each in peer.received] == [0, 0]
+        assert told(system, "H") == {("T", "H"): dict.fromkeys(range(11), 7)}
+        assert 8 <= pieces <= 11, "one clone after the other"
+
+
+@pytest.mark.parametrize("by", ["topic", "group"])
+def test_others_have_their_turn_while_many_offsets_are_deleted(
+    by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deletion of a group with offsets in 20,000 topics kept all others waiting for 0.1 s."""
+    monkeypatch.setattr(offset_changes, "CHANGED_PER_ROUND", 4)
+    with offset_table() as (system, offsets):
+        for number in range(11):
+            fields = {"consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset": "7"}
+            fields["topic" if by == "group" else "consumerGroup"] += str(number)
+            command = request(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+            assert ask(system, "consumer_offsets", command).code == 0
+        ask(system, "consumer_offsets", update(7, 1, oneway=False))
+        later: list[object] = []
+        monkeypatch.setattr(
+            system.loop, "tell_in_next_round", lambda _, message: later.append(message)
+        )
+        table = system.address("consumer_offsets")
+        thens: list[str] = []
+        table.tell(ForgetTopic("T", thens.append) if by == "topic" else ForgetOffsets("G"))
+        system.drain()
+        pieces = 0
+        while later:
+            assert ask(system, "consumer_offsets", query(9)).code != 0, "others are answered"
+            assert not thens
+            (message,), later[:] = later[:], []
+            table.tell(message)
+            system.drain()
+            pieces += 1
+        assert pieces >= 3
+        assert offsets.value == {}
+        assert thens == ([""] if by == "topic" else []), "when the last one is deleted"
