@@ -12,6 +12,8 @@ An unknown request code gets no answer, as in 4.9.7; the connection sees to that
 Source: namesrv/processor/DefaultRequestProcessor.java.
 """
 
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -54,6 +56,7 @@ from protocol.codes import VERSION_5, VERSION_STANDARD_JSON_ROUTE, RequestCode, 
 from protocol.errors import LimitReached, RemoteError
 from protocol.frame import RemotingCommand
 from protocol.headers.client import GetRouteInfoHeader
+from protocol.headers.fields import Header
 from protocol.headers.namesrv import (
     AddWritePermResponseHeader,
     BrokerIdentityHeader,
@@ -90,6 +93,28 @@ class _SweepMore:
     """Remove such brokers from some more of their topics."""
 
 
+@dataclass(frozen=True, slots=True)
+class _ChangeMore:
+    """Change the permission of some more topics of a broker."""
+
+
+@dataclass(slots=True)
+class _PermChange:
+    """Change of a broker's write permission, in steps."""
+
+    request: Request
+    event: str
+    broker_name: str
+    steps: Iterator[int]
+    count: int = 0
+
+    def answer(self) -> Header:
+        """Return the header of the answer."""
+        if self.request.command.code == RequestCode.WIPE_WRITE_PERM_OF_BROKER:
+            return WipeWritePermResponseHeader(self.count)
+        return AddWritePermResponseHeader(self.count)
+
+
 class Namesrv(KvServer):
     """Actor on the loop."""
 
@@ -104,6 +129,7 @@ class Namesrv(KvServer):
         self._reader = reader
         self._at_reader = ReaderBacklog()
         self._is_passed_on = self._has_asked_to_sweep = False
+        self._perm_changes: deque[_PermChange] = deque()
         self._intake: TopicIntake | None = None
         """State of the large registration in progress."""
         self._refusal: RemoteError | None = None
@@ -318,20 +344,48 @@ class Namesrv(KvServer):
         )
 
     @serves(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
-    def wipe_write_perm(self, request: Request) -> RemotingCommand:
+    def wipe_write_perm(self, request: Request) -> None:
         name = BrokerNameHeader.decode(request.command.fields).broker_name
-        self.begin_change()
-        count = self._routes.wipe_write_perm(name)
-        self._tell_change(request, "write permission wiped", broker=name, topics=count)
-        return request.command.answer(fields=WipeWritePermResponseHeader(count).encode())
+        steps = self._routes.wipe_write_perm(name)
+        self._change_perm(_PermChange(request, "write permission wiped", name, steps))
 
     @serves(RequestCode.ADD_WRITE_PERM_OF_BROKER)
-    def add_write_perm(self, request: Request) -> RemotingCommand:
+    def add_write_perm(self, request: Request) -> None:
         name = BrokerNameHeader.decode(request.command.fields).broker_name
-        self.begin_change()
-        count = self._routes.add_write_perm(name)
-        self._tell_change(request, "write permission added", broker=name, topics=count)
-        return request.command.answer(fields=AddWritePermResponseHeader(count).encode())
+        steps = self._routes.add_write_perm(name)
+        self._change_perm(_PermChange(request, "write permission added", name, steps))
+
+    def _change_perm(self, change: "_PermChange") -> None:
+        """Begin a change behind those that wait; a step of one of them runs in a round."""
+        check_waiting(len(self._perm_changes), change.request.command)
+        self._perm_changes.append(change)
+        if len(self._perm_changes) == 1:
+            self.system.loop.tell_in_next_round(self.address, _ChangeMore())
+
+    @handles(_ChangeMore)
+    def on_change_more(self, _: _ChangeMore) -> None:
+        """Change some more topics of a broker; answer behind the last ones."""
+        change = self._perm_changes[0]
+        count = next(change.steps, None)
+        if count is not None:
+            change.count = count
+        else:
+            self._perm_changes.popleft()
+            request, name = change.request, change.broker_name
+            self._tell_change(request, change.event, broker=name, topics=change.count)
+            request.answer(fields=change.answer().encode())
+        if self._perm_changes:
+            self.system.loop.tell_in_next_round(self.address, _ChangeMore())
+
+    def can_stop(self) -> bool:
+        """Return whether the settings are saved and all changes of permissions are answered."""
+        return super().can_stop() and not self._perm_changes
+
+    def on_failure(self, *reason: object) -> None:
+        """Refuse the changes of permissions that are not done."""
+        while self._perm_changes:
+            self._perm_changes.popleft().request.refuse(self.remark())
+        super().on_failure(*reason)
 
     def _tell_change(self, request: Request, event: str, **about: str | int | None) -> None:
         """Log a change by an administrator; without access control, by any client."""

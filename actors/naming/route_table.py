@@ -39,6 +39,8 @@ from protocol.headers.namesrv import RegisterBrokerHeader, RegisterBrokerRespons
 
 SWEPT_AT_ONCE = 20_000
 """Topics looked at in one step of the removal of brokers: 5 ms."""
+CHANGED_AT_ONCE = 10_000
+"""Topics looked at in one step of a change of a broker's permissions: 10 ms."""
 BODY_NAMES_AT_ONCE = 10_000
 """Topics of a body that are joined at once, so that a thread does not hold the interpreter."""
 BROKER_EXPIRES_MS = 120_000
@@ -388,36 +390,40 @@ class RouteTable:
 
     # --- administration
 
-    def wipe_write_perm(self, broker_name: str) -> int:
-        """Remove a broker's write permission; return the number of its topics.
+    def wipe_write_perm(self, broker_name: str) -> Iterator[int]:
+        """Remove a broker's write permission in steps; yield the number of its topics so far.
 
         The next registration with another data version restores the broker's values.
         """
         count = 0
-        for topic, data in self._queues_at(broker_name):
-            if data.perm & PERM_WRITE:
-                self._wiped.setdefault(broker_name, {})[topic] = data, data.perm
-                data.perm &= ~PERM_WRITE
-            count += 1
-        return count
+        for some in self._queues_at(broker_name):
+            for topic, data in some:
+                if data.perm & PERM_WRITE:
+                    self._wiped.setdefault(broker_name, {})[topic] = data, data.perm
+                    data.perm &= ~PERM_WRITE
+            count += len(some)
+            yield count
 
-    def add_write_perm(self, broker_name: str) -> int:
-        """Restore a broker's registered permissions; return the number of its topics.
+    def add_write_perm(self, broker_name: str) -> Iterator[int]:
+        """Restore registered permissions in steps; yield the number of the topics so far.
 
         4.9.7 makes every topic readable and writable, even read-only ones.
         """
         wiped, count = self._wiped.pop(broker_name, {}), 0
-        for topic, data in self._queues_at(broker_name):
-            registered, perm = wiped.get(topic, (None, 0))
-            if registered is data:  # otherwise registered again since
-                data.perm = perm
-            count += 1
-        return count
+        for some in self._queues_at(broker_name):
+            for topic, data in some:
+                registered, perm = wiped.get(topic, (None, 0))
+                if registered is data:  # otherwise registered again since
+                    data.perm = perm
+            count += len(some)
+            yield count
 
-    def _queues_at(self, broker_name: str) -> Iterator[tuple[str, QueueData]]:
-        for topic, queues in self._queues.items():
-            if (data := queues.get(broker_name)) is not None:
-                yield topic, data
+    def _queues_at(self, broker_name: str) -> Iterator[list[tuple[str, QueueData]]]:
+        """Yield a live broker's queues by topic, in steps: there may be a million topics."""
+        topics = iter([*self._queues] if broker_name in self._brokers else ())
+        while broker_name in self._brokers and (some := [*islice(topics, CHANGED_AT_ONCE)]):
+            found = ((topic, self._queues.get(topic, {}).get(broker_name)) for topic in some)
+            yield [(topic, data) for topic, data in found if data is not None]
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Remove a topic, or only its queues in one cluster."""

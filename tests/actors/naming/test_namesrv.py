@@ -9,9 +9,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.admin.settings import REFUSED
+from actors.naming import route_table
 from actors.naming.kv_server import KvConfig
 from actors.naming.namesrv import Namesrv
 from actors.network.messages import PeerClosed
+from actors.network.request import Request
 from protocol.bodies import (
     BrokerData,
     ClusterInfo,
@@ -452,3 +454,31 @@ def test_many_brokers_are_listed_on_a_thread(monkeypatch: pytest.MonkeyPatch) ->
         asked = [RemotingCommand(code, {}, version=each) for each in (412, 411)]
         assert [ask(system, "namesrv", each).body for each in asked] == here
         assert writer.handled == 2 and here[0] != here[1]
+
+
+def test_permissions_of_many_topics_change_while_others_are_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(route_table, "CHANGED_AT_ONCE", 1)
+    peer, topics = RecordingPeer(), [TopicConfig(f"t{number}") for number in range(9)]
+    wipe, add = RequestCode.WIPE_WRITE_PERM_OF_BROKER, RequestCode.ADD_WRITE_PERM_OF_BROKER
+    with name_server() as system:
+        ask(system, "namesrv", registration(*topics))
+        namesrv = system.address("namesrv")
+        commands = [request(code, {"brokerName": "broker-a"}) for code in (wipe, add, wipe)]
+        handled = namesrv.handled
+        for command in commands:
+            namesrv.tell(Request(command, peer))
+        system.drain()
+        assert namesrv.handled - handled == 3 + 3 * 10, "a step of one of them in a round"
+        assert [answer.opaque for answer in peer.received] == [each.opaque for each in commands]
+        assert [answer.fields for answer in peer.received] == [
+            {"wipeTopicCount": "9"},
+            {"addTopicCount": "9"},
+            {"wipeTopicCount": "9"},
+        ]
+        namesrv.tell(Request(request(add, {"brokerName": "broker-a"}), peer))
+        with capture_logs():
+            namesrv.tell(object())  # fails
+            system.drain()
+        assert len(peer.received) == 4, "answered or refused"
