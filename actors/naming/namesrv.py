@@ -52,6 +52,7 @@ from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import LongAnswer, PeerClosed
 from actors.network.request import Request, check_waiting, serves
 from protocol.bodies import BrokerData, DataVersion, TopicConfigTable
+from protocol.bodies_admin import TopicList
 from protocol.codes import VERSION_5, VERSION_STANDARD_JSON_ROUTE, RequestCode, ResponseCode
 from protocol.errors import LimitReached, RemoteError
 from protocol.frame import RemotingCommand
@@ -76,7 +77,9 @@ FIRST_SCAN_MS = 5000
 SCAN_MS = 10_000
 
 CHOSEN_HERE_MAX = 50_000
-"""Maximum topics of the table from which a list is chosen on the loop: 15 ms."""
+"""Maximum topics from which a list is chosen on the loop, counted for each broker: 15 ms."""
+LISTED_CHARS_HERE_MAX = 512 << 10
+"""Characters of names that are listed on the loop: 4 ms; control characters take 40 ms."""
 _TOPIC_BYTES, _BROKER_BYTES = 100, 500
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
@@ -438,8 +441,8 @@ class Namesrv(KvServer):
 
     def _topics(self, request: Request, chosen: Chosen | None = None) -> RemotingCommand | None:
         """Return topics; LongAnswers answers with those of a large table."""
-        count = self._routes.topic_count
-        if count <= CHOSEN_HERE_MAX:
+        count, queues = self._routes.topic_count, self._routes.queues_count
+        if queues <= CHOSEN_HERE_MAX and self._routes.topic_chars <= LISTED_CHARS_HERE_MAX:
             return request.command.answer(body=topics_body(self._routes.topics(chosen)))
         check_waiting(self._long_answers.waiting, request.command, count * _TOPIC_BYTES)
         self._long_answers.tell(LongAnswer(request, self._routes.choice(chosen)))
@@ -455,9 +458,14 @@ class Namesrv(KvServer):
         return self._topics(request, self._routes.in_cluster(cluster))
 
     @serves(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
-    def system_topics(self, request: Request) -> RemotingCommand:
+    def system_topics(self, request: Request) -> RemotingCommand | None:
+        """Return names of clusters and brokers; LongAnswers answers with long ones."""
         topics, broker_address = self._routes.system_topics()
-        return request.command.answer(body=topics_body(topics, broker_address))
+        if (chars := sum(map(len, topics))) <= LISTED_CHARS_HERE_MAX:
+            return request.command.answer(body=topics_body(topics, broker_address))
+        check_waiting(self._long_answers.waiting, request.command, chars)
+        self._long_answers.tell(LongAnswer(request, TopicList(topics, broker_address)))
+        return None
 
     @serves(RequestCode.GET_UNIT_TOPIC_LIST)
     def unit_topics(self, request: Request) -> RemotingCommand | None:

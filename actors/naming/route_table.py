@@ -83,6 +83,7 @@ class RouteTable:
         self._queues: dict[str, dict[str, QueueData]] = {}
         self._queues_count = 0
         """Topics, counted once for each broker that has them."""
+        self._topic_chars = 0
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[str, LiveBroker] = {}
@@ -185,6 +186,7 @@ class RouteTable:
                     continue
                 if known is None:
                     known = self._queues[topic] = {}
+                    self._topic_chars += len(topic)
                 self._queues_count += 1
             known[broker_name] = data
         intake.no_room(left_out)
@@ -315,8 +317,8 @@ class RouteTable:
         for name in broker_names:
             if queues.pop(name, None) is not None:
                 self._queues_count -= 1
-        if not queues:
-            self._queues.pop(topic, None)
+        if not queues and self._queues.pop(topic, None) is not None:
+            self._topic_chars -= len(topic)
 
     # --- data versions
 
@@ -362,6 +364,16 @@ class RouteTable:
     @property
     def topic_count(self) -> int:
         return len(self._queues)
+
+    @property
+    def queues_count(self) -> int:
+        """Topics, counted once for each broker that has them."""
+        return self._queues_count
+
+    @property
+    def topic_chars(self) -> int:
+        """Characters of all topics."""
+        return self._topic_chars
 
     def topics(self, chosen: Chosen | None = None) -> list[str]:
         """Return all topics, or the chosen ones."""

@@ -12,6 +12,7 @@ from actors.admin.settings import REFUSED
 from actors.naming import route_table
 from actors.naming.kv_server import KvConfig
 from actors.naming.namesrv import Namesrv
+from actors.naming.route_table import RouteTable
 from actors.network.messages import PeerClosed
 from actors.network.request import Request
 from protocol.bodies import (
@@ -427,6 +428,36 @@ def test_topics_of_a_large_table_are_chosen_on_a_thread(monkeypatch: pytest.Monk
         assert [ask(system, "namesrv", request(*each)).body for each in LISTS] == here
         assert writer.handled == len(LISTS)
     assert here[2] == b'{"topicList":[]}' and b'"T1","T3"' in (here[3] or b"")
+
+
+def test_lists_of_topics_at_many_brokers_or_with_long_names_are_chosen_on_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """40,000 topics at 95 brokers took 150 ms, 50,000 names of 512 characters 2 s."""
+    system_list = request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+    with name_server() as system:
+        topics = [replace(TOPIC, topic_name=f"T{number}") for number in range(3)]
+        writer, routes = system.address("long_answers"), RouteTable()
+        for number in (1, 2):
+            for each in topics:
+                header = RegisterBrokerHeader(f"b{number}", f"h:{number}", "C1", "h:1", 0)
+                table = TopicConfigTable({each.topic_name: each}, DataVersion(1, number))
+                routes.register(header, table, None, 1, 0)
+        (namesrv,) = [each for each in system.live if isinstance(each, Namesrv)]
+        namesrv._routes = routes
+        here = [ask(system, "namesrv", request(*each)).body for each in LISTS]
+        names = ask(system, "namesrv", system_list).body
+        assert writer.handled == 0 and (routes.queues_count, routes.topic_chars) == (6, 6)
+        for limit, lists in (("CHOSEN_HERE_MAX", 0), ("LISTED_CHARS_HERE_MAX", 1)):
+            with monkeypatch.context() as patch:
+                patch.setattr(f"actors.naming.namesrv.{limit}", 5, raising=False)
+                before = writer.handled
+                assert [ask(system, "namesrv", request(*each)).body for each in LISTS] == here
+                assert ask(system, "namesrv", system_list).body == names
+                assert writer.handled - before == len(LISTS) + lists
+        for each in topics:
+            routes.delete_topic(each.topic_name)
+        assert (routes.queues_count, routes.topic_chars) == (0, 0)
 
 
 def test_brokers_of_a_closed_connection_leave_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
