@@ -38,7 +38,7 @@ from protocol.bodies_admin import TopicList
 from protocol.headers.namesrv import RegisterBrokerHeader, RegisterBrokerResponseHeader
 
 SWEPT_AT_ONCE = 20_000
-"""Topics looked at in one step of the removal of brokers: 5 ms."""
+"""Topics looked at, and brokers of them, in one step of the removal of brokers: 5 ms."""
 CHANGED_AT_ONCE = 10_000
 """Topics looked at in one step of a change of a broker's permissions: 10 ms."""
 BODY_NAMES_AT_ONCE = 10_000
@@ -299,18 +299,20 @@ class RouteTable:
         """Remove broker names from some more topics: there may be a million."""
         if not self._sweeps:
             return
-        sweep, count = self._sweeps[0], 0
-        for topic in islice(sweep.topics, SWEPT_AT_ONCE):
-            count += 1
+        sweep, left = self._sweeps[0], SWEPT_AT_ONCE
+        for topic in sweep.topics:
             own = self._queues.get(topic, {})
             if not sweep.names.isdisjoint(own):
                 names = [*sweep.names.intersection(own)]
                 gone = [each for each in names if topic not in sweep.again.get(each, ())]
                 self._forget_topic(topic, gone)
-        if count < SWEPT_AT_ONCE:
-            del self._sweeps[0]
-            for sweep in self._sweeps:
-                sweep.topics = iter([*self._queues])
+                left -= len(names)
+            left -= 1
+            if left <= 0:
+                return
+        del self._sweeps[0]
+        for sweep in self._sweeps:
+            sweep.topics = iter([*self._queues])
 
     def _forget_topic(self, topic: str, broker_names: Iterable[str]) -> None:
         queues = self._queues.get(topic, {})
