@@ -51,7 +51,7 @@ from actors.naming.topic_intake import TopicIntake
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import LongAnswer, PeerClosed
 from actors.network.request import Request, check_waiting, serves
-from protocol.bodies import BrokerData, DataVersion, TopicConfigTable
+from protocol.bodies import BrokerData, DataVersion, TopicConfigTable, TopicRouteData
 from protocol.bodies_admin import TopicList
 from protocol.codes import VERSION_5, VERSION_STANDARD_JSON_ROUTE, RequestCode, ResponseCode
 from protocol.errors import LimitReached, RemoteError
@@ -81,6 +81,10 @@ CHOSEN_HERE_MAX = 50_000
 LISTED_CHARS_HERE_MAX = 512 << 10
 """Characters of names that are listed on the loop: 4 ms; control characters take 40 ms."""
 _TOPIC_BYTES, _BROKER_BYTES = 100, 500
+ROUTE_BROKERS_HERE_MAX = 100
+"""Brokers of a route that is encoded on the loop: 2 ms; a read may have 16 requests for routes."""
+ROUTE_CHARS_HERE_MAX = 32 << 10
+"""Characters of its names and addresses."""
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -403,8 +407,11 @@ class Namesrv(KvServer):
     # --- routes and topics
 
     @serves(RequestCode.GET_ROUTEINFO_BY_TOPIC)
-    def route(self, request: Request) -> RemotingCommand:
-        """Return a topic's brokers and queues, in the client's JSON dialect."""
+    def route(self, request: Request) -> RemotingCommand | None:
+        """Return a topic's brokers and queues, in the client's JSON dialect.
+
+        LongAnswers answers with many of them, or with long names.
+        """
         command = request.command
         header = GetRouteInfoHeader.decode(command.fields)
         route = self._routes.route(header.topic)
@@ -416,12 +423,18 @@ class Namesrv(KvServer):
         if self._config.order_message_enable:
             order = self.kv.get(ORDER_TOPIC_CONFIG, header.topic)
             route = replace(route, order_topic_conf=order)
+        if is_long := _is_long(route):
+            held_bytes = len(route.broker_datas) * _BROKER_BYTES
+            check_waiting(self._long_answers.waiting, command, held_bytes)
         if command.version >= VERSION_5:
             route = replace(route, broker_datas=[*map(_of_5, route.broker_datas)])
         standard = command.version >= VERSION_STANDARD_JSON_ROUTE
-        return command.answer(
-            body=route.encode(standard_json=standard or bool(header.accept_standard_json_only))
-        )
+        standard = standard or bool(header.accept_standard_json_only)
+        if not is_long:
+            return command.answer(body=route.encode(standard_json=standard))
+        route = replace(route, broker_datas=[*map(_copied, route.broker_datas)])
+        self._long_answers.tell(LongAnswer(request, _LongRoute(route, standard)))
+        return None
 
     @serves(RequestCode.GET_BROKER_CLUSTER_INFO)
     def cluster_info(self, request: Request) -> RemotingCommand | None:
@@ -434,7 +447,7 @@ class Namesrv(KvServer):
             return request.command.answer(body=found.encode())
         check_waiting(self._long_answers.waiting, request.command, count * _BROKER_BYTES)
         known = found.broker_addr_table.items()
-        copied = {name: replace(data, broker_addrs={**data.broker_addrs}) for name, data in known}
+        copied = {name: _copied(data) for name, data in known}
         answer = LongAnswer(request, replace(found, broker_addr_table=copied))
         self._long_answers.tell(answer)
         return None
@@ -495,3 +508,33 @@ def _of_5(data: BrokerData) -> BrokerData:
     A slave never takes the master's place here.
     """
     return replace(data, enable_acting_master=False)
+
+
+def _copied(data: BrokerData) -> BrokerData:
+    """Return a copy for another thread."""
+    return replace(data, broker_addrs={**data.broker_addrs})
+
+
+def _is_long(route: TopicRouteData) -> bool:
+    """Return whether a route must be encoded on a thread."""
+    brokers = route.broker_datas
+    if len(brokers) > ROUTE_BROKERS_HERE_MAX:
+        return True
+    addresses = [at for data in brokers for at in data.broker_addrs.values()]
+    if len(addresses) > ROUTE_BROKERS_HERE_MAX * 3:
+        return True
+    servers = [each for some in route.filter_server_table.values() for each in some]
+    names = [name for data in brokers for name in (data.cluster, data.broker_name)]
+    chars = sum(map(len, (*names, *addresses, *servers, route.order_topic_conf or "")))
+    return chars > ROUTE_CHARS_HERE_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class _LongRoute:
+    """Body of a route that is encoded on a thread."""
+
+    route: TopicRouteData
+    standard_json: bool
+
+    def encode(self) -> bytes:
+        return self.route.encode(standard_json=self.standard_json)
