@@ -1,9 +1,9 @@
 """The name server: tells clients which broker has which topic.
 
 Owns: the RouteTable, and through its base KvServer the KvConfig.
-Receives: Request and PeerClosed from connections; Began, TopicSlice, Ended, UnreadableRegistration
-and PassedOn from RegistrationReader; FileWritten from config_writer; AskFigures from MetricsPort;
-its own tick.
+Receives: Request and PeerClosed from connections; InTurn with Began, TopicSlice, Ended,
+UnreadableRegistration and PassedOn from RegistrationReader; FileWritten from config_writer;
+AskFigures from MetricsPort; its own tick.
 Sends: ReadRegistration and PassOn to RegistrationReader; WriteFile to config_writer; LongAnswer to
 LongAnswers.
 
@@ -20,6 +20,7 @@ from itertools import chain
 from actors.config import NamesrvConfig
 from actors.engine.actor import AskFigures, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.inbox import refuse
 from actors.engine.server_log import TEXT_CHARS_MAX, get_logger
 from actors.naming.broker_ownership import (
     check_goodbye,
@@ -32,6 +33,7 @@ from actors.naming.kv_server import ORDER_TOPIC_CONFIG, KvServer
 from actors.naming.messages import (
     Began,
     Ended,
+    InTurn,
     PassedOn,
     PassOn,
     ReadRegistration,
@@ -76,6 +78,8 @@ log = get_logger(__name__)
 FIRST_SCAN_MS = 5000
 SCAN_MS = 10_000
 
+OF_READER_AT_ONCE = 10
+"""Messages of the reader in a round: 500 topics each, 10 ms in all."""
 CHOSEN_HERE_MAX = 50_000
 """Maximum topics from which a list is chosen on the loop, counted for each broker: 15 ms."""
 LISTED_CHARS_HERE_MAX = 512 << 10
@@ -98,6 +102,11 @@ class _Scan:
 @dataclass(frozen=True, slots=True)
 class _SweepMore:
     """Remove such brokers from some more of their topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class _TakeMore:
+    """Take some more messages of the reader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +145,7 @@ class Namesrv(KvServer):
         self._reader = reader
         self._at_reader = ReaderBacklog()
         self._is_passed_on = self._has_asked_to_sweep = False
+        self._from_reader: deque[object] = deque()
         self._perm_changes: deque[_PermChange] = deque()
         self._intake: TopicIntake | None = None
         """State of the large registration in progress."""
@@ -229,6 +239,21 @@ class Namesrv(KvServer):
         if is_new:
             self._tell("broker registered", header)
         return command.answer(fields=answer.encode(), body=self.kv.ordered())
+
+    @handles(InTurn)
+    def on_in_turn(self, message: InTurn) -> None:
+        """Keep a message of the reader: half a million topics may come at once."""
+        self._from_reader.append(message.message)
+        if len(self._from_reader) == 1:
+            self.system.loop.tell_in_next_round(self.address, _TakeMore())
+
+    @handles(_TakeMore)
+    def on_take_more(self, _: _TakeMore) -> None:
+        """Pass on the next messages of the reader, which this actor then handles one by one."""
+        for _number in range(min(len(self._from_reader), OF_READER_AT_ONCE)):
+            self.address.tell(self._from_reader.popleft())
+        if self._from_reader:
+            self.system.loop.tell_in_next_round(self.address, _TakeMore())
 
     @handles(Began)
     def on_began(self, message: Began) -> None:
@@ -385,11 +410,13 @@ class Namesrv(KvServer):
             self.system.loop.tell_in_next_round(self.address, _ChangeMore())
 
     def can_stop(self) -> bool:
-        """Return whether the settings are saved and all changes of permissions are answered."""
-        return super().can_stop() and not self._perm_changes
+        """Return whether the settings are saved and all requests are answered."""
+        return super().can_stop() and not self._perm_changes and not self._from_reader
 
     def on_failure(self, *reason: object) -> None:
-        """Refuse the changes of permissions that are not done."""
+        """Refuse the requests that wait for a round."""
+        while self._from_reader:
+            refuse(self._from_reader.popleft(), self.remark())
         while self._perm_changes:
             self._perm_changes.popleft().request.refuse(self.remark())
         super().on_failure(*reason)
