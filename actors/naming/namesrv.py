@@ -42,7 +42,6 @@ from actors.naming.messages import (
     UnreadableRegistration,
 )
 from actors.naming.registration_reader import (
-    LARGE_BODY_BYTES,
     ReaderBacklog,
     check_crc,
     held_bytes,
@@ -78,6 +77,8 @@ log = get_logger(__name__)
 FIRST_SCAN_MS = 5000
 SCAN_MS = 10_000
 
+VERSION_BYTES_MAX = 4 << 10
+"""Maximum length of a data version: brokers send some 60 bytes. A read may have 16 of them."""
 OF_READER_AT_ONCE = 10
 """Messages of the reader in a round: 500 topics each, 10 ms in all."""
 CHOSEN_HERE_MAX = 50_000
@@ -354,7 +355,7 @@ class Namesrv(KvServer):
     @serves(RequestCode.QUERY_DATA_VERSION)
     def query_data_version(self, request: Request) -> RemotingCommand | None:
         """Tell a broker whether to register again; if not, renew its registration."""
-        if len(request.command.body or b"") > LARGE_BODY_BYTES:  # to read it would delay clients
+        if len(request.command.body or b"") > VERSION_BYTES_MAX:  # to read it would delay clients
             remark = "the body is not a data version"
             raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "a body is too long")
         if self._waits(request):

@@ -202,10 +202,11 @@ class RouteTable:
         if address not in self._live:
             of_peer = sum(live.peer_id == peer_id for live in self._live.values())
             check_brokers(len(self._live), of_peer)
-        if broker.broker_name not in self._brokers:
+        data = self._brokers.get(broker.broker_name)
+        if data is None or data.broker_addrs.get(broker.broker_id) != address:
             known = self._brokers.values()
-            names = sum(address in data.broker_addrs.values() for data in known)
-            check_brokers(len(known), names)
+            names = sum(address in each.broker_addrs.values() for each in known)
+            check_brokers(len(known) if data is None else 0, names)
 
     def finish(
         self,

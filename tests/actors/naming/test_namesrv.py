@@ -401,7 +401,7 @@ def test_a_topic_without_a_name_is_ignored() -> None:
 def test_the_encoded_data_version_is_short() -> None:
     with name_server() as system:
         fields = {"brokerName": "b", "brokerAddr": "a:1", "clusterName": "c", "brokerId": "0"}
-        body = b'{"counter":1%s}' % (b" " * (1 << 16))
+        body = b'{"counter":1%s}' % (b" " * (4 << 10))
         answer = ask(system, "namesrv", request(RequestCode.QUERY_DATA_VERSION, fields, body))
         assert (answer.code, answer.remark) == (1, "the body is not a data version")
 
