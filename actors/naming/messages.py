@@ -173,7 +173,7 @@ class PassedOn(Message):
 
 
 @dataclass(slots=True)
-class InTurn(Message):
+class FromReader(Message):
     """A message of the reader, of which Namesrv takes some in each round."""
 
     message: object

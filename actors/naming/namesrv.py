@@ -1,7 +1,7 @@
 """The name server: tells clients which broker has which topic.
 
 Owns: the RouteTable, and through its base KvServer the KvConfig.
-Receives: Request and PeerClosed from connections; InTurn with Began, TopicSlice, Ended,
+Receives: Request and PeerClosed from connections; FromReader with Began, TopicSlice, Ended,
 UnreadableRegistration and PassedOn from RegistrationReader; FileWritten from config_writer;
 AskFigures from MetricsPort; its own tick.
 Sends: ReadRegistration and PassOn to RegistrationReader; WriteFile to config_writer; LongAnswer to
@@ -33,7 +33,7 @@ from actors.naming.kv_server import ORDER_TOPIC_CONFIG, KvServer
 from actors.naming.messages import (
     Began,
     Ended,
-    InTurn,
+    FromReader,
     PassedOn,
     PassOn,
     ReadRegistration,
@@ -241,8 +241,8 @@ class Namesrv(KvServer):
             self._tell("broker registered", header)
         return command.answer(fields=answer.encode(), body=self.kv.ordered())
 
-    @handles(InTurn)
-    def on_in_turn(self, message: InTurn) -> None:
+    @handles(FromReader)
+    def on_from_reader(self, message: FromReader) -> None:
         """Keep a message of the reader: half a million topics may come at once."""
         self._from_reader.append(message.message)
         if len(self._from_reader) == 1:

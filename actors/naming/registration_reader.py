@@ -2,7 +2,7 @@
 
 Owns: nothing.
 Receives: ReadRegistration and PassOn from Namesrv.
-Sends: InTurn with Began, TopicSlice, Ended, UnreadableRegistration and PassedOn to Namesrv.
+Sends: FromReader with Began, TopicSlice, Ended, UnreadableRegistration and PassedOn to Namesrv.
 
 Other requests of a broker must not overtake its registration. They travel through this actor
 unchanged, as PassOn and PassedOn.
@@ -15,7 +15,7 @@ from actors.engine.actor import Actor, Where, handles
 from actors.naming.messages import (
     Began,
     Ended,
-    InTurn,
+    FromReader,
     PassedOn,
     PassOn,
     ReadRegistration,
@@ -85,18 +85,18 @@ class RegistrationReader(Actor):
                 for topics in found.slices
             ]
         except RemoteError as error:
-            to.tell(InTurn(UnreadableRegistration(request, error.code, error.remark)))
+            to.tell(FromReader(UnreadableRegistration(request, error.code, error.remark)))
             return
         count = sum(len(each.queues) for each in slices)
-        to.tell(InTurn(Began(request, header, found.version, count)))
+        to.tell(FromReader(Began(request, header, found.version, count)))
         for each in slices:
-            to.tell(InTurn(each))
-        to.tell(InTurn(Ended(request, header, found.filter_servers)))
+            to.tell(FromReader(each))
+        to.tell(FromReader(Ended(request, header, found.filter_servers)))
 
     @handles(PassOn)
     def on_pass_on(self, message: PassOn) -> None:
         """Return the message, now in its turn."""
-        message.reply_to.tell(InTurn(PassedOn(message.message, message.held_bytes)))
+        message.reply_to.tell(FromReader(PassedOn(message.message, message.held_bytes)))
 
 
 def held_bytes(command: RemotingCommand) -> int:

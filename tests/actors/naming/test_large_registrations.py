@@ -3,7 +3,7 @@
 import pytest
 
 from actors.engine.actor_address import ActorAddress
-from actors.naming.messages import InTurn, PassedOn
+from actors.naming.messages import FromReader, PassedOn
 from actors.naming.namesrv import Namesrv
 from actors.naming.route_table import topics_body
 from actors.network.messages import PeerClosed
@@ -71,7 +71,7 @@ def test_waiting_requests_of_a_failed_name_server_are_refused() -> None:
         namesrv, goodbye = system.address("namesrv"), RequestCode.UNREGISTER_BROKER
         commands = [request(goodbye, {}) for _ in range(3)]
         for command in commands:
-            namesrv.tell(InTurn(PassedOn(Request(command, peer))))
+            namesrv.tell(FromReader(PassedOn(Request(command, peer))))
         (actor,) = [each for each in system.live if isinstance(each, Namesrv)]
         system.run_until(lambda: bool(actor._from_reader))
         actor.on_failure()
