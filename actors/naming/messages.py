@@ -173,6 +173,16 @@ class PassedOn(Message):
         refuse(self.message, remark)
 
 
+@dataclass(slots=True)
+class FromReader(Message):
+    """A message of the reader, of which Namesrv takes some in each round."""
+
+    message: object
+
+    def on_undelivered(self, remark: str) -> None:
+        refuse(self.message, remark)
+
+
 @dataclass(frozen=True, slots=True)
 class RouteFigures:
     """Figures of Namesrv."""

@@ -1,9 +1,9 @@
 """The name server: tells clients which broker has which topic.
 
 Owns: the RouteTable, and through its base KvServer the KvConfig.
-Receives: Request and PeerClosed from connections; Began, TopicSlice, Ended, UnreadableRegistration
-and PassedOn from RegistrationReader; FileWritten from config_writer; AskFigures from MetricsPort;
-its own tick.
+Receives: Request and PeerClosed from connections; FromReader with Began, TopicSlice, Ended,
+UnreadableRegistration and PassedOn from RegistrationReader; FileWritten from config_writer;
+AskFigures from MetricsPort; its own tick.
 Sends: ReadRegistration and PassOn to RegistrationReader; WriteFile to config_writer; LongAnswer to
 LongAnswers.
 
@@ -12,12 +12,15 @@ An unknown request code gets no answer, as in 4.9.7; the connection sees to that
 Source: namesrv/processor/DefaultRequestProcessor.java.
 """
 
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
 from actors.config import NamesrvConfig
 from actors.engine.actor import AskFigures, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.inbox import refuse
 from actors.engine.server_log import TEXT_CHARS_MAX, get_logger
 from actors.naming.broker_ownership import (
     check_goodbye,
@@ -30,6 +33,7 @@ from actors.naming.kv_server import ORDER_TOPIC_CONFIG, KvServer
 from actors.naming.messages import (
     Began,
     Ended,
+    FromReader,
     PassedOn,
     PassOn,
     ReadRegistration,
@@ -38,7 +42,6 @@ from actors.naming.messages import (
     UnreadableRegistration,
 )
 from actors.naming.registration_reader import (
-    LARGE_BODY_BYTES,
     ReaderBacklog,
     check_crc,
     held_bytes,
@@ -49,12 +52,14 @@ from actors.naming.topic_intake import TopicIntake
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import LongAnswer, PeerClosed
 from actors.network.request import Request, check_waiting, serves
-from protocol.bodies import BrokerData
+from protocol.bodies import BrokerData, TopicRouteData
+from protocol.bodies_admin import TopicList
 from protocol.bodies_tables import DataVersion, TopicConfigTable
 from protocol.codes import VERSION_5, VERSION_STANDARD_JSON_ROUTE, RequestCode, ResponseCode
 from protocol.errors import LimitReached, RemoteError
 from protocol.frame import RemotingCommand
 from protocol.headers.client import GetRouteInfoHeader
+from protocol.headers.fields import Header
 from protocol.headers.namesrv import (
     AddWritePermResponseHeader,
     BrokerIdentityHeader,
@@ -73,9 +78,19 @@ log = get_logger(__name__)
 FIRST_SCAN_MS = 5000
 SCAN_MS = 10_000
 
+VERSION_BYTES_MAX = 4 << 10
+"""Maximum length of a data version: brokers send some 60 bytes. A read may have 16 of them."""
+OF_READER_AT_ONCE = 10
+"""Messages of the reader in a round: 500 topics each, 10 ms in all."""
 CHOSEN_HERE_MAX = 50_000
-"""Maximum topics of the table from which a list is chosen on the loop: 15 ms."""
+"""Maximum topics from which a list is chosen on the loop, counted for each broker: 15 ms."""
+LISTED_CHARS_HERE_MAX = 512 << 10
+"""Characters of names that are listed on the loop: 4 ms; control characters take 40 ms."""
 _TOPIC_BYTES, _BROKER_BYTES = 100, 500
+ROUTE_BROKERS_HERE_MAX = 100
+"""Brokers of a route that is encoded on the loop: 2 ms; a read may have 16 requests for routes."""
+ROUTE_CHARS_HERE_MAX = 32 << 10
+"""Characters of its names and addresses."""
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -89,6 +104,33 @@ class _Scan:
 @dataclass(frozen=True, slots=True)
 class _SweepMore:
     """Remove such brokers from some more of their topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class _TakeMore:
+    """Take some more messages of the reader."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ChangeMore:
+    """Change the permission of some more topics of a broker."""
+
+
+@dataclass(slots=True)
+class _PermChange:
+    """Change of a broker's write permission, in steps."""
+
+    request: Request
+    event: str
+    broker_name: str
+    steps: Iterator[int]
+    count: int = 0
+
+    def answer(self) -> Header:
+        """Return the header of the answer."""
+        if self.request.command.code == RequestCode.WIPE_WRITE_PERM_OF_BROKER:
+            return WipeWritePermResponseHeader(self.count)
+        return AddWritePermResponseHeader(self.count)
 
 
 class Namesrv(KvServer):
@@ -105,6 +147,8 @@ class Namesrv(KvServer):
         self._reader = reader
         self._at_reader = ReaderBacklog()
         self._is_passed_on = self._has_asked_to_sweep = False
+        self._from_reader: deque[object] = deque()
+        self._perm_changes: deque[_PermChange] = deque()
         self._intake: TopicIntake | None = None
         """State of the large registration in progress."""
         self._refusal: RemoteError | None = None
@@ -197,6 +241,21 @@ class Namesrv(KvServer):
         if is_new:
             self._tell("broker registered", header)
         return command.answer(fields=answer.encode(), body=self.kv.ordered())
+
+    @handles(FromReader)
+    def on_from_reader(self, message: FromReader) -> None:
+        """Keep a message of the reader: half a million topics may come at once."""
+        self._from_reader.append(message.message)
+        if len(self._from_reader) == 1:
+            self.system.loop.tell_in_next_round(self.address, _TakeMore())
+
+    @handles(_TakeMore)
+    def on_take_more(self, _: _TakeMore) -> None:
+        """Pass on the next messages of the reader, which this actor then handles one by one."""
+        for _number in range(min(len(self._from_reader), OF_READER_AT_ONCE)):
+            self.address.tell(self._from_reader.popleft())
+        if self._from_reader:
+            self.system.loop.tell_in_next_round(self.address, _TakeMore())
 
     @handles(Began)
     def on_began(self, message: Began) -> None:
@@ -297,7 +356,7 @@ class Namesrv(KvServer):
     @serves(RequestCode.QUERY_DATA_VERSION)
     def query_data_version(self, request: Request) -> RemotingCommand | None:
         """Tell a broker whether to register again; if not, renew its registration."""
-        if len(request.command.body or b"") > LARGE_BODY_BYTES:  # to read it would delay clients
+        if len(request.command.body or b"") > VERSION_BYTES_MAX:  # to read it would delay clients
             remark = "the body is not a data version"
             raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "a body is too long")
         if self._waits(request):
@@ -319,20 +378,50 @@ class Namesrv(KvServer):
         )
 
     @serves(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
-    def wipe_write_perm(self, request: Request) -> RemotingCommand:
+    def wipe_write_perm(self, request: Request) -> None:
         name = BrokerNameHeader.decode(request.command.fields).broker_name
-        self.begin_change()
-        count = self._routes.wipe_write_perm(name)
-        self._tell_change(request, "write permission wiped", broker=name, topics=count)
-        return request.command.answer(fields=WipeWritePermResponseHeader(count).encode())
+        steps = self._routes.wipe_write_perm(name)
+        self._change_perm(_PermChange(request, "write permission wiped", name, steps))
 
     @serves(RequestCode.ADD_WRITE_PERM_OF_BROKER)
-    def add_write_perm(self, request: Request) -> RemotingCommand:
+    def add_write_perm(self, request: Request) -> None:
         name = BrokerNameHeader.decode(request.command.fields).broker_name
-        self.begin_change()
-        count = self._routes.add_write_perm(name)
-        self._tell_change(request, "write permission added", broker=name, topics=count)
-        return request.command.answer(fields=AddWritePermResponseHeader(count).encode())
+        steps = self._routes.add_write_perm(name)
+        self._change_perm(_PermChange(request, "write permission added", name, steps))
+
+    def _change_perm(self, change: "_PermChange") -> None:
+        """Begin a change behind those that wait; a step of one of them runs in a round."""
+        check_waiting(len(self._perm_changes), change.request.command)
+        self._perm_changes.append(change)
+        if len(self._perm_changes) == 1:
+            self.system.loop.tell_in_next_round(self.address, _ChangeMore())
+
+    @handles(_ChangeMore)
+    def on_change_more(self, _: _ChangeMore) -> None:
+        """Change some more topics of a broker; answer behind the last ones."""
+        change = self._perm_changes[0]
+        count = next(change.steps, None)
+        if count is not None:
+            change.count = count
+        else:
+            self._perm_changes.popleft()
+            request, name = change.request, change.broker_name
+            self._tell_change(request, change.event, broker=name, topics=change.count)
+            request.answer(fields=change.answer().encode())
+        if self._perm_changes:
+            self.system.loop.tell_in_next_round(self.address, _ChangeMore())
+
+    def can_stop(self) -> bool:
+        """Return whether the settings are saved and all requests are answered."""
+        return super().can_stop() and not self._perm_changes and not self._from_reader
+
+    def on_failure(self, *reason: object) -> None:
+        """Refuse the requests that wait for a round."""
+        while self._from_reader:
+            refuse(self._from_reader.popleft(), self.remark())
+        while self._perm_changes:
+            self._perm_changes.popleft().request.refuse(self.remark())
+        super().on_failure(*reason)
 
     def _tell_change(self, request: Request, event: str, **about: str | int | None) -> None:
         """Log a change by an administrator; without access control, by any client."""
@@ -347,8 +436,11 @@ class Namesrv(KvServer):
     # --- routes and topics
 
     @serves(RequestCode.GET_ROUTEINFO_BY_TOPIC)
-    def route(self, request: Request) -> RemotingCommand:
-        """Return a topic's brokers and queues, in the client's JSON dialect."""
+    def route(self, request: Request) -> RemotingCommand | None:
+        """Return a topic's brokers and queues, in the client's JSON dialect.
+
+        LongAnswers answers with many of them, or with long names.
+        """
         command = request.command
         header = GetRouteInfoHeader.decode(command.fields)
         route = self._routes.route(header.topic)
@@ -360,12 +452,18 @@ class Namesrv(KvServer):
         if self._config.order_message_enable:
             order = self.kv.get(ORDER_TOPIC_CONFIG, header.topic)
             route = replace(route, order_topic_conf=order)
+        if is_long := _is_long(route):
+            held_bytes = len(route.broker_datas) * _BROKER_BYTES
+            check_waiting(self._long_answers.waiting, command, held_bytes)
         if command.version >= VERSION_5:
             route = replace(route, broker_datas=[*map(_of_5, route.broker_datas)])
         standard = command.version >= VERSION_STANDARD_JSON_ROUTE
-        return command.answer(
-            body=route.encode(standard_json=standard or bool(header.accept_standard_json_only))
-        )
+        standard = standard or bool(header.accept_standard_json_only)
+        if not is_long:
+            return command.answer(body=route.encode(standard_json=standard))
+        route = replace(route, broker_datas=[*map(_copied, route.broker_datas)])
+        self._long_answers.tell(LongAnswer(request, _LongRoute(route, standard)))
+        return None
 
     @serves(RequestCode.GET_BROKER_CLUSTER_INFO)
     def cluster_info(self, request: Request) -> RemotingCommand | None:
@@ -378,15 +476,15 @@ class Namesrv(KvServer):
             return request.command.answer(body=found.encode())
         check_waiting(self._long_answers.waiting, request.command, count * _BROKER_BYTES)
         known = found.broker_addr_table.items()
-        copied = {name: replace(data, broker_addrs={**data.broker_addrs}) for name, data in known}
+        copied = {name: _copied(data) for name, data in known}
         answer = LongAnswer(request, replace(found, broker_addr_table=copied))
         self._long_answers.tell(answer)
         return None
 
     def _topics(self, request: Request, chosen: Chosen | None = None) -> RemotingCommand | None:
         """Return topics; LongAnswers answers with those of a large table."""
-        count = self._routes.topic_count
-        if count <= CHOSEN_HERE_MAX:
+        count, queues = self._routes.topic_count, self._routes.queues_count
+        if queues <= CHOSEN_HERE_MAX and self._routes.topic_chars <= LISTED_CHARS_HERE_MAX:
             return request.command.answer(body=topics_body(self._routes.topics(chosen)))
         check_waiting(self._long_answers.waiting, request.command, count * _TOPIC_BYTES)
         self._long_answers.tell(LongAnswer(request, self._routes.choice(chosen)))
@@ -402,9 +500,14 @@ class Namesrv(KvServer):
         return self._topics(request, self._routes.in_cluster(cluster))
 
     @serves(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
-    def system_topics(self, request: Request) -> RemotingCommand:
+    def system_topics(self, request: Request) -> RemotingCommand | None:
+        """Return names of clusters and brokers; LongAnswers answers with long ones."""
         topics, broker_address = self._routes.system_topics()
-        return request.command.answer(body=topics_body(topics, broker_address))
+        if (chars := sum(map(len, topics))) <= LISTED_CHARS_HERE_MAX:
+            return request.command.answer(body=topics_body(topics, broker_address))
+        check_waiting(self._long_answers.waiting, request.command, chars)
+        self._long_answers.tell(LongAnswer(request, TopicList(topics, broker_address)))
+        return None
 
     @serves(RequestCode.GET_UNIT_TOPIC_LIST)
     def unit_topics(self, request: Request) -> RemotingCommand | None:
@@ -434,3 +537,33 @@ def _of_5(data: BrokerData) -> BrokerData:
     A slave never takes the master's place here.
     """
     return replace(data, enable_acting_master=False)
+
+
+def _copied(data: BrokerData) -> BrokerData:
+    """Return a copy for another thread."""
+    return replace(data, broker_addrs={**data.broker_addrs})
+
+
+def _is_long(route: TopicRouteData) -> bool:
+    """Return whether a route must be encoded on a thread."""
+    brokers = route.broker_datas
+    if len(brokers) > ROUTE_BROKERS_HERE_MAX:
+        return True
+    addresses = [at for data in brokers for at in data.broker_addrs.values()]
+    if len(addresses) > ROUTE_BROKERS_HERE_MAX * 3:
+        return True
+    servers = [each for some in route.filter_server_table.values() for each in some]
+    names = [name for data in brokers for name in (data.cluster, data.broker_name)]
+    chars = sum(map(len, (*names, *addresses, *servers, route.order_topic_conf or "")))
+    return chars > ROUTE_CHARS_HERE_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class _LongRoute:
+    """Body of a route that is encoded on a thread."""
+
+    route: TopicRouteData
+    standard_json: bool
+
+    def encode(self) -> bytes:
+        return self.route.encode(standard_json=self.standard_json)

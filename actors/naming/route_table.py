@@ -30,7 +30,9 @@ from protocol.bodies_tables import DataVersion, TopicConfig, TopicConfigTable
 from protocol.headers.namesrv import RegisterBrokerHeader, RegisterBrokerResponseHeader
 
 SWEPT_AT_ONCE = 20_000
-"""Topics looked at in one step of the removal of brokers: 5 ms."""
+"""Topics looked at, and brokers of them, in one step of the removal of brokers: 5 ms."""
+CHANGED_AT_ONCE = 10_000
+"""Topics looked at in one step of a change of a broker's permissions: 10 ms."""
 BODY_NAMES_AT_ONCE = 10_000
 """Topics of a body that are joined at once, so that a thread does not hold the interpreter."""
 BROKER_EXPIRES_MS = 120_000
@@ -73,6 +75,7 @@ class RouteTable:
         self._queues: dict[str, dict[str, QueueData]] = {}
         self._queues_count = 0
         """Topics, counted once for each broker that has them."""
+        self._topic_chars = 0
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[str, LiveBroker] = {}
@@ -175,6 +178,7 @@ class RouteTable:
                     continue
                 if known is None:
                     known = self._queues[topic] = {}
+                    self._topic_chars += len(topic)
                 self._queues_count += 1
             known[broker_name] = data
         intake.no_room(left_out)
@@ -190,10 +194,11 @@ class RouteTable:
         if address not in self._live:
             of_peer = sum(live.peer_id == peer_id for live in self._live.values())
             check_brokers(len(self._live), of_peer)
-        if broker.broker_name not in self._brokers:
+        data = self._brokers.get(broker.broker_name)
+        if data is None or data.broker_addrs.get(broker.broker_id) != address:
             known = self._brokers.values()
-            names = sum(address in data.broker_addrs.values() for data in known)
-            check_brokers(len(known), names)
+            names = sum(address in each.broker_addrs.values() for each in known)
+            check_brokers(len(known) if data is None else 0, names)
 
     def finish(
         self,
@@ -287,26 +292,28 @@ class RouteTable:
         """Remove broker names from some more topics: there may be a million."""
         if not self._sweeps:
             return
-        sweep, count = self._sweeps[0], 0
-        for topic in islice(sweep.topics, SWEPT_AT_ONCE):
-            count += 1
+        sweep, left = self._sweeps[0], SWEPT_AT_ONCE
+        for topic in sweep.topics:
             own = self._queues.get(topic, {})
             if not sweep.names.isdisjoint(own):
                 names = [*sweep.names.intersection(own)]
                 gone = [each for each in names if topic not in sweep.again.get(each, ())]
                 self._forget_topic(topic, gone)
-        if count < SWEPT_AT_ONCE:
-            del self._sweeps[0]
-            for sweep in self._sweeps:
-                sweep.topics = iter([*self._queues])
+                left -= len(names)
+            left -= 1
+            if left <= 0:
+                return
+        del self._sweeps[0]
+        for sweep in self._sweeps:
+            sweep.topics = iter([*self._queues])
 
     def _forget_topic(self, topic: str, broker_names: Iterable[str]) -> None:
         queues = self._queues.get(topic, {})
         for name in broker_names:
             if queues.pop(name, None) is not None:
                 self._queues_count -= 1
-        if not queues:
-            self._queues.pop(topic, None)
+        if not queues and self._queues.pop(topic, None) is not None:
+            self._topic_chars -= len(topic)
 
     # --- data versions
 
@@ -353,6 +360,16 @@ class RouteTable:
     def topic_count(self) -> int:
         return len(self._queues)
 
+    @property
+    def queues_count(self) -> int:
+        """Topics, counted once for each broker that has them."""
+        return self._queues_count
+
+    @property
+    def topic_chars(self) -> int:
+        """Characters of all topics."""
+        return self._topic_chars
+
     def topics(self, chosen: Chosen | None = None) -> list[str]:
         """Return all topics, or the chosen ones."""
         return TopicChoice(self._queues, chosen).names()
@@ -380,36 +397,40 @@ class RouteTable:
 
     # --- administration
 
-    def wipe_write_perm(self, broker_name: str) -> int:
-        """Remove a broker's write permission; return the number of its topics.
+    def wipe_write_perm(self, broker_name: str) -> Iterator[int]:
+        """Remove a broker's write permission in steps; yield the number of its topics so far.
 
         The next registration with another data version restores the broker's values.
         """
         count = 0
-        for topic, data in self._queues_at(broker_name):
-            if data.perm & PERM_WRITE:
-                self._wiped.setdefault(broker_name, {})[topic] = data, data.perm
-                data.perm &= ~PERM_WRITE
-            count += 1
-        return count
+        for some in self._queues_at(broker_name):
+            for topic, data in some:
+                if data.perm & PERM_WRITE:
+                    self._wiped.setdefault(broker_name, {})[topic] = data, data.perm
+                    data.perm &= ~PERM_WRITE
+            count += len(some)
+            yield count
 
-    def add_write_perm(self, broker_name: str) -> int:
-        """Restore a broker's registered permissions; return the number of its topics.
+    def add_write_perm(self, broker_name: str) -> Iterator[int]:
+        """Restore registered permissions in steps; yield the number of the topics so far.
 
         4.9.7 makes every topic readable and writable, even read-only ones.
         """
         wiped, count = self._wiped.pop(broker_name, {}), 0
-        for topic, data in self._queues_at(broker_name):
-            registered, perm = wiped.get(topic, (None, 0))
-            if registered is data:  # otherwise registered again since
-                data.perm = perm
-            count += 1
-        return count
+        for some in self._queues_at(broker_name):
+            for topic, data in some:
+                registered, perm = wiped.get(topic, (None, 0))
+                if registered is data:  # otherwise registered again since
+                    data.perm = perm
+            count += len(some)
+            yield count
 
-    def _queues_at(self, broker_name: str) -> Iterator[tuple[str, QueueData]]:
-        for topic, queues in self._queues.items():
-            if (data := queues.get(broker_name)) is not None:
-                yield topic, data
+    def _queues_at(self, broker_name: str) -> Iterator[list[tuple[str, QueueData]]]:
+        """Yield a live broker's queues by topic, in steps: there may be a million topics."""
+        topics = iter([*self._queues] if broker_name in self._brokers else ())
+        while broker_name in self._brokers and (some := [*islice(topics, CHANGED_AT_ONCE)]):
+            found = ((topic, self._queues.get(topic, {}).get(broker_name)) for topic in some)
+            yield [(topic, data) for topic, data in found if data is not None]
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Remove a topic, or only its queues in one cluster."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from socket import create_connection, socket
+from time import process_time
 from types import SimpleNamespace
 from urllib.parse import quote
 
@@ -351,6 +352,23 @@ def test_a47_too_large_heads_and_bodies_are_refused(server: ConsoleServer) -> No
         answer = asked(server, request)
         assert answer == b"" or answer.split(b" ")[1] in statuses, (request[:80], answer[:80])
     assert b" 200 OK" in login_page(server)
+
+
+def test_a47_a_long_head_in_one_read_is_refused(server: ConsoleServer) -> None:
+    """9,000 short headers that came as a whole were taken."""
+    for head in (b"X: y\r\n" * 4000, b"X: " + b"y" * (20 << 10) + b"\r\n"):
+        assert asked(server, HEAD + head + b"\r\n").split(b" ")[1] == b"400"
+    form = HEAD.replace(b"GET", b"POST") + b"Content-Length: 40000\r\n\r\n" + b"a" * 40_000
+    assert asked(server, form).split(b" ")[1] == b"401", "the body is none of the head"
+    assert b" 200 OK" in login_page(server)
+
+
+def test_a47_cookies_of_others_cost_no_time(visit: Visit) -> None:
+    """One of 60 KB with escapes held the console up for 3 s, without a login."""
+    began_s = process_time()
+    answer = visit.client.post("/logout", headers={"Cookie": 'a="%s"' % ('\\"' * 30_000)})
+    assert answer.status_code == 401 and process_time() - began_s < 0.5
+    assert visit.client.get("/login").status_code == 200
 
 
 def test_a47_paths_outside_the_assets_are_not_found(server: ConsoleServer) -> None:

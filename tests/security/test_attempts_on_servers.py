@@ -7,6 +7,7 @@ brokers reach them (H14, H15).
 import gc
 import tracemalloc
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from gc import collect
 from random import Random
 from time import process_time
@@ -122,6 +123,22 @@ def test_a36_brokers_of_one_connection_are_limited(namesrv: OpenNamesrv) -> None
     assert gone["event"] == "broker connection closed"
     assert gone["names"] == [f"10.0.0.1:{n}" for n in range(1, 11)]
     assert gone["times"] == table_limits.BROKERS_OF_PEER_MAX
+
+
+def test_a36_names_at_one_address_are_limited_if_others_have_them_too(
+    namesrv: OpenNamesrv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10,000 addresses with 10,000 names each were 100 million entries."""
+    monkeypatch.setattr(table_limits, "BROKERS_OF_PEER_MAX", 10)
+    for number in range(20):
+        namesrv.peer = namesrv.client(f"198.51.100.{number}")
+        assert namesrv.register(f"b{number}", f"10.0.0.1:{number + 1}").code == 0
+    header = RegisterBrokerHeader("", "10.0.0.1:1", "DefaultCluster", "10.0.0.1:2", 7)
+    asked = [replace(header, broker_name=f"b{number}").encode() for number in range(20)]
+    codes = [namesrv.ask(Code.REGISTER_BROKER, each, topics("Orders")).code for each in asked]
+    assert codes == [0] * 10 + [1] * 10, "b0 has the address already"
+    codes = [namesrv.ask(Code.REGISTER_BROKER, each, topics("Orders")).code for each in asked[:10]]
+    assert codes == [0] * 10, "those that are there go on"
 
 
 def test_all_brokers_that_leave_are_logged(namesrv: OpenNamesrv) -> None:

@@ -14,6 +14,7 @@ from ssl import SSLContext
 from threading import Event, Thread
 from typing import Any
 
+from h11 import IDLE
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -31,6 +32,7 @@ IDLE_S = 15
 
 CONNECTIONS_MAX = 200
 HEAD_BYTES_MAX = 16 << 10
+HEAD_ENDS = (b"\n\r\n", b"\n\n")
 STOP_S = 3
 LOOK_S = 1.0
 
@@ -53,6 +55,14 @@ class TimeoutProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._limit.cancel()
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Cut a long head, which h11 then refuses: it would take one that comes as a whole."""
+        if self.conn.their_state is IDLE and len(data) > HEAD_BYTES_MAX:
+            begin = data[:HEAD_BYTES_MAX]
+            if not any(end in begin for end in HEAD_ENDS):
+                data = data[: HEAD_BYTES_MAX + 1]
+        super().data_received(data)
 
     def handle_events(self) -> None:
         before = self.cycle

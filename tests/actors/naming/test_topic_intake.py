@@ -5,7 +5,7 @@ import pytest
 from actors.naming import route_table
 from actors.naming.route_table import RouteTable
 from protocol.bodies_tables import DataVersion
-from tests.actors.naming.test_route_table import MASTER, SLAVE, register, table
+from tests.actors.naming.test_route_table import MASTER, SLAVE, register, table, whole
 
 ADDRESS = MASTER.broker_address
 WHOLE = ("A", "B", "C", "D", "E", "broker-a")
@@ -68,7 +68,7 @@ def test_a_grown_table_without_a_new_version_is_stored() -> None:
 def test_write_permission_stays_wiped_without_a_new_version(versions: tuple[int, int]) -> None:
     routes = RouteTable()
     register(routes, MASTER, table(*WHOLE, version=1))
-    routes.wipe_write_perm("broker-a")
+    whole(routes.wipe_write_perm("broker-a"))
     if versions[1] == 2:
         register(routes, MASTER, table("F", version=2))
     register(routes, MASTER, table(*WHOLE, version=versions[1]))

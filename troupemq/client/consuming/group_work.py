@@ -5,6 +5,7 @@ these flows.
 """
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from threading import Lock
@@ -42,6 +43,10 @@ log = client_logger(__name__)
 
 CHECK_TIMEOUT_MS = 3000
 RESET_AGAIN_MS = 1000
+RESET_BYTES_HERE_MAX = 64 << 10
+"""Maximum length of a reset that is read where requests arrive, some 400 queues: 8 ms."""
+LONG_RESETS_MAX = 8
+"""Longer ones that wait to be read, at most."""
 RESET_TRIES = 30
 CLUSTERING = "CLUSTERING"
 BROADCASTING = "BROADCASTING"
@@ -114,6 +119,7 @@ class GroupWork(ABC):
         self._announced: tuple[TopicSubscription, ...] = ()
         self._again_is_due = False
         self._notice_waits = False
+        self._long_resets: deque[RemotingCommand] = deque()
         client.consumer_data = self._consumer_data
         client.topics = lambda: tuple(self._subscriptions)
         client.serves[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = self._group_changed
@@ -257,11 +263,28 @@ class GroupWork(ABC):
     # --- resets of offsets
 
     def _reset_requested(self, command: RemotingCommand) -> None:
-        """Take a reset of the group's offsets, where requests of brokers arrive."""
-        from troupemq.client.consuming.consumer_requests import requested_offsets
+        """Take a reset of the group's offsets, where requests of brokers arrive.
 
+        A long one would delay all answers: it is read elsewhere, in its turn.
+        """
+        if len(command.body or b"") <= RESET_BYTES_HERE_MAX:
+            self._reset_all(_requested_offsets(command, self.group))
+        elif len(self._long_resets) >= LONG_RESETS_MAX:
+            log.warning("offset reset rejected", reason=f"{LONG_RESETS_MAX} long ones wait")
+        else:
+            self._long_resets.append(command)
+            self._core.flows.post(self._read_long_reset)
+
+    def _read_long_reset(self) -> Flow[None]:
+        command = self._long_resets[0]
+        try:
+            self._reset_all((yield Blocking(lambda: _requested_offsets(command, self.group))))
+        finally:
+            self._long_resets.popleft()
+
+    def _reset_all(self, offsets: Sequence[tuple[MessageQueue, int]]) -> None:
         own = self._rebalancing.own
-        for queue, offset in requested_offsets(command, self.group):
+        for queue, offset in offsets:
             if queue in own:
                 self._core.flows.post(partial(self._reset, queue, offset))
 
@@ -276,3 +299,10 @@ class GroupWork(ABC):
         log.warning("offset reset postponed", queue=str(queue), offset=offset, reason=reason)
         if tries > 1:
             self._core.flows.later(RESET_AGAIN_MS, lambda: self._reset(queue, offset, tries - 1))
+
+
+def _requested_offsets(command: RemotingCommand, group: str) -> list[tuple[MessageQueue, int]]:
+    # Imported here because few consumers are ever reset.
+    from troupemq.client.consuming.consumer_requests import requested_offsets
+
+    return requested_offsets(command, group)

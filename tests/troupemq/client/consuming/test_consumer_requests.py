@@ -4,8 +4,9 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from logging import WARNING
 from queue import SimpleQueue
-from threading import Event
+from threading import Event, current_thread
 from time import monotonic
 from typing import Any, ClassVar
 
@@ -28,6 +29,7 @@ from tests.troupemq.client.consuming.test_consumer import QUICK, Seen, fill
 from tests.troupemq.client.consuming.test_orderly_consumer import LockingBroker
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer
+from troupemq.client.consuming import consumer_requests, group_work
 from troupemq.client.consuming import running_info as running_info_module
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.listener import ConsumeResult, Listener, Result
@@ -89,6 +91,43 @@ def test_a_reset_moves_the_consumer_and_is_committed(broker: FakeBroker, form: o
         broker.wait_committed("g", 0, 10)
         assert member.queues()[MessageQueue(TOPIC, "b", 1)] == 10
     assert seen.bodies.empty()
+
+
+@pytest.mark.parametrize("form", [as_table, as_list])
+def test_a_long_reset_is_not_read_where_answers_arrive(
+    broker: FakeBroker, form: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of 10 MiB held the answers of all brokers up for 4 s."""
+    threads, usual = SimpleQueue[str](), consumer_requests.requested_offsets
+
+    def read(command: RemotingCommand, group: str) -> list[tuple[MessageQueue, int]]:
+        threads.put(current_thread().name)
+        return usual(command, group)
+
+    monkeypatch.setattr(consumer_requests, "requested_offsets", read)
+    assert callable(form)
+    bodies, seen = fill(broker, 20), Seen()
+    with consumer(broker, seen):
+        assert seen.take(20) == bodies
+        reset(broker, form(9))
+        assert seen.take(1) == [bodies[18]]
+        assert threads.get(timeout=WAIT_S) == "troupemq-io"
+        reset(broker, form(7) + b" " * group_work.RESET_BYTES_HERE_MAX)
+        assert seen.take(3) == [bodies[14], bodies[16], bodies[18]]
+        assert threads.get(timeout=WAIT_S) != "troupemq-io"
+
+
+def test_long_resets_are_limited(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(group_work, "LONG_RESETS_MAX", 0)
+    bodies, seen = fill(broker, 4), Seen()
+    with caplog.at_level(WARNING), consumer(broker, seen):
+        assert seen.take(4) == bodies
+        reset(broker, as_table(0) + b" " * group_work.RESET_BYTES_HERE_MAX)
+        broker.add(0, b"next")
+        assert seen.take(1) == [b"next"]
+    assert any("offset reset rejected" in each.getMessage() for each in caplog.records)
 
 
 def test_a_reset_is_committed_at_once(broker: FakeBroker) -> None:
