@@ -145,19 +145,26 @@ _VALUE = rb"[^\x01\x02]+"
 _WAIT, _WAIT_VALUE = b"WAIT", b"true"
 _WANTED = (b"UNIQ_KEY", b"KEYS", b"TAGS")
 _NAMES_MAX = 64
+_NAMES_BYTES_MAX = 2048
 _SHAPES_MAX = 256
+_TEXTS_PER_SHAPE = 128
+"""Parsed texts for each new sequence of names that is learnt: an expression takes 1 to 3 ms."""
+_SHAPES_AT_ONCE = 8
+"""Sequences that may be learnt from as many texts."""
 
 
 class PropertyShapes:
     """Cutter of property texts by the sequences of names it has seen."""
 
-    __slots__ = ("_known", "_match", "_order")
+    __slots__ = ("_known", "_match", "_order", "_parsed")
 
     def __init__(self) -> None:
         self._known: dict[tuple[bytes, ...], tuple[Pattern[bytes], tuple[int, ...]]] = {}
         nothing = compile_pattern(rb"(?!)()()()()()")
         self._match = nothing.fullmatch
         self._order: tuple[int, ...] = (1, 2, 3, 4, 5)
+        self._parsed = _TEXTS_PER_SHAPE * _SHAPES_AT_ONCE
+        """Parsed texts that no sequence has been learnt for."""
 
     def cut(self, properties: bytes) -> Cut | None:
         """Return the parts of a text with the names last seen.
@@ -168,8 +175,12 @@ class PropertyShapes:
         return None if found is None else found.group(*self._order)  # type: ignore[return-value]
 
     def learn(self, properties: bytes, pairs: Mapping[bytes, bytes]) -> None:
-        """Expect the next text to have the same names in the same order."""
+        """Expect the next text to have the same names in the same order.
+
+        Texts with ever new names are parsed; few of them are learnt, as others wait meanwhile.
+        """
         names = tuple(pairs)
+        self._parsed = min(self._parsed + 1, _TEXTS_PER_SHAPE * _SHAPES_AT_ONCE)
         if pairs.get(_WAIT, _WAIT_VALUE) != _WAIT_VALUE:
             return
         known = self._known.get(names)
@@ -178,6 +189,9 @@ class PropertyShapes:
             canonical = len(names) == pairs_in_text <= _NAMES_MAX
             if not canonical or names == (_WAIT,) or not names:
                 return
+            if self._parsed < _TEXTS_PER_SHAPE or sum(map(len, names)) > _NAMES_BYTES_MAX:
+                return
+            self._parsed -= _TEXTS_PER_SHAPE
             if len(self._known) >= _SHAPES_MAX:
                 self._known.clear()
             known = self._known[names] = _compile(names)

@@ -17,6 +17,8 @@ ALL_TAGS = "*"
 _SEPARATOR = "||"
 _BLANKS = "".join(map(chr, range(33)))  # what Java's trim() takes off
 _CACHED_TAGS = 4096
+CACHED_TAG_CHARS = 256
+"""Longest tag whose code is kept: a TAGS value may have 32 KiB, and producers invent many."""
 _CACHED_EXPRESSIONS = 1024
 _CACHED_EXPRESSION_CHARS = 512
 """Longest expression that is kept parsed; each takes up to 20 KiB."""
@@ -38,10 +40,16 @@ def java_hash_code(text: str) -> int:
     return _signed_32(value)
 
 
-@lru_cache(maxsize=_CACHED_TAGS)
 def tags_code(tags: str | None) -> int:
     """Return the tags code of a TAGS value in a consume queue; 0 without one."""
-    return java_hash_code(tags) if tags else 0
+    if not tags:
+        return 0
+    return java_hash_code(tags) if len(tags) > CACHED_TAG_CHARS else _code_of(tags)
+
+
+@lru_cache(maxsize=_CACHED_TAGS)
+def _code_of(tags: str) -> int:
+    return java_hash_code(tags)
 
 
 def tags_too_long(expression: str) -> LimitReached:

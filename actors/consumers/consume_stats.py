@@ -19,7 +19,6 @@ from actors.consumers.queue_work import Job, QueueWork, QueueWorker
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
-from actors.engine.server_log import get_logger
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import LongAnswer
 from actors.network.request import Request, serves
@@ -58,8 +57,6 @@ from storage.queues.consume_queue import ConsumeQueue
 from storage.reading.page_probe import PageProbe
 from storage.reading.queue_times import QueueTimes
 from storage.tables.offsets import offset_key
-
-log = get_logger(__name__)
 
 Offsets: TypeAlias = Mapping[tuple[str, str], Mapping[int, int]]
 LONG_MAX = (1 << 63) - 1
@@ -272,7 +269,6 @@ class ConsumeStats(QueueWorker):
         config = self._tables.topics.value.get(topic)
         view = self._tables.consumers.value.get(group)
         if config is None or (view and view.subscriptions and topic not in view.subscriptions):
-            log.debug("topic not counted", group=group, topic=topic, known=config is not None)
             return None
         body.consume_tps += self._tables.rates.value.got(offset_key(topic, group))[0]
         return config

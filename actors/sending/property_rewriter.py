@@ -18,7 +18,7 @@ from protocol.codes import TRANSACTION_COMMIT, TRANSACTION_MASK, ResponseCode
 from protocol.errors import RemoteError
 from protocol.java_numbers import NumberFormatError, int_in
 from protocol.properties import PropertyShapes, find_pairs, pairs_of
-from protocol.tags import tags_code
+from protocol.tags import CACHED_TAG_CHARS, tags_code
 from protocol.timers import TIMER_NAMES, TIMER_OUT_MS, due_property
 from protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC
 from storage.dispatching.dispatch import INDEXED_WORDS_MAX, words_of
@@ -199,9 +199,12 @@ class PropertyRewriter:
         return words_of(keys)
 
     def _learn_tag(self, tags: bytes) -> int:
+        code = tags_code(tags.decode("utf-8", "replace"))
+        if len(tags) > CACHED_TAG_CHARS:  # 10,000 of the longest take 320 MiB
+            return code
         if len(self._tag_codes) >= _TAG_CODES_MAX:
             self._tag_codes.clear()
-        code = self._tag_codes[tags] = tags_code(tags.decode("utf-8", "replace"))
+        self._tag_codes[tags] = code
         return code
 
     def _rewritten(

@@ -21,7 +21,7 @@ are decided and the table covers the log that far.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from actors.config import BrokerConfig
@@ -76,6 +76,8 @@ _DIFFERS = (
 )
 
 
+PIECE_BYTES = 128 << 10
+"""Properties of a batch that are prepared in one round of the loop: 28 KiB take up to 2 ms."""
 BATCHES_LEFT_OUT_MAX = 1 << 24
 """Maximum consecutive batches without a message in a lane: six months of one per second."""
 _LEAPS = (
@@ -98,6 +100,18 @@ class BatchStored(AppendResult):
 
     def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
+
+
+@dataclass(slots=True, eq=False)
+class _Preparing:
+    """Message to itself: make the next records of a batch."""
+
+    stored: BatchStored
+    header: SinkBatchHeader
+    first: int
+    """Number of the first message."""
+    messages: Sequence[SinkMessage]
+    records: list[InternalRecord] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -172,17 +186,39 @@ class Sink(Responder):
         elif known is None:
             return _answer(request, None)  # the lane has no progress to record
         assert known is not None
+        stored = BatchStored(request, lane, known)
+        batch = _Preparing(stored, header, known.sequence - len(new), new)
         try:
-            records = self._records(request, header, known.sequence - len(new), new)
+            self._prepare(batch)
         except RefusedError as error:
             raise RemoteError(error.code, error.remark) from None
-        stored = BatchStored(request, lane, known)
         self.begin_change()
         self._busy[lane] = stored
-        self._put_message.tell(
-            InternalAppend(records, self.address, stored, waits=True, is_chain=True)
-        )
+        self._go_on(batch)
         return None
+
+    def _go_on(self, batch: _Preparing) -> None:
+        """Append the records, or make the others of them in the next round."""
+        if len(batch.records) < len(batch.messages):
+            self.system.loop.tell_in_next_round(self.address, batch)
+            return
+        self._put_message.tell(
+            InternalAppend(batch.records, self.address, batch.stored, waits=True, is_chain=True)
+        )
+
+    @handles(_Preparing)
+    def on_preparing(self, batch: _Preparing) -> None:
+        """Make the next records, or refuse the batch; then none of them is stored."""
+        lane, request = batch.stored.lane, batch.stored.request
+        if self._busy.get(lane) is not batch.stored:
+            return  # of an actor that has failed
+        try:
+            self._prepare(batch)
+        except (RefusedError, RemoteError) as error:
+            del self._busy[lane]
+            request.answer(error.code, remark=error.remark)
+        else:
+            self._go_on(batch)
 
     def _whole_table(self) -> SinkTable:
         """Return the table if it covers everything but this actor's own appends.
@@ -220,19 +256,14 @@ class Sink(Responder):
 
     # --- from messages to records
 
-    def _records(
-        self,
-        request: Request,
-        header: SinkBatchHeader,
-        first: int,
-        messages: Sequence[SinkMessage],
-    ) -> list[InternalRecord]:
-        """Return the records of the messages.
+    def _prepare(self, batch: _Preparing) -> None:
+        """Make the next records of a batch.
 
-        Raises RefusedError; then none of them is stored.
+        Raises RefusedError, or RemoteError for properties that Java cannot read.
         """
-        if not messages:
-            return []
+        if not batch.messages:
+            return
+        request, header, made = batch.stored.request, batch.header, batch.records
         topic = header.topic
         self._rules.check_accepting(self.system.clock.now_ms())
         config = self._rules.check_topic(topic, self._topics.value)
@@ -241,14 +272,14 @@ class Sink(Responder):
         if topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
             remark = f"a sink cannot write to retry and dead-letter topics: {topic}"
             raise RefusedError(ResponseCode.NO_PERMISSION, remark)
-        owner = _lane_of(request, header).owner
-        mark = SinkMark(header.query, header.partition, header.batch, first, b"", owner)
-        return [
-            self._record(
-                request, config, mark._replace(sequence=first + number, chain=each.chain), each
-            )
-            for number, each in enumerate(messages)
-        ]
+        lane = batch.stored.lane
+        mark = SinkMark(header.query, header.partition, header.batch, 0, b"", lane.owner)
+        cost = 0
+        while len(made) < len(batch.messages) and cost < PIECE_BYTES:
+            each = batch.messages[len(made)]
+            own = mark._replace(sequence=batch.first + len(made), chain=each.chain)
+            made.append(self._record(request, config, own, each))
+            cost += len(each.properties)
 
     def _record(
         self, request: Request, config: TopicConfig, mark: SinkMark, message: SinkMessage

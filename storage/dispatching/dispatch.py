@@ -19,6 +19,7 @@ from protocol.java_numbers import NumberFormatError, int_in
 from protocol.message import RecordHead
 from protocol.properties import DELAY, KEYS, TAGS, UNIQ_KEY
 from protocol.sink import may_be_of_sink
+from protocol.tags import CACHED_TAG_CHARS
 from protocol.topic_names import (
     HALF_TOPIC,
     OP_HALF_TOPIC,
@@ -282,10 +283,16 @@ def property_of(raw: bytes, name: bytes) -> bytes:
     return b""
 
 
-@lru_cache(maxsize=_CACHED_TAGS)
 def tags_code(tags: bytes) -> int:
     """Return the hash of a TAGS value, UTF-8; 0 for an empty one."""
-    return java_hash(tags) if tags else 0
+    if not tags:
+        return 0
+    return java_hash(tags) if len(tags) > CACHED_TAG_CHARS else _code_of(tags)
+
+
+@lru_cache(maxsize=_CACHED_TAGS)
+def _code_of(tags: bytes) -> int:
+    return java_hash(tags)
 
 
 def tags_code_of(tail: bytes, text_at: int, at: int) -> int:

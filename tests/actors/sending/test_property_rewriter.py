@@ -1,5 +1,6 @@
 """Rewriting of properties: CLUSTER is added, WAIT dropped, and some records redirected."""
 
+import tracemalloc
 from random import Random
 
 import pytest
@@ -14,7 +15,7 @@ from protocol.codes import (
 from protocol.errors import RemoteError
 from protocol.properties import find_pairs, parse
 from protocol.tags import java_hash_code
-from storage.dispatching.dispatch import index_keys
+from storage.dispatching.dispatch import index_keys, tags_code
 from tests.protocol.test_properties_shapes import random_text
 
 DELAYS_MS = (1000, 5000, 10_000)
@@ -307,3 +308,19 @@ def test_a_delay_level_that_java_parses_applies(level: str, number: int) -> None
     text, *_, redirect = preparer().prepare("Topic", 0, 0, f"DELAY\x01{level}".encode())
     assert redirect == Redirect("SCHEDULE_TOPIC_XXXX", number - 1, DELAYS_MS[number - 1])
     assert parse(text)["DELAY"] == level
+
+
+def test_the_long_tags_of_a_producer_leave_the_memory_to_others() -> None:
+    """10,000 tags of 32 KiB were kept for their hash codes: 320 MiB, and 270 more elsewhere."""
+    made = preparer()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(30):
+            tag = b"%d" % number + b"t" * 10_000
+            code = made.prepare("Topic", 3, 0, b"TAGS\x01" + tag)[1]
+            assert code == tags_code(tag) == java_hash_code(tag.decode())
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 256 << 10

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
+from actors.sending import sink
 from actors.sending.sink import BatchStored, Sink
 from protocol.codes import ResponseCode
 from protocol.frame import RemotingCommand
@@ -314,3 +315,40 @@ def test_evicted_lanes_are_logged_for_the_operator() -> None:
         sent(made, progress_command())
     said = [each for each in logs if each["event"] == "sink progress evicted"]
     assert [each["lanes"] for each in said][-1] == 2
+
+
+def sends_during(made: SimulatedBroker, batch: list[RemotingCommand]) -> int:
+    """Return how many sends of another client are answered before the batch is."""
+    count, others = 0, made.start_send(b"other", topic="Others")
+    while not batch:
+        assert made.system.loop.step()
+        if others and not batch:
+            count += 1
+            others = made.start_send(b"other", topic="Others")
+    made.system.drain()
+    return count
+
+
+def test_others_are_answered_while_a_batch_with_long_properties_is_prepared(
+    made: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch of 500 messages with 28 KB of properties kept all others waiting for 1.0 s."""
+    monkeypatch.setattr(sink, "PIECE_BYTES", 60)
+    long = chained([b"body %d" % number for number in range(100)], b"TAGS\x01" + b"t" * 20)
+    made.make_topic("Others")
+    answers: list[RemotingCommand] = []
+    made.client.start(batch_command(long), answers.append)
+    assert sends_during(made, answers) > 5
+    assert progress_in(answers[0]) == (0, 100)
+    assert list(marks(made).values()) == [1] * 100
+
+
+def test_a_batch_with_one_bad_message_is_refused_as_a_whole_after_pieces(
+    made: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink, "PIECE_BYTES", 60)
+    bad = [*MESSAGES[:-1], MESSAGES[-1]._replace(queue_id=99)]
+    code, remark = refused(made, batch_command(bad))
+    assert (code, "no queue 99" in remark) == (ResponseCode.SYSTEM_ERROR, True)
+    assert pulled(made) == []
+    assert sent(made, batch_command(MESSAGES)) == (0, 10), "its lane is free again"
