@@ -211,7 +211,7 @@ class ClientCore:
         self.producer_groups: list[str] = []
         self._to_refresh: set[str] = set()
         self._lock = Lock()
-        self._report_second, self._report_count = 0, 0
+        self._report_second, self._report_count = 0.0, 0
 
     @property
     def id(self) -> str:
@@ -277,7 +277,7 @@ class ClientCore:
 
     def _has_too_many_reports(self) -> bool:
         """Count a request for a report; return whether it is one too many in this second."""
-        second = int(monotonic())
+        second = monotonic() // 1
         if second != self._report_second:
             self._report_second, self._report_count = second, 0
         self._report_count += 1
