@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from actors.config import NamesrvConfig
 from actors.engine.server_log import LINES_MAX
+from actors.naming import namesrv as namesrv_actor
 from actors.naming import registration_reader, table_limits
 from actors.network import limits
 from protocol.codes import RequestCode as Code
@@ -22,7 +23,7 @@ AT = "10.0.0.1:10911"
 
 @pytest.fixture
 def namesrv() -> Iterator[OpenNamesrv]:
-    made = OpenNamesrv(seed=2)  # how many wait depends on the order of the actors
+    made = OpenNamesrv(seed=15)  # how many wait depends on the order of the actors
     yield made
     assert made.system.stop(30)
 
@@ -38,11 +39,12 @@ def test_a36_requests_waiting_behind_a_registration_are_counted_with_it(
 ) -> None:
     """Forty questions with 28 MiB each behind a few registrations were 1.2 GiB."""
     monkeypatch.setattr(registration_reader, "READING_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(namesrv_actor, "VERSION_BYTES_MAX", 64 << 10)
     many = topics(*(f"topic-{n:0200}" for n in range(1000)))
     header = RegisterBrokerHeader("b", AT, "DefaultCluster", AT, 0)
     body, fields = b"{}", identity("b")
     if of_what == "bodies":
-        body = body.ljust(registration_reader.LARGE_BODY_BYTES)
+        body = body.ljust(64 << 10)
     elif of_what == "fields":
         fields["more"] = "x" * (64 << 10)
     codes: list[int] = []

@@ -6,7 +6,7 @@ from itertools import count
 from random import getrandbits
 from socket import AF_INET, AF_INET6, SOCK_DGRAM, getaddrinfo, inet_pton, socket
 from threading import Event, Lock, RLock
-from time import time_ns
+from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Protocol, assert_never
 
 from protocol.bodies import ConsumerData, HeartbeatData, ProducerData
@@ -49,6 +49,14 @@ ROUTE_INTERVAL_MS = 30_000
 HEARTBEAT_TIMEOUT_MS = 3000
 REFRESH_DELAY_MS = 20
 """Many sends fail together when a broker stops; one route look-up serves them all."""
+
+REPORT_CODES = frozenset(
+    (RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
+)
+"""Requests that take a millisecond and more, where all answers arrive."""
+REPORTS_OF_SECOND_MAX = 50
+"""Answered ones in a second; an operator's tools ask once for each page or command."""
+TOO_MANY_REPORTS = "this client was asked too often: ask again in a second"
 
 RequestHandler = Callable[[RemotingCommand], RemotingCommand | Answer | None]
 """Handler of a broker's request, on the I/O thread; if it would block, it returns a future."""
@@ -203,6 +211,7 @@ class ClientCore:
         self.producer_groups: list[str] = []
         self._to_refresh: set[str] = set()
         self._lock = Lock()
+        self._report_second, self._report_count = 0.0, 0
 
     @property
     def id(self) -> str:
@@ -250,6 +259,8 @@ class ClientCore:
         """Return the answer to a broker's request, or a future of it."""
         self.asked_by = address
         handler = self.serves.get(command.code)
+        if command.code in REPORT_CODES and self._has_too_many_reports():
+            return command.answer(ResponseCode.SYSTEM_BUSY, remark=TOO_MANY_REPORTS)
         if handler is not None:
             try:
                 return handler(command)
@@ -263,6 +274,14 @@ class ClientCore:
         log.info("unsupported request rejected", address=address, code=command.code)
         remark = f" request type {command.code} not supported"
         return command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+
+    def _has_too_many_reports(self) -> bool:
+        """Count a request for a report; return whether it is one too many in this second."""
+        second = monotonic() // 1
+        if second != self._report_second:
+            self._report_second, self._report_count = second, 0
+        self._report_count += 1
+        return self._report_count > REPORTS_OF_SECOND_MAX
 
     def refresh_soon(self, topic: str) -> None:
         """Refresh the route of `topic` after REFRESH_DELAY_MS, once for all calls until then."""

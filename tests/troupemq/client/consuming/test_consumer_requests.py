@@ -29,6 +29,7 @@ from tests.troupemq.client.consuming.test_consumer import QUICK, Seen, fill
 from tests.troupemq.client.consuming.test_orderly_consumer import LockingBroker
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer
+from troupemq.client.connection import client
 from troupemq.client.consuming import consumer_requests, group_work
 from troupemq.client.consuming import running_info as running_info_module
 from troupemq.client.consuming.consumer import PushConsumer
@@ -316,3 +317,21 @@ def test_an_invalid_request_is_answered_with_an_error(
         broker.server.next(RequestCode.HEART_BEAT)
         ask(broker, code, {})
         assert answered(broker).code == ResponseCode.SYSTEM_ERROR
+
+
+def test_reports_of_a_second_are_limited(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests for the running info, 20,000 in a row, held other answers up for 20 s."""
+    monkeypatch.setattr(client, "monotonic", lambda: 7.5)
+    bodies, seen = fill(broker, 4), Seen()
+    fields = {"consumerGroup": "g", "clientId": "x"}
+    with consumer(broker, seen):
+        assert seen.take(4) == bodies
+        for _ in range(client.REPORTS_OF_SECOND_MAX + 3):
+            ask(broker, RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+        codes = [answered(broker).code for _ in range(client.REPORTS_OF_SECOND_MAX + 3)]
+        assert codes == [0] * client.REPORTS_OF_SECOND_MAX + [ResponseCode.SYSTEM_BUSY] * 3
+        monkeypatch.setattr(client, "monotonic", lambda: 8.0)
+        ask(broker, RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+        assert answered(broker).code == 0
