@@ -392,6 +392,7 @@ class Namesrv(KvServer):
     def _change_perm(self, change: "_PermChange") -> None:
         """Begin a change behind those that wait; a step of one of them runs in a round."""
         check_waiting(len(self._perm_changes), change.request.command)
+        self.begin_change()
         self._perm_changes.append(change)
         if len(self._perm_changes) == 1:
             self.system.loop.tell_in_next_round(self.address, _ChangeMore())
