@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("celery", reason="Celery is not installed")
 
 from celery import Celery
-from kombu import Exchange, Queue
+from kombu import Exchange, Queue, pools
 
 from tests.manual.following import ROOT
 from troupemq import kombu as transport
@@ -60,6 +60,7 @@ def test_worker_of_the_page_runs_its_task(broker: LocalBroker, tmp_path: Path) -
     assert worker.returncode == 0, rest
     broker.join("k-celery")
     app.close()
+    pools.reset()  # closes the connection that published
 
 
 @pytest.mark.slow
