@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 from actors.network.hooks import SendContext
-from actors.network.request import Sends
+from actors.network.request import Sends, StreamPeer
 from actors.sending.property_rewriter import BatchSuffix, PropertyRewriter
 from actors.sending.put_answers import PutAnswers, SendPut
 from actors.sending.send_rules import (
@@ -207,24 +207,29 @@ class BatchPiece(SendPut):
 
 
 class LongBatches:
-    """The long batches that PutMessage works on, one after another."""
+    """The long batches that PutMessage works on, one after another.
+
+    The connections take turns, so that one with many of them delays others by one at a time. Only
+    the batch in work is decoded.
+    """
 
     def __init__(self, preparer: PropertyRewriter, answers: PutAnswers) -> None:
         self._preparer, self._answers = preparer, answers
-        self._waiting: deque[MessageBatch] = deque()
+        self._waiting: dict[StreamPeer, deque[MessageBatch]] = {}
+        """Batches by their connection; the first batch of the first connection is in work."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def add(self, batch: MessageBatch) -> None:
-        self._waiting.append(batch)
+        self._waiting.setdefault(batch.sends.peer, deque()).append(batch)
 
     def next_piece(self, arrived_ms: float) -> BatchPiece | None:
-        """Work on the first batch; return its next piece if it is prepared.
+        """Continue with the batch in work; return its next piece if it is prepared.
 
         A batch that cannot be prepared is refused.
         """
-        batch = self._waiting[0]
+        batch = next(iter(self._waiting.values()))[0]
         if not batch.pieces:
             try:
                 if not batch.prepare_some(self._preparer):
@@ -234,19 +239,29 @@ class LongBatches:
                 return None
         piece = BatchPiece(batch, batch.next_piece(), arrived_ms)
         if piece.is_last:
-            self._waiting.popleft()
+            self._remove(batch)
         return piece
+
+    def _remove(self, batch: MessageBatch) -> None:
+        """Remove a batch, and put the rest of its connection behind the other connections."""
+        peer = batch.sends.peer
+        rest = self._waiting.pop(peer, None)
+        if rest is not None:
+            if batch in rest:
+                rest.remove(batch)
+            if rest:
+                self._waiting[peer] = rest
 
     def refuse(self, batch: MessageBatch, error: RefusedError | RemoteError) -> None:
         """Answer that the batch is not stored; pieces that are stored remain."""
-        if batch in self._waiting:
-            self._waiting.remove(batch)
+        self._remove(batch)
         self._answers.refused(batch.sends, batch.send, error, batch.context)
         batch.sends.hand_over()
 
     def refuse_all(self, error: RefusedError) -> None:
         """Refuse all that are not answered yet."""
-        waiting, self._waiting = self._waiting, deque()
-        for batch in waiting:
-            if batch.sends.owed:
-                self.refuse(batch, error)
+        waiting, self._waiting = self._waiting, {}
+        for batches in waiting.values():
+            for batch in batches:
+                if batch.sends.owed:
+                    self.refuse(batch, error)

@@ -1,7 +1,4 @@
-"""Dead letters sent back to their original topics: `job redrive`.
-
-Archived messages sent to a topic again: `job restore`.
-"""
+"""Commands that send stored messages again: `job redrive` dead letters, `job restore` archives."""
 
 from pathlib import Path
 from threading import Event
@@ -28,13 +25,7 @@ from troupemq.redrive import discard as discarded
 from troupemq.restore import Restore, wanted_of
 from troupemq.text import one_line
 
-
-@click.command()
-@click.argument("group")
-@namesrv_option
-@acl_option
-@tls_options
-@click.option(
+rate_option = click.option(
     "--rate",
     type=FiniteRange(0.01, 10_000),
     default=100,
@@ -42,6 +33,14 @@ from troupemq.text import one_line
     metavar="N",
     help="Send at most N messages a second.",
 )
+
+
+@click.command()
+@click.argument("group")
+@namesrv_option
+@acl_option
+@tls_options
+@rate_option
 @click.option("--count", type=click.IntRange(1), metavar="N", help="Send at most N. [default: all]")
 @click.option(
     "--id",
@@ -172,14 +171,7 @@ SHOWN_MAX = 20
     help="Send messages stored at TIME or later: ISO 8601, or ms since 1970.",
 )
 @click.option("--to-time", metavar="TIME", help="Send messages stored before TIME.")
-@click.option(
-    "--rate",
-    type=FiniteRange(0.01, 10_000),
-    default=100,
-    show_default=True,
-    metavar="N",
-    help="Send at most N messages a second.",
-)
+@rate_option
 @json_option
 def restore(
     archive: Path,

@@ -136,3 +136,17 @@ def test_short_batches_beyond_the_cost_of_a_turn_wait_for_the_next() -> None:
     assert [answer.code for answer in peer.answers()] == [ResponseCode.SUCCESS] * 40
     assert len(made.records()) == 2400 and sends.owed == 0
     assert sum(added) < 1200 * 300
+
+
+def test_long_batches_of_one_connection_delay_those_of_another_by_one_at_a_time() -> None:
+    made, crowd, other = broker(), FramesPeer(), FramesPeer("192.0.2.8")
+    many = crowd.sends(*[send_command(batch(2000), batch=True) for _ in range(6)])
+    made.system.address("put_message").tell(many)
+    while not made.records():
+        assert made.system.loop.step()
+    made.system.address("put_message").tell(other.sends(send_command(batch(500), batch=True)))
+    while not other.received:
+        assert made.system.loop.step()
+    assert len(crowd.received) <= 2
+    made.system.drain()
+    assert [answer.code for answer in crowd.answers()] == [ResponseCode.SUCCESS] * 6
