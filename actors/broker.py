@@ -28,8 +28,7 @@ from actors.delays.recalls import Recalls
 from actors.delays.schedule import schedule_children
 from actors.engine.supervisor import ChildSpec
 from actors.network.connections import Connections, Listener
-from actors.network.request import Responders, codes_of
-from actors.network.service import Service
+from actors.network.request import Responders, Service, codes_of
 from actors.parts import Parts, physical_memory_bytes
 from actors.pulling.pull_message import PullMessage
 from actors.pulling.query_message import QueryMessage

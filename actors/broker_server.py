@@ -17,8 +17,7 @@ from actors.metrics.metrics_server import MetricsServer, open_metrics
 from actors.network.bind_address import require_listened
 from actors.network.connections import Listener, PortTaken, open_listener
 from actors.network.hooks import Hook
-from actors.network.request import Responders
-from actors.network.service import Service
+from actors.network.request import Responders, Service
 from actors.network.start_access import warn_if_open, warn_if_plain_needs_no_certificate
 from actors.parts import Ports
 from storage.config import StoreConfig

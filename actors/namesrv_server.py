@@ -21,8 +21,7 @@ from actors.naming.registration_reader import RegistrationReader
 from actors.network.connections import Acceptor, Connections, Listener, open_listener
 from actors.network.limits import ConnectionSlots
 from actors.network.long_answers import LongAnswers
-from actors.network.request import codes_of
-from actors.network.service import Service
+from actors.network.request import Service, codes_of
 from actors.network.start_access import opened_acl, warn_if_open, warn_if_plain_needs_no_certificate
 from actors.network.tls_contexts import TlsContexts, tls_contexts
 from actors.tables.config_writer import ConfigWriter

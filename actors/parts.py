@@ -15,12 +15,11 @@ from actors.config import BrokerConfig
 from actors.dispatching.part_pool import open_parts
 from actors.dispatching.recovery_log import log_recovery, log_reserve
 from actors.dispatching.reput import DispatchProgress
-from actors.engine.histogram import SYNC_BOUNDS_MS, ClassCounts
+from actors.engine.histogram import SYNC_BOUNDS_MS, AnswerStats, ClassCounts
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.system import ActorSystem
 from actors.network.hooks import Hook, Hooks
 from actors.network.limits import ConnectionSlots
-from actors.network.request import AnswerStats
 from actors.network.start_access import opened_acl
 from actors.network.tls_contexts import tls_contexts
 from actors.pulling.held_pulls import HoldTable

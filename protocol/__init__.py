@@ -14,7 +14,7 @@ message_id.py      ids of messages                host.py            addresses i
 batch.py           many messages in one body      compression.py     compressed bodies
 tags.py            tag expressions, hashes        timers.py          timers; delay_levels.py
 sql92/             property filters               bloom.py           bits of their outcomes
-send_wire.py       sends decoded at full speed    send_values.py     their fields, their answers
+send_wire.py       sends, answers at full speed   send_values.py     the fields of sends
 receipts.py        handles of messages that are settled one by one
 properties_file.py Java's properties format       sink.py            batches that may be repeated
 """

@@ -1,4 +1,4 @@
-"""A decoder of sends that recognises a producer's earlier headers.
+"""Sends on the wire: a decoder that recognises a producer's headers, and the answers.
 
 The requests of a producer differ in a handful of fields. The bytes before and behind these, the
 head and the tail, are decoded once and looked up afterwards. One regular expression parses the part
@@ -27,19 +27,23 @@ between. A header of any other form is left to the general decoder.
 
 The decoder assembles the signed content, since it has the texts of the fields. The connection's
 authorizer verifies the signature.
+
+The fields of a successful answer are always the same five; only the numbers change. The general
+encoder makes the frame for given lengths of its numbers once. Holes take the place of the numbers,
+and one bytes format fills them: 0.4 µs an answer, where the encoder takes 2.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import repeat
 from re import DOTALL, escape
 from re import compile as compile_pattern
 from struct import Struct
 from struct import error as StructError
 from typing import ClassVar, NamedTuple
 
-from protocol.codes import RequestCode, SerializeType
-from protocol.frame import RESPONSE_FLAG, RemotingCommand, read_fields
-from protocol.headers.send import SendMessageHeader
+from protocol.codes import LanguageCode, RequestCode, SerializeType
+from protocol.frame import BINARY_OPAQUE_AT, RESPONSE_FLAG, RemotingCommand, encode, read_fields
 from protocol.send_values import (
     HEAD_BYTES_MAX,
     Heads,
@@ -48,6 +52,7 @@ from protocol.send_values import (
     SendShape,
     SendSignature,
     SendTail,
+    send_of,
 )
 from protocol.signature import (
     ACCESS_KEY,
@@ -416,52 +421,6 @@ class _Signer(NamedTuple):
 _Ending = tuple[SendTail, SendSignature | None]
 
 
-def send_of(command: RemotingCommand) -> Send:
-    """Return the send of a decoded command (codes 10, 310, 320).
-
-    Raises RemoteError for a mandatory field that is missing or no number.
-    """
-    header = SendMessageHeader.of_command(command)
-    shape = SendShape(
-        command.code,
-        command.version,
-        command.serialize_type,
-        header.producer_group,
-        header.topic,
-        header.topic.encode("utf-8", "replace"),
-        header.default_topic,
-        header.default_topic_queue_nums,
-    )
-    tail = SendTail(
-        header.reconsume_times or 0, header.unit_mode, header.max_reconsume_times, header.batch
-    )
-    return Send(
-        shape,
-        tail,
-        command.opaque,
-        command.flag,
-        header.queue_id,
-        header.sys_flag,
-        header.born_timestamp,
-        header.flag,
-        (header.properties or "").encode("utf-8", "surrogatepass"),
-        bytes(command.body) if command.body is not None else b"",
-        _signature_of(command.fields or {}),
-    )
-
-
-def _signature_of(fields: Mapping[str, str]) -> SendSignature | None:
-    """Return the signature in these ext fields; None without an account."""
-    if ACCESS_KEY not in fields:
-        return None
-    signature = fields.get(SIGNATURE, "").encode("utf-8", "replace")
-    timestamp = fields.get(TIMESTAMP, "")
-    values = signed_values(fields)
-    return SendSignature(
-        fields[ACCESS_KEY], signature, timestamp, values, fields if timestamp else b""
-    )
-
-
 def _tail_of(fields: dict[str, str] | None) -> SendTail | None:
     """Return the tail with these fields; None for unusual ones."""
     if fields is None or not fields.keys() <= {*"jklmn"}:
@@ -497,3 +456,96 @@ def _is_utf8(text: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+_TEMPLATES_MAX = 4096
+_OFFSET_CHARS = 16
+"""Hexadecimal digits of a physical offset in a message id."""
+
+_PLACES = b"msgId", b"queueOffset"
+_JSON_PLACES = b'"opaque":', b'"msgId":"', b'"queueOffset":"'
+_Form = tuple[int, int, int, int]
+"""Queue id; lengths of queue offset, of opaque (0: the header is binary) and of message ids.
+
+A length of 0 for message ids means a single id, made of a physical offset.
+"""
+
+
+class SendReplies:
+    """Encoder of the success frames of one broker. Not shared between threads."""
+
+    def __init__(
+        self, store_host: bytes, region_id: str, *, trace_on: bool, language: LanguageCode
+    ) -> None:
+        self.id_prefix = store_host.hex().upper()
+        """The store host's part of every offset message id."""
+        self._store_host, self._id = store_host, Struct(f">{len(store_host)}sq")
+        self.constant_fields = {
+            "MSG_REGION": region_id,
+            "TRACE_ON": "true" if trace_on else "false",
+        }
+        """Fields of every answer to a send, errors included."""
+        self._language = language
+        self._templates: dict[_Form, bytes] = {}
+
+    def message_ids(self, physical_offsets: Sequence[int]) -> str:
+        """Return the offset message ids of the records at these offsets, joined as in an answer."""
+        ids = b"".join(map(self._id.pack, repeat(self._store_host), physical_offsets))
+        return ids.hex(",", self._id.size).upper()
+
+    def success(
+        self, serialize_type: int, opaque: int, physical_offset: int, queue_id: int, offset: int
+    ) -> bytes:
+        """Return the whole frame that answers a send with its place."""
+        offset_text = b"%d" % offset
+        if serialize_type == _ROCKETMQ:
+            form = queue_id, len(offset_text), 0, 0
+            template = self._templates.get(form) or self._make(form)
+            return template % (opaque.to_bytes(4, signed=True), physical_offset, offset_text)
+        opaque_text = b"%d" % opaque
+        form = queue_id, len(offset_text), len(opaque_text), 0
+        template = self._templates.get(form) or self._make(form)
+        return template % (physical_offset, offset_text, opaque_text)
+
+    def batch_success(self, opaque: int, message_ids: str, queue_id: int, offset: int) -> bytes:
+        """Return the binary frame for a batch; `offset` is its first queue offset."""
+        offset_text = b"%d" % offset
+        form = queue_id, len(offset_text), 0, len(message_ids)
+        template = self._templates.get(form) or self._make(form)
+        return template % (opaque.to_bytes(4, signed=True), message_ids.encode(), offset_text)
+
+    def _make(self, form: _Form) -> bytes:
+        """Return the frame of this form, with holes for its numbers."""
+        queue_id, offset_chars, opaque_chars, ids_chars = form
+        texts = {
+            "msgId": "F" * ids_chars or self.id_prefix + "F" * _OFFSET_CHARS,
+            "queueId": str(queue_id),
+            "queueOffset": "9" * offset_chars,
+            **self.constant_fields,
+        }
+        order = ("msgId", "queueId", "queueOffset", "TRACE_ON", "MSG_REGION")
+        if opaque_chars:
+            order = ("queueId", "TRACE_ON", "MSG_REGION", "msgId", "queueOffset")
+        fields = {name: texts[name] for name in order}
+        answer = RemotingCommand(0, fields, flag=RESPONSE_FLAG, language=self._language)
+        answer.serialize_type = _JSON if opaque_chars else _ROCKETMQ
+        answer.opaque = int("9" * opaque_chars or "0")
+        frame = encode(answer)
+        if opaque_chars:  # the region, which may be any text, is in front of these
+            places = [frame.rindex(name) + len(name) for name in _JSON_PLACES]
+        else:
+            places = [BINARY_OPAQUE_AT, *(frame.index(name) + len(name) + 4 for name in _PLACES)]
+        opaque_at, id_at, offset_at = places
+        id_hole = id_at, ids_chars, b"%b"
+        if not ids_chars:
+            id_hole = id_at + len(self.id_prefix), _OFFSET_CHARS, b"%016X"
+        holes = (opaque_at, opaque_chars or 4, b"%b"), id_hole, (offset_at, offset_chars, b"%b")
+        template, position = b"", 0
+        for at, size, hole in sorted(holes):
+            template += frame[position:at].replace(b"%", b"%%") + hole
+            position = at + size
+        template += frame[position:].replace(b"%", b"%%")
+        if len(self._templates) >= _TEMPLATES_MAX:
+            self._templates.clear()
+        self._templates[form] = template
+        return template

@@ -89,7 +89,6 @@ MESSAGES_ELSEWHERE = {
     "actors.engine.actor": "what the engine tells each actor and its parent",
     "actors.engine.supervisor": "sent by the system that owns the supervisor",
     "actors.network.connections": "a socket that closes itself when it is undelivered",
-    "actors.network.request": "a request, or sends of one read, with the way of the answers",
     "actors.replication.ha_link": "a part of HaMaster, and what it tells it",
 }
 """Modules besides messages.py whose messages another file imports, and why."""

@@ -18,7 +18,8 @@ from actors.access.acl_store import AclStore, ChangeRefused
 from actors.access.refusals import Refusals
 from actors.engine.actor import Where, handles
 from actors.engine.server_log import get_logger
-from actors.network.request import Request, Responder, serves
+from actors.network.messages import Request
+from actors.network.request import Responder, serves
 from protocol import fastjson
 from protocol.bodies_own import AclRefusals
 from protocol.codes import RequestCode, ResponseCode

@@ -24,7 +24,8 @@ from actors.dispatching.reput import DispatchProgress
 from actors.engine.actor import AskFigures, handles
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.system import ActorSystem
-from actors.network.request import Request, Responder, serves
+from actors.network.messages import Request
+from actors.network.request import Responder, serves
 from actors.retention.retention_holds import KeepingReport
 from actors.scrubbing.scrubber import ScrubFigures
 from actors.statistics.counts import PUT_BOUNDS_MS, PullStats, PutStats, TimerFigures

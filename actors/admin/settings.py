@@ -27,7 +27,8 @@ from actors.config import BrokerConfig, NamesrvConfig, converted_settings, setti
 from actors.engine.actor import Where
 from actors.engine.actor_address import ActorAddress
 from actors.engine.server_log import get_logger, shown_names
-from actors.network.request import Request, Responder, serves
+from actors.network.messages import Request
+from actors.network.request import Responder, serves
 from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS
 from actors.tables.messages import PermissionChanged
 from protocol.bodies_tables import DataVersion

@@ -19,7 +19,7 @@ from actors.sending.put_message import LogTail, PutMessage
 from actors.sending.replication_progress import ReplicaWait, SlaveNotifier
 from actors.sending.sink import Sink
 from protocol.codes import LanguageCode
-from protocol.send_values import SendReplies
+from protocol.send_wire import SendReplies
 from storage.dispatching.dispatch import delay_levels_ms
 
 LOG_GROUP = "log"

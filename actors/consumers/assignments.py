@@ -28,7 +28,8 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
 from actors.naming.messages import AskForRoute, RouteAnswered
 from actors.network.long_answers import ENCODED_HERE_MAX
-from actors.network.request import Request, Responder, serves, short_body
+from actors.network.messages import Request
+from actors.network.request import Responder, serves, short_body
 from actors.tables.consumer_views import ConsumerView
 from actors.tables.messages import EncodeAnswer, encode_later
 from actors.tables.request_modes import Modes

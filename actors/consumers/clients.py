@@ -36,8 +36,16 @@ from actors.engine.messages import Message
 from actors.engine.server_log import get_logger
 from actors.network.client_calls import next_opaque
 from actors.network.long_answers import ENCODED_HERE_MAX
-from actors.network.messages import AskProducer, CallClient, Encodable, NoProducer, PeerClosed
-from actors.network.request import Peer, Request, Responder, serves, short_body
+from actors.network.messages import (
+    AskProducer,
+    CallClient,
+    Encodable,
+    NoProducer,
+    Peer,
+    PeerClosed,
+    Request,
+)
+from actors.network.request import Responder, serves, short_body
 from actors.pulling.property_filters import TAG_EXPRESSIONS, CompileBudget, compiled, not_supported
 from actors.receipts.messages import MemberLeft
 from actors.tables.consumer_views import (

@@ -20,8 +20,8 @@ from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
 from actors.network.long_answers import ENCODED_HERE_MAX
-from actors.network.messages import LongAnswer
-from actors.network.request import Request, serves
+from actors.network.messages import LongAnswer, Request
+from actors.network.request import serves
 from actors.receipts.figures import ReceiptFigures
 from actors.statistics.counts import PullStats
 from actors.tables.messages import OffsetsTold, TellOffsets

@@ -23,8 +23,8 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.messages import Message
 from actors.engine.server_log import get_logger
-from actors.network.messages import CallClient, CallDone, CallEnd
-from actors.network.request import Request, RequestMessage, Responder, serves, short_body
+from actors.network.messages import CallClient, CallDone, CallEnd, Request, RequestMessage
+from actors.network.request import Responder, serves, short_body
 from actors.tables.consumer_views import ConsumerView, Member
 from protocol.bodies import MessageQueue
 from protocol.bodies_client import ConsumerStatusBody

@@ -19,7 +19,7 @@ from actors.consumers.heartbeat_rules import (
 )
 from actors.consumers.mismatches import alike, mismatches_of
 from actors.engine.server_log import RateLimitedLog, shown_names
-from actors.network.request import Peer
+from actors.network.messages import Peer
 from actors.tables.consumer_views import ConsumerView, Member, Mismatch, Producing, Subscription
 from protocol.bodies import ConsumerData, SubscriptionData
 from protocol.tags import java_hash_code

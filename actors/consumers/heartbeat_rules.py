@@ -5,7 +5,7 @@ Names must pass the check of 4.9.7's clients (Validators.java); its broker accep
 
 from collections.abc import Container, Iterable, Mapping
 
-from actors.network.request import Peer
+from actors.network.messages import Peer
 from actors.pulling.property_filters import TAG_EXPRESSIONS, CompileBudget
 from actors.tables.groups import GroupFinder
 from actors.tables.names import check_group_name, check_topic_name

@@ -25,8 +25,8 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.server_log import get_logger
 from actors.network.client_calls import next_opaque
 from actors.network.long_answers import ENCODED_HERE_MAX
-from actors.network.messages import LongAnswer
-from actors.network.request import Request, serves
+from actors.network.messages import LongAnswer, Request
+from actors.network.request import serves
 from actors.tables.consumer_views import Member
 from actors.tables.messages import OffsetsTold, ResetOffsets, TellOffsets
 from actors.tables.tables import Tables

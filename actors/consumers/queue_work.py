@@ -13,7 +13,8 @@ from typing import TypeAlias
 
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
-from actors.network.request import Request, RequestMessage, Responder, check_waiting
+from actors.network.messages import Request, RequestMessage
+from actors.network.request import Responder, check_waiting
 from actors.pulling.messages import ReadCold
 from protocol.codes import ResponseCode
 from protocol.errors import LimitReached, RemoteError

@@ -30,7 +30,8 @@ from actors.delays.messages import (
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
-from actors.network.request import Request, serves
+from actors.network.messages import Request
+from actors.network.request import serves
 from actors.sending.messages import Sync, Synced
 from actors.tables.persisted import Then, TickedTable
 from protocol.bodies_tables import DelayOffsetTable

@@ -23,7 +23,8 @@ from actors.engine.actor import Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
-from actors.network.request import Request, Responder, check_waiting, serves
+from actors.network.messages import Request
+from actors.network.request import Responder, check_waiting, serves
 from protocol.bodies_tables import TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.errors import RemoteError

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.messages import Message
-from actors.network.request import Request, RequestMessage
+from actors.network.messages import Request, RequestMessage
 from protocol.bodies_tables import TopicConfig
 from storage.dispatching.dispatch import Follower
 from storage.dispatching.sink_table import SinkCopy

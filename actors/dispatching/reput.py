@@ -56,13 +56,13 @@ from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import BATCH_END, Message
 from actors.engine.server_log import get_logger
-from storage.dispatching.dispatch import Dispatcher, Follower
+from storage.dispatching.dispatch import Dispatcher, Follower, cut_behind, extended
 from storage.dispatching.followers import SLICE_RECORDS, Lagging, feed
 from storage.errors import StoreError
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import ConsumeQueue
 from storage.queues.consume_queues import ConsumeQueues
-from storage.queues.dispatch_entry import Dispatched, cut_behind, extended
+from storage.queues.dispatch_entry import Dispatched
 from storage.queues.unsynced import UnsyncedQueues
 from storage.replica.queue_generations import QueueGenerations
 from storage.retention.trimming import RemovedQueues, Trimming, remove_queues

@@ -31,8 +31,8 @@ from actors.jobs.messages import (
 )
 from actors.jobs.scheduled_runs import JobSchedule, KeptRuns, ScheduledRuns
 from actors.jobs.spark_job import MakeCommand, SparkJob, tail_of
-from actors.network.messages import LongAnswer
-from actors.network.request import Request, Responder, serves
+from actors.network.messages import LongAnswer, Request
+from actors.network.request import Responder, serves
 from actors.tables.messages import FileWritten, WriteFile
 from protocol.bodies_own import JobLog, JobRun, Jobs
 from protocol.codes import RequestCode, ResponseCode

@@ -6,8 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from actors.access.refusals import Refusals
 from actors.admin.broker_info import Sources
-from actors.engine.histogram import ClassCounts
-from actors.network.request import AnswerStats
+from actors.engine.histogram import AnswerStats, ClassCounts
 from actors.network.tls_contexts import TlsContexts
 from actors.sending.replication_progress import ReplicationProgress
 from actors.spans.span_queue import SpanQueue

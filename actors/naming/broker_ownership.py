@@ -16,7 +16,7 @@ from actors.access.grant import Grant
 from actors.engine.server_log import RateLimitedLog
 from actors.naming.route_table import Holder, RouteTable
 from actors.naming.table_limits import check_names, refuse
-from actors.network.request import Request
+from actors.network.messages import Request
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.headers.namesrv import BrokerIdentityHeader, RegisterBrokerHeader

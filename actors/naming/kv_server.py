@@ -27,8 +27,8 @@ from actors.naming.table_limits import (
     refuse,
 )
 from actors.network.long_answers import ENCODED_HERE_MAX
-from actors.network.messages import LongAnswer
-from actors.network.request import Request, serves
+from actors.network.messages import LongAnswer, Request
+from actors.network.request import serves
 from actors.tables.persisted import BatchedTable, Then
 from protocol.bodies_tables import KVTable
 from protocol.codes import RequestCode, ResponseCode

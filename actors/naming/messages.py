@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import refuse
 from actors.engine.messages import Message
-from actors.network.request import Request, RequestMessage
+from actors.network.messages import Request, RequestMessage
 from protocol.bodies import QueueData
 from protocol.bodies_tables import DataVersion
 from protocol.codes import ResponseCode

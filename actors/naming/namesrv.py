@@ -50,8 +50,8 @@ from actors.naming.registration_reader import (
 from actors.naming.route_table import Chosen, RouteTable, has_flags, topics_body
 from actors.naming.topic_intake import TopicIntake
 from actors.network.long_answers import ENCODED_HERE_MAX
-from actors.network.messages import LongAnswer, PeerClosed
-from actors.network.request import Request, check_waiting, serves
+from actors.network.messages import LongAnswer, PeerClosed, Request
+from actors.network.request import check_waiting, serves
 from protocol.bodies import BrokerData, TopicRouteData
 from protocol.bodies_admin import TopicList
 from protocol.bodies_tables import DataVersion, TopicConfigTable

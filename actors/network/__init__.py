@@ -15,6 +15,6 @@
     ReplyMessage  → Clients                       AskProducer; CallDone or NoProducer is the answer
     HaSlave       → Dialler                       Dial; Dialed is the answer
 
-The messages are in messages.py, connections.py (Accepted) and request.py. The format of the bytes
-is in protocol/stream.py.
+The messages are in messages.py, and Accepted in connections.py. The format of the bytes is in
+protocol/stream.py.
 """

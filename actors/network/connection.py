@@ -21,9 +21,17 @@ from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.server_log import get_logger
 from actors.network.limits import REQUESTS_OF_READ, REQUESTS_PER_TURN, Limits, half_frame_ms
-from actors.network.messages import Close, CopyOut, PeerClosed, PeerLeft, StopReading
-from actors.network.request import Buffer, Request, Sends
-from actors.network.service import Service, admits, admitted
+from actors.network.messages import (
+    Buffer,
+    Close,
+    CopyOut,
+    PeerClosed,
+    PeerLeft,
+    Request,
+    Sends,
+    StopReading,
+)
+from actors.network.request import Service, admits, admitted
 from protocol.codes import RequestCode
 from protocol.end_wire import DecodedEnd, EndDecoder
 from protocol.errors import FrameError, FrameTooLong

@@ -43,7 +43,7 @@ from actors.network.messages import (
     PeerLeft,
     StopReading,
 )
-from actors.network.service import Service
+from actors.network.request import Service
 from protocol.host import host_port
 from remoting.tls_socket import TlsSocket
 

@@ -8,8 +8,7 @@ Sends: the answer (to the request's peer).
 from typing import ClassVar
 
 from actors.engine.actor import Actor, Where, handles
-from actors.network.messages import Encodable, LongAnswer
-from actors.network.request import Request
+from actors.network.messages import Encodable, LongAnswer, Request
 from protocol.codes import ResponseCode
 from protocol.frame import FRAME_BYTES_MAX
 

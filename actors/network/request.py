@@ -1,28 +1,27 @@
-"""Requests on their way through the broker, and the actors that answer them.
+"""Requests at a listening port: their way to the actor of their code, and actors that answer them.
 
-A Request carries its connection and opaque, so that every actor that holds it can answer it. If
-that actor fails, the request is answered with an error.
-
-A Sends has sends on their way to the commit log, and their answers on the way back. One holds all
-sends of one read of a socket, so that a hundred producer threads cost one message. It counts its
-unanswered sends. The connection thus knows its in-flight bytes, and if the actor of the message
-fails, the rest can be answered.
+Connections and callers in this process pass requests to the `Service` of a port after the frames
+are cut, before any actor or body decoder sees them. Authorized requests go on, others get an error
+answer. A `Responder` is an actor with a method for each request code that it serves.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
-from actors.access.grant import Grant
+from actors.access.access_state import AccessState
+from actors.access.authorizer import Authorizer, TooManyFailures
+from actors.access.rights import Administration
 from actors.engine.actor import Actor, handles
-from actors.engine.histogram import RPC_BOUNDS_MS, ClassCounts
-from actors.engine.messages import Message
+from actors.engine.actor_address import ActorAddress
+from actors.engine.histogram import AnswerStats
+from actors.network.messages import ClientAnswer, Peer, Request, StreamPeer, failure
 from protocol.codes import RequestCode, ResponseCode
 from protocol.errors import LimitReached, RemoteError
-from protocol.frame import ONEWAY_FLAG, RemotingCommand, encode
+from protocol.frame import FRAME_BYTES_MAX, RESPONSE_FLAG, RemotingCommand
 from protocol.headers.fields import Header
-from protocol.send_values import Send
+from protocol.send_values import Heads, Send
 
 SHORT_BODY_BYTES_MAX = 1 << 20
 """Maximum body decoded on the loop: 5,000 subscriptions of a heartbeat, 40 ms."""
@@ -31,129 +30,6 @@ WAITING_BYTES_MAX = 16 << 20
 """Bytes of all requests that wait for one actor if they are alike; 170 MiB if none is."""
 _REQUEST_BYTES = 1 << 10
 """Memory of a request without body and fields."""
-
-ANSWERS_MAX = 4096
-"""Maximum pairs of request and response code; further pairs are not counted."""
-
-
-class AnswerStats:
-    """Response times of one server, by request and response code, and counts of bad frames.
-
-    Sends and pulls are counted elsewhere. The loop and actors on threads write it: of two
-    simultaneous counts one may be missing.
-    """
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[int, int], ClassCounts] = {}
-        self.bad_frames: dict[str, int] = {}
-        """Connections closed for what they sent, by reason."""
-
-    def note(self, code: int, response_code: int, took_ms: float) -> None:
-        key = code, response_code
-        found = self._found.get(key)
-        if found is None:
-            if len(self._found) >= ANSWERS_MAX:
-                return
-            found = self._found[key] = ClassCounts(RPC_BOUNDS_MS)
-        found.note(took_ms)
-
-    def note_bad_frame(self, reason: str) -> None:
-        self.bad_frames[reason] = self.bad_frames.get(reason, 0) + 1
-
-    def all(self) -> Iterator[tuple[int, int, ClassCounts]]:
-        """Yield request code, response code, and response times in ms. Any thread."""
-        for (code, response_code), found in self._found.copy().items():
-            yield code, response_code, found
-
-
-class Peer(Protocol):
-    """Sender of a request: a connection, or a caller in this process. Lives on the loop."""
-
-    peer_id: int
-    """Unique in this process, never reused."""
-
-    remote: str
-    """`ip:port` of the other side, for remarks and logs."""
-
-    host: bytes
-    """The other side as stored in a record: 8 bytes for IPv4, 20 for IPv6."""
-
-    @property
-    def is_fast(self) -> bool:
-        """Whether it came through a broker's fast port."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the peer is still connected, as far as this side knows."""
-
-    def send(self, command: RemotingCommand) -> None:
-        """Queue one command for this peer: a response, or a request of this server. Any thread."""
-
-    def note_failure(self) -> None:
-        """Count a handler's failure on what this peer sent; too many close it. Any thread."""
-
-
-@dataclass(slots=True)
-class Request(Message):
-    """One decoded request and its sender."""
-
-    command: RemotingCommand
-    peer: Peer
-    seen_as: object = None
-    """Context of the hooks, if there are hooks."""
-    header: Header | None = None
-    """Header decoded together with the command, which then has no fields."""
-    grant: Grant | None = None
-    """Permissions of its sender; None without access control."""
-    stats: AnswerStats | None = None
-    """Counter of its answer; None for pulls, which are counted where they are read."""
-    began_s: float = 0.0
-    read: object = None
-    """Value of its long body, read on a thread; None: its body is read where it is served."""
-
-    def answer(
-        self,
-        code: int = ResponseCode.SUCCESS,
-        fields: dict[str, str] | None = None,
-        *,
-        remark: str | None = None,
-        body: bytes | None = None,
-    ) -> None:
-        """Send the response, unless the request was one-way."""
-        if self.command.flag & ONEWAY_FLAG:  # most ends of transactions are one-way: saves 0.7 µs
-            self._note(code)
-        else:
-            self.respond(self.command.answer(code, fields, remark=remark, body=body))
-
-    def respond(self, response: RemotingCommand) -> None:
-        """Send a response made with `command.answer`, unless the request was one-way."""
-        self._note(response.code)
-        if not self.command.is_oneway:
-            self.peer.send(response)
-
-    def _note(self, code: int) -> None:
-        if self.stats is not None:
-            took_ms = (perf_counter() - self.began_s) * 1000
-            self.stats.note(self.command.code, code, took_ms)
-
-    def refuse(self, remark: str) -> None:
-        """Answer with an error."""
-        self.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
-
-    def on_undelivered(self, remark: str) -> None:
-        self.refuse(remark)
-
-
-class RequestMessage(Message):
-    """Message about a request, which is refused if the message is undelivered."""
-
-    __slots__ = ()
-
-    request: Request
-
-    def on_undelivered(self, remark: str) -> None:
-        self.request.refuse(remark)
-
 
 Handler = TypeVar("Handler", bound=Callable[..., RemotingCommand | None])
 
@@ -258,65 +134,100 @@ def codes_of(responders: Responders) -> dict[int, str]:
     return {code: name for name, responder in responders for code in responder.serves_codes}
 
 
-Buffer = bytes | memoryview
+@dataclass(frozen=True)
+class Service:
+    """Routes of a listening port, and the handling of all other codes."""
+
+    routes: Mapping[int, ActorAddress]
+    sends_to: ActorAddress | None = None
+    """Actor that receives sends; None if they are not served (name server)."""
+
+    answer_unknown: bool = True
+    """Whether an unknown code is answered, as a broker does; a name server stays silent."""
+
+    is_fast: bool = False
+    """Whether clients with vipChannelEnabled use it, to commit offsets apart from heartbeats."""
+
+    tell_closed: Sequence[ActorAddress] = field(default_factory=tuple)
+    answers_to: ActorAddress | None = None
+    """Actor that receives answers of clients; None if clients are never asked."""
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    cure: str = ""
+    """Advice to the operator about longer frames."""
+    guard: AccessState | None = None
+    """State of access control; None without it."""
+    stats: AnswerStats | None = None
+    administration: Administration | None = None
+    """Addresses from which administrators may ask; None: all."""
+
+    heads: Heads = field(default_factory=Heads)
+    """Headers of sends that its connections have learnt."""
+
+    def pass_on(
+        self,
+        command: RemotingCommand,
+        peer: Peer,
+        gate: Authorizer | None = None,
+        header: Header | None = None,
+    ) -> bool:
+        """Send a request to the actor that serves it, or an answer to the actor that tracks it.
+
+        Returns False if the code is not served and the sender is authorized. Raises TooManyFailures
+        if `gate` requires the connection to be closed.
+        """
+        if command.flag & RESPONSE_FLAG:
+            if self.answers_to is not None:
+                self.answers_to.tell(ClientAnswer(command, peer))
+            return True
+        address = self.routes.get(command.code)
+        if address is not None:
+            began_s = perf_counter()
+            request = Request(command, peer, None, header, None, self.stats, began_s)
+            try:
+                if self.administration is not None and command.code in self.administration.codes:
+                    self.administration.check(command.code, peer.remote)
+                check_waiting(address.waiting, command)
+            except RemoteError as error:
+                request.answer(error.code, remark=error.remark)
+                return True
+            if gate is None or admits(gate, request):
+                address.tell(request)
+            return True
+        if gate is not None and not admits(gate, Request(command, peer), is_served=False):
+            return True
+        if self.answer_unknown:
+            remark = f" request type {command.code} not supported"
+            code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            Request(command, peer).answer(code, remark=remark)
+        return False
 
 
-class StreamPeer(Peer, Protocol):
-    def write(self, frames: Sequence[Buffer], released_bytes: int = 0) -> None:
-        """Queue whole frames, in order; `released_bytes` of its requests have been answered."""
+def admits(gate: Authorizer, request: Request, *, is_served: bool = True) -> bool:
+    """Authorize a request and set its grant; else answer it and return False.
+
+    A code that is not served needs a known sender only. Raises TooManyFailures if the connection
+    must be closed.
+    """
+    try:
+        request.grant = (gate.grant if is_served else gate.identify)(request.command)
+    except TooManyFailures:
+        raise
+    except RemoteError as error:
+        request.answer(error.code, remark=error.remark)
+        return False
+    return True
 
 
-@dataclass(slots=True, eq=False)
-class Sends(Message):
-    """Sends of one peer, in the order of its stream, for PutMessage."""
+def admitted(gate: Authorizer, peer: StreamPeer, sends: list[Send]) -> list[Send]:
+    """Return the authorized sends; answer the others.
 
-    peer: StreamPeer
-    sends: list[Send]
-    request_bytes: int
-    owed: int = -1
-    """Number of unanswered sends; below 0 until PutMessage has taken the message."""
-
-    frames: list[bytes] = field(default_factory=list)
-
-    def done(self, frame: bytes | None) -> None:
-        """Record the answer of one send; None for a one-way send."""
-        self.owed -= 1
+    Raises TooManyFailures if the connection must be closed.
+    """
+    refused = gate.refused(sends)
+    if not refused:
+        return sends
+    for place, error in refused.items():
+        frame = failure(sends[place], error.code, remark=error.remark)
         if frame is not None:
-            self.frames.append(frame)
-
-    def hand_over(self) -> None:
-        released = 0
-        if self.owed == 0:
-            released, self.request_bytes = self.request_bytes, 0
-        if self.frames or released:
-            self.peer.write((b"".join(self.frames),) if self.frames else (), released)
-            self.frames = []
-
-    def on_undelivered(self, remark: str) -> None:
-        """Answer everything with an error: the actor of this message has failed."""
-        self.owed = 0
-        self.frames = [
-            frame for send in self.sends if (frame := failure(send, remark=remark)) is not None
-        ]
-        self.hand_over()
-
-
-def answer_of(send: Send) -> RemotingCommand:
-    """Return a command with this send's header values, to make a response from."""
-    shape = send.shape
-    return RemotingCommand(
-        shape.code, opaque=send.opaque, flag=send.flag, serialize_type=shape.serialize_type
-    )
-
-
-def failure(
-    send: Send,
-    code: int = ResponseCode.SYSTEM_ERROR,
-    *,
-    remark: str | None,
-    fields: dict[str, str] | None = None,
-) -> bytes | None:
-    """Return the frame of an error answer; None for a one-way send."""
-    if send.flag & ONEWAY_FLAG:
-        return None
-    return encode(answer_of(send).answer(code, fields, remark=remark))
+            peer.write((frame,))
+    return [send for place, send in enumerate(sends) if place not in refused]

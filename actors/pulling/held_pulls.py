@@ -11,7 +11,7 @@ from itertools import islice
 from sys import intern
 from typing import TypeAlias, TypeVar
 
-from actors.network.request import Request
+from actors.network.messages import Request
 from actors.pulling.messages import Hold, Origin
 from actors.pulling.property_filters import is_true
 from protocol.frame import RemotingCommand

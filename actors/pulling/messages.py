@@ -7,7 +7,7 @@ from typing import TypeAlias
 from actors.access.grant import Grant
 from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import Message
-from actors.network.request import Peer, Request
+from actors.network.messages import Peer, Request
 from protocol.frame import RemotingCommand
 from protocol.headers.client import PullMessageHeader
 from storage.queues.message_filter import MessageFilter

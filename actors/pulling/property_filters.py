@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from actors.network.limits import is_loopback
-from actors.network.request import Peer
+from actors.network.messages import Peer
 from protocol.codes import ResponseCode
 from protocol.errors import LimitReached, RemoteError
 from protocol.host import host_of

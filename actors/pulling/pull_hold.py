@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from actors.dispatching.messages import Arrived, CaughtUp, QueuesEmptied, UnitVerified
 from actors.engine.actor import Actor, AskFigures, handles
 from actors.engine.actor_address import ActorAddress
-from actors.network.messages import PeerClosed
-from actors.network.request import Request
+from actors.network.messages import PeerClosed, Request
 from actors.pulling.held_pulls import TICK_MS, TOO_MANY_HELD, HoldTable
 from actors.pulling.messages import BarrierForHolds, Hold, HoldFigures, LastAnswered, Woken
 from protocol.codes import ResponseCode

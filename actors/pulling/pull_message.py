@@ -24,7 +24,8 @@ from actors.engine.actor import BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
 from actors.network.hooks import Hooks, PullContext
-from actors.network.request import Request, RequestMessage, Responder, StreamPeer, serves
+from actors.network.messages import Request, RequestMessage, StreamPeer
+from actors.network.request import Responder, serves
 from actors.pulling.held_pulls import TOO_MANY_HELD, HoldTable, hold_of, queue_key
 from actors.pulling.messages import NEVER, BarrierForHolds, LastAnswered, ReadCold, Woken
 from actors.pulling.pull_rules import NotCompiled, PullCorrection, PullRules
@@ -401,7 +402,8 @@ class PullMessage(Responder):
         stats = self.stats
         stats.get_count += result.count
         stats.get_bytes += result.body_bytes
-        counts = counts_of(stats.by_group, (header.topic, header.consumer_group), GroupCounts)
+        pair = header.topic, header.consumer_group
+        counts = stats.by_group.get(pair) or counts_of(stats.by_group, pair, GroupCounts)
         counts.count += result.count
         counts.bytes += result.body_bytes
         counts.times += 1

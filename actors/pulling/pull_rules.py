@@ -27,7 +27,7 @@ from typing import Protocol
 from actors.config import BrokerConfig
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef, System
-from actors.network.request import Peer, Request
+from actors.network.messages import Peer, Request
 from actors.pulling.property_filters import (
     TAG_EXPRESSIONS,
     CompileBudget,
@@ -248,7 +248,7 @@ class PullCorrection:
 
     def old(self, header: PullMessageHeader, peer: Peer, now_ms: float) -> GetResult | None:
         """Return the result for a pull from before a deletion or the start; else None."""
-        watches = not self._first_pulls.is_over(now_ms)
+        watches = self._first_pulls.ends and not self._first_pulls.is_over(now_ms)
         if not watches and not self._old_places.marks:
             return None
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id

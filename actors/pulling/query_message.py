@@ -36,7 +36,8 @@ from actors.dispatching.messages import (
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.server_log import get_logger
-from actors.network.request import Request, Responder, serves
+from actors.network.messages import Request
+from actors.network.request import Responder, serves
 from actors.pulling.messages import ReadCold
 from protocol.codes import RequestCode, ResponseCode, SerializeType
 from protocol.errors import RemoteError

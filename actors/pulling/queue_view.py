@@ -29,7 +29,8 @@ from typing import TypeAlias
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
-from actors.network.request import Request, RequestMessage, Responder, serves
+from actors.network.messages import Request, RequestMessage
+from actors.network.request import Responder, serves
 from actors.pulling.messages import ReadCold
 from actors.pulling.property_filters import TAG_EXPRESSIONS, registered_filter
 from actors.tables.consumer_views import ConsumerView, Subscription

@@ -17,7 +17,8 @@ from actors.config import BrokerConfig
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
-from actors.network.request import Request, RequestMessage, Responder, StreamPeer, serves
+from actors.network.messages import Request, RequestMessage, StreamPeer
+from actors.network.request import Responder, serves
 from actors.pulling.messages import ReadCold
 from actors.pulling.pull_rules import PullRules
 from protocol.bodies_tables import TopicConfig

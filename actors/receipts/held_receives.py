@@ -12,7 +12,7 @@ from sys import intern
 from typing import TypeAlias
 
 from actors.access.grant import Grant
-from actors.network.request import Peer, Request
+from actors.network.messages import Peer, Request
 from actors.pulling.held_pulls import HELD_MAX, HELD_OF_PEER_MAX, TICK_MS, TagSets
 from actors.pulling.messages import Origin
 from protocol.frame import RemotingCommand

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from actors.engine.messages import Message
-from actors.network.request import Request
+from actors.network.messages import Request
 from actors.receipts.held_receives import HeldReceive
 
 

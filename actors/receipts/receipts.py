@@ -32,8 +32,8 @@ from actors.dispatching.messages import (
 from actors.engine.actor import BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
-from actors.network.messages import PeerClosed
-from actors.network.request import Request, Responder, StreamPeer, serves
+from actors.network.messages import PeerClosed, Request, StreamPeer
+from actors.network.request import Responder, serves
 from actors.pulling.held_pulls import origin_of
 from actors.pulling.messages import ReadCold
 from actors.pulling.pull_rules import NotCompiled

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from actors.config import BrokerConfig
 from actors.engine.interfaces import SnapshotRef
-from actors.network.request import Peer
+from actors.network.messages import Peer
 from actors.pulling.pull_rules import PullRules
 from actors.receipts.held_receives import ReceiveHeader
 from actors.sending.send_rules import FAQ

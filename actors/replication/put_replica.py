@@ -22,7 +22,7 @@ from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
-from actors.network.request import Sends
+from actors.network.messages import Sends
 from actors.replication.messages import AppendReplica, Replicated, UnknownTopics
 from actors.retention.clean_files import DISK_USE
 from actors.retention.messages import DropFiles, QueuesGone

@@ -37,8 +37,8 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
 from actors.engine.short_collections import end_unreferenced
-from actors.network.messages import CopyOut
-from actors.network.request import Request, Responder, serves
+from actors.network.messages import CopyOut, Request
+from actors.network.request import Responder, serves
 from actors.retention.messages import DropFiles, FilesDropped, QueuesGone, SyncSoon
 from actors.retention.retention_holds import KeepingReport, RetentionHolds
 from actors.tables.messages import ForgetTopic, RemoveTopic, TablesComplete

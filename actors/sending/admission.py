@@ -14,7 +14,7 @@ from actors.config import BrokerConfig
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
 from actors.network.hooks import SendContext
-from actors.network.request import Sends
+from actors.network.messages import Sends
 from actors.sending.appender import NO_HOST_FLAGS, Appender, Record, TimerRecord
 from actors.sending.batches import SHORT_BYTES, TURN_COST_MAX, BatchPiece, LongBatches, MessageBatch
 from actors.sending.half_message_cache import HalfMessageCache, HalfRecord, with_owner

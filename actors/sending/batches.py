@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 from actors.network.hooks import SendContext
-from actors.network.request import Sends, StreamPeer
+from actors.network.messages import Sends, StreamPeer
 from actors.sending.property_rewriter import BatchSuffix, PropertyRewriter
 from actors.sending.put_answers import PutAnswers, SendPut
 from actors.sending.send_rules import (
@@ -215,21 +215,18 @@ class LongBatches:
 
     def __init__(self, preparer: PropertyRewriter, answers: PutAnswers) -> None:
         self._preparer, self._answers = preparer, answers
-        self._waiting: dict[StreamPeer, deque[MessageBatch]] = {}
+        self.waiting: dict[StreamPeer, deque[MessageBatch]] = {}
         """Batches by their connection; the first batch of the first connection is in work."""
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
-
     def add(self, batch: MessageBatch) -> None:
-        self._waiting.setdefault(batch.sends.peer, deque()).append(batch)
+        self.waiting.setdefault(batch.sends.peer, deque()).append(batch)
 
     def next_piece(self, arrived_ms: float) -> BatchPiece | None:
         """Continue with the batch in work; return its next piece if it is prepared.
 
         A batch that cannot be prepared is refused.
         """
-        batch = next(iter(self._waiting.values()))[0]
+        batch = next(iter(self.waiting.values()))[0]
         if not batch.pieces:
             try:
                 if not batch.prepare_some(self._preparer):
@@ -245,12 +242,12 @@ class LongBatches:
     def _remove(self, batch: MessageBatch) -> None:
         """Remove a batch, and put the rest of its connection behind the other connections."""
         peer = batch.sends.peer
-        rest = self._waiting.pop(peer, None)
+        rest = self.waiting.pop(peer, None)
         if rest is not None:
             if batch in rest:
                 rest.remove(batch)
             if rest:
-                self._waiting[peer] = rest
+                self.waiting[peer] = rest
 
     def refuse(self, batch: MessageBatch, error: RefusedError | RemoteError) -> None:
         """Answer that the batch is not stored; pieces that are stored remain."""
@@ -260,7 +257,7 @@ class LongBatches:
 
     def refuse_all(self, error: RefusedError) -> None:
         """Refuse all that are not answered yet."""
-        waiting, self._waiting = self._waiting, {}
+        waiting, self.waiting = self.waiting, {}
         for batches in waiting.values():
             for batch in batches:
                 if batch.sends.owed:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import Message
-from actors.network.request import Request
+from actors.network.messages import Request
 from actors.sending.appender import InternalRecord
 from actors.sending.put_answers import SendPut
 from actors.tables.messages import CreateSystemTopic

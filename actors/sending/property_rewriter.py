@@ -2,22 +2,29 @@
 
 4.9.7 parses the property text into a hash map, adds CLUSTER, drops WAIT and formats the text again.
 This rewriter keeps the client's order. It edits a canonical text as bytes, and parses and formats
-any other. A delayed message and a timer go to SCHEDULE_TOPIC_XXXX, a half message to
+any other. One producer's messages carry the same names in the same order (a Java client's hash map
+puts them so). PropertyShapes learns the sequence of names from one message, as a regular expression
+that cuts out the wanted values. The next message is matched against it before anything else: 1.0 µs
+for four properties, 2.2 µs parsed.
+
+A delayed message and a timer go to SCHEDULE_TOPIC_XXXX, a half message to
 RMQ_SYS_TRANS_HALF_TOPIC. All keep their real topic and queue in their properties.
 
 Source: SendMessageProcessor.asyncSendMessage, CommitLog.asyncPutMessage,
 TransactionalMessageBridge.parseHalfMessageInner.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from re import Pattern, escape
+from re import compile as compile_pattern
 from typing import NamedTuple, TypeAlias
 
 from actors.sending.send_rules import RefusedError, TimerRules
 from protocol.codes import TRANSACTION_COMMIT, TRANSACTION_MASK, ResponseCode
 from protocol.errors import RemoteError
 from protocol.java_numbers import NumberFormatError, int_in
-from protocol.properties import PropertyShapes, find_pairs, pairs_of
+from protocol.properties import find_pairs, pairs_of
 from protocol.tags import CACHED_TAG_CHARS, tags_code
 from protocol.timers import TIMER_NAMES, TIMER_OUT_MS, due_property
 from protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC
@@ -354,3 +361,96 @@ def delay_level(text: bytes | None) -> int:
         return int_in(text) if text is not None else 0
     except NumberFormatError as error:
         raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+
+
+Cut = tuple[bytes, bytes, bytes, bytes, bytes]
+"""Text before WAIT, text behind it (with its separator), UNIQ_KEY, KEYS, TAGS; each may be empty.
+"""
+
+_VALUE = rb"[^\x01\x02]+"
+_WAIT, _WAIT_VALUE = b"WAIT", b"true"
+_WANTED = (b"UNIQ_KEY", b"KEYS", b"TAGS")
+_NAMES_MAX = 64
+_NAMES_BYTES_MAX = 2048
+_SHAPES_MAX = 256
+_TEXTS_PER_SHAPE = 128
+"""Parsed texts for each new sequence of names that is learnt: an expression takes 1 to 3 ms."""
+_SHAPES_AT_ONCE = 8
+"""Sequences that may be learnt from as many texts."""
+
+
+class PropertyShapes:
+    """Cutter of property texts by the sequences of names it has seen."""
+
+    __slots__ = ("_known", "_match", "_order", "_parsed")
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes, ...], tuple[Pattern[bytes], tuple[int, ...]]] = {}
+        nothing = compile_pattern(rb"(?!)()()()()()")
+        self._match = nothing.fullmatch
+        self._order: tuple[int, ...] = (1, 2, 3, 4, 5)
+        self._parsed = _TEXTS_PER_SHAPE * _SHAPES_AT_ONCE
+        """Parsed texts that no sequence has been learnt for."""
+
+    def cut(self, properties: bytes) -> Cut | None:
+        """Return the parts of a text with the names last seen.
+
+        None means to parse the text and to `learn` its names.
+        """
+        found = self._match(properties)
+        return None if found is None else found.group(*self._order)  # type: ignore[return-value]
+
+    def learn(self, properties: bytes, pairs: Mapping[bytes, bytes]) -> None:
+        """Expect the next text to have the same names in the same order.
+
+        Texts with ever new names are parsed; few of them are learnt, as others wait meanwhile.
+        """
+        names = tuple(pairs)
+        self._parsed = min(self._parsed + 1, _TEXTS_PER_SHAPE * _SHAPES_AT_ONCE)
+        if pairs.get(_WAIT, _WAIT_VALUE) != _WAIT_VALUE:
+            return
+        known = self._known.get(names)
+        if known is None:
+            pairs_in_text = properties.removesuffix(b"\x02").count(b"\x02") + 1
+            canonical = len(names) == pairs_in_text <= _NAMES_MAX
+            if not canonical or names == (_WAIT,) or not names:
+                return
+            if self._parsed < _TEXTS_PER_SHAPE or sum(map(len, names)) > _NAMES_BYTES_MAX:
+                return
+            self._parsed -= _TEXTS_PER_SHAPE
+            if len(self._known) >= _SHAPES_MAX:
+                self._known.clear()
+            known = self._known[names] = _compile(names)
+        self._match, self._order = known[0].fullmatch, known[1]
+
+
+def _compile(names: tuple[bytes, ...]) -> tuple[Pattern[bytes], tuple[int, ...]]:
+    """Return the expression of a sequence of names, and the places of the five parts of a Cut."""
+    split = names.index(_WAIT) if _WAIT in names else len(names)
+    before, behind = names[:split], names[split + 1 :]
+    groups: list[bytes] = [b"before"]
+    text = b"(" + _pairs(before, groups) + b")"
+    if split < len(names):
+        text += (rb"\x02" if before else b"") + _WAIT + rb"\x01" + _WAIT_VALUE
+    if not before and behind:
+        text += rb"\x02"  # then the text behind it starts without a separator
+    groups.append(b"behind")
+    text += b"(" + (rb"\x02" if before and behind else b"") + _pairs(behind, groups) + b")"
+    text += rb"\x02?"
+    for name in _WANTED:
+        if name not in groups:
+            groups.append(name)
+            text += b"()"
+    order = tuple(groups.index(name) + 1 for name in (b"before", b"behind", *_WANTED))
+    return compile_pattern(text), order
+
+
+def _pairs(names: tuple[bytes, ...], groups: list[bytes]) -> bytes:
+    parts = []
+    for name in names:
+        value = _VALUE
+        if name in _WANTED:
+            groups.append(name)
+            value = b"(" + _VALUE + b")"
+        parts.append(escape(name) + rb"\x01" + value)
+    return rb"\x02".join(parts)

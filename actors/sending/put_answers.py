@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from actors.network.hooks import Hooks, SendContext
-from actors.network.request import Sends, answer_of, failure
+from actors.network.messages import Sends, answer_of, failure
 from actors.sending.appender import Put
 from actors.sending.send_rules import RefusedError
 from actors.statistics.counts import PutStats
 from protocol.codes import SerializeType
 from protocol.errors import RemoteError
 from protocol.frame import ONEWAY_FLAG, encode
-from protocol.send_values import Send, SendReplies
+from protocol.send_values import Send
+from protocol.send_wire import SendReplies
 from protocol.timers import RecallHandle
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from storage.dispatching.dispatch import property_of

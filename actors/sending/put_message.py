@@ -26,6 +26,7 @@ message per connection. The path of a send:
 Internal appends (internal_append.py) take the same path from appender.py on.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -35,7 +36,7 @@ from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
-from actors.network.request import Sends
+from actors.network.messages import Sends
 from actors.retention.messages import DropFiles, FilesDropped, QueuesGone
 from actors.sending.admission import BUSY, Admission
 from actors.sending.appender import Appender, Put
@@ -54,7 +55,7 @@ from actors.sending.messages import (
 from actors.sending.put_answers import PutAnswers, SendPut
 from actors.sending.replication_progress import SlaveNotifier
 from actors.sending.send_rules import RefusedError
-from actors.statistics.counts import PutStats
+from actors.statistics.counts import PUT_BOUNDS_MS, PutStats
 from actors.tables.messages import TopicReady
 from protocol.bodies_tables import TopicConfig
 from protocol.codes import ResponseCode
@@ -264,7 +265,7 @@ class PutMessage(Actor):
         if self._admission.topics_with_cut_keys:
             self._warn_of_cut_keys()
         self._admission.end_turn()
-        if self._admission.long_batches and not self._end.waits_for_file:
+        if self._admission.long_batches.waiting and not self._end.waits_for_file:
             self._continue_long_batch()
         if self._pending and not self._end.waits_for_file:
             self._commit()
@@ -283,7 +284,7 @@ class PutMessage(Actor):
         piece = batches.next_piece(arrived_ms)
         if piece is not None:
             self._pending.append(piece)
-        if batches and not self._goes_on:
+        if batches.waiting and not self._goes_on:
             self._goes_on = True
             self.system.loop.tell_in_next_round(self.address, _GoOn())
 
@@ -321,10 +322,16 @@ class PutMessage(Actor):
             if stored:
                 self._answers.stored(stored, ResponseCode.SUCCESS)
             self._end.dispatch(entries)
-        took_ms = self.system.clock.monotonic_ms() - self._batch_started_ms
-        self._stats.took(took_ms, count)
+        self._count_duration(self.system.clock.monotonic_ms() - self._batch_started_ms, count)
+
+    def _count_duration(self, took_ms: float, sends: int) -> None:
+        stats = self._stats
+        stats.durations[bisect_left(PUT_BOUNDS_MS, took_ms)] += sends
+        stats.total_ms += took_ms * sends
+        if took_ms > stats.longest_put_ms:
+            stats.longest_put_ms = took_ms
         if took_ms > SLOW_PUT_MS:
-            log.warning("slow put", ms=round(took_ms), sends=count)
+            log.warning("slow put", ms=round(took_ms), sends=sends)
 
     def _answer_later(self, stored: Sequence[SendPut]) -> list[SendPut]:
         """Send GroupCommit the sends that wait; return those with WAIT=false."""

@@ -23,8 +23,8 @@ from actors.engine.interfaces import SnapshotRef
 from actors.engine.messages import Message
 from actors.engine.server_log import get_logger
 from actors.network.hooks import Hooks, SendContext
-from actors.network.messages import AskProducer, CallDone, CallEnd, NoProducer
-from actors.network.request import Request, Responder, serves
+from actors.network.messages import AskProducer, CallDone, CallEnd, NoProducer, Request
+from actors.network.request import Responder, serves
 from actors.sending.appender import InternalRecord
 from actors.sending.internal_append import TopicWaitList
 from actors.sending.messages import AppendResult, InternalAppend

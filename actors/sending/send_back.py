@@ -24,7 +24,8 @@ from actors.engine.actor import Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
 from actors.network.hooks import Hooks, SendBackContext
-from actors.network.request import Request, Responder, serves
+from actors.network.messages import Request
+from actors.network.request import Responder, serves
 from actors.sending.appender import InternalRecord
 from actors.sending.messages import AppendResult, InternalAppend, ReturnHeld
 from actors.sending.property_rewriter import Redirect, delayed, timer_redirect

@@ -29,7 +29,8 @@ from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
-from actors.network.request import Request, Responder, serves
+from actors.network.messages import Request
+from actors.network.request import Responder, serves
 from actors.sending.appender import InternalRecord
 from actors.sending.messages import AppendResult, InternalAppend
 from actors.sending.property_rewriter import PropertyRewriter

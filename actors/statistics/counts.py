@@ -106,12 +106,6 @@ class PutStats:
     dead_letters: dict[tuple[str, str], int] = field(default_factory=dict)
     """Messages of the dead-letter queue by topic and group; written by SendBack."""
 
-    def took(self, duration_ms: float, sends: int) -> None:
-        self.durations[bisect_left(PUT_BOUNDS_MS, duration_ms)] += sends
-        self.total_ms += duration_ms * sends
-        if duration_ms > self.longest_put_ms:
-            self.longest_put_ms = duration_ms
-
     def sent_back_one(self, pair: Pair, *, is_dead: bool) -> None:
         """Count a returned message, and a dead letter."""
         counts = counts_of(self.sent_back, pair, Counts)

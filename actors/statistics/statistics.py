@@ -35,7 +35,8 @@ from typing import ClassVar
 
 from actors.engine.actor import Where, handles
 from actors.engine.interfaces import SnapshotRef
-from actors.network.request import Request, Responder, serves
+from actors.network.messages import Request
+from actors.network.request import Responder, serves
 from actors.statistics.counts import PAIRS_MAX, Counts, Pair, PullStats, PutStats
 from actors.tables.tables import NO_SPAN, SECOND_MS, Rates, Sample, Span
 from protocol.bodies_admin import BrokerStatsData, StatsItem

@@ -5,15 +5,15 @@ Receives: Request (connections); CommitOffset (PullMessage, Transactions); Advan
 (Receipts); ResetOffsets (OffsetReset); MergeOffsets (SlaveSync); TopicsGone (TopicTable,
 SlaveSync); GroupsGone, ForgetOffsets (GroupTable); ForgetTopic (TopicTable, CleanFiles);
 TellOffsets (OffsetReset, ConsumeStats, QueueOffsets).
-Sends: WriteFile (ConfigWriter); EncodeAnswer (TableEncoder); OffsetsTold,
-OffsetsAdvanced (the requesting actor); answers of Receipts to the clients.
+Sends: WriteFile (ConfigWriter); EncodeAnswer (TableEncoder); OffsetsTold, OffsetsAdvanced (the
+requesting actor); answers of Receipts to the clients.
 
 One-way commits and commits of pulls pass OffsetGuard and old_places.py, which recognize stale ones.
 Commits in request form are stored as sent. All pass the limits of offset_limits.py. Offsets are
-deleted with their topic.
-The file is saved every few seconds, after a reset or deletion, and at the stop. A crash loses the
-latest commits of pulls. Progress of receives is in the journal (offset_journal.py) before they are
-answered, so that only a power cut loses it. Messages of lost commits are consumed again.
+deleted with their topic. The file is saved every few seconds, after a reset or deletion, and at the
+stop. A crash loses the latest commits of pulls. Progress of receives is in the journal
+(offset_journal.py) before they are answered, so that only a power cut loses it. Messages of lost
+commits are consumed again.
 
 Source: broker/offset/ConsumerOffsetManager.java, ConsumerManageProcessor.java.
 """
@@ -26,7 +26,8 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
 from actors.network.long_answers import ENCODED_HERE_MAX
-from actors.network.request import Peer, Request, serves
+from actors.network.messages import Peer, Request
+from actors.network.request import serves
 from actors.tables.consumer_views import ConsumerView
 from actors.tables.messages import (
     AdvanceOffsets,
@@ -543,10 +544,7 @@ class ConsumerOffsets(TickedTable):
         return self._ceiling.count(group, topic, queue_id, len(self._offsets))
 
     def _note_moved(self, key: str, queue_id: int) -> None:
-        moves = self._moves.value.by_key.get(key)
-        if moves is None:
-            moves = self._moves.value.by_key[key] = {}
-        moves[queue_id] = self.system.clock.now_ms()
+        self._moves.value.by_key.setdefault(key, {})[queue_id] = self.system.clock.now_ms()
 
     def _note_changed(self, key: str) -> None:
         self._changed = True

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from actors.access.grant import Grant
-from actors.network.request import Peer
+from actors.network.messages import Peer
 from protocol.bodies import SubscriptionData
 from protocol.sink import owner_of
 

@@ -16,7 +16,8 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
 from actors.network.long_answers import ENCODED_HERE_MAX
-from actors.network.request import Request, serves, short_body
+from actors.network.messages import Request
+from actors.network.request import serves, short_body
 from actors.tables.messages import (
     CreateGroup,
     EncodeAnswer,

@@ -6,8 +6,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import Message
-from actors.network.messages import Encodable
-from actors.network.request import Peer, Request, RequestMessage, check_waiting, short_body
+from actors.network.messages import Encodable, Peer, Request, RequestMessage
+from actors.network.request import check_waiting, short_body
 from protocol.bodies import ConsumerData
 from protocol.bodies_assignment import RequestModeTable
 from protocol.bodies_tables import (

@@ -40,7 +40,7 @@ from dataclasses import dataclass, field
 
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import RateLimitedLog, get_logger
-from actors.network.request import Peer
+from actors.network.messages import Peer
 from actors.tables.consumer_views import ConsumerView, Member
 from protocol.bodies_tables import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import ResponseCode

@@ -165,23 +165,24 @@ class FirstPulls:
 
     def __init__(self, ends: Mapping[tuple[str, int], int], now_ms: float) -> None:
         """Take the ends of all queues with messages, by topic and queue id."""
-        self._ends = ends
+        self.ends = ends
+        """The watched ends; empty once the watch is over."""
         self._until_ms = now_ms + WATCH_MS
         self._seen: set[QueueOfGroup] = set()
 
     def is_over(self, now_ms: float) -> bool:
         """Return whether the watch is over, and free its memory then."""
-        if self._ends and now_ms > self._until_ms:
-            self._ends, self._seen = {}, set()
-        return not self._ends
+        if self.ends and now_ms > self._until_ms:
+            self.ends, self._seen = {}, set()
+        return not self.ends
 
     def note(self, topic: str, group: str, queue_id: int) -> None:
-        if (topic, queue_id) in self._ends and len(self._seen) < SEEN_MAX:
+        if (topic, queue_id) in self.ends and len(self._seen) < SEEN_MAX:
             self._seen.add((topic, group, queue_id))
 
     def end_passed(self, topic: str, group: str, queue_id: int, offset: int) -> int | None:
         """Return the queue's end at the start if this offset is beyond it and stale, else None."""
-        end = self._ends.get((topic, queue_id))
+        end = self.ends.get((topic, queue_id))
         if end is None or offset <= end or (topic, group, queue_id) in self._seen:
             return None
         return end

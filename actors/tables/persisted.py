@@ -18,7 +18,8 @@ from typing import Any, TypeAlias, TypeVar
 from actors.engine.actor import BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.server_log import get_logger
-from actors.network.request import Request, Responder
+from actors.network.messages import Request
+from actors.network.request import Responder
 from actors.tables.messages import FileDamaged, FileWritten, WriteFile
 from protocol.codes import ResponseCode
 from storage.tables.json_config import Loaded, left_out_path, load

@@ -25,7 +25,8 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger, shown_names
 from actors.network.long_answers import ENCODED_HERE_MAX
-from actors.network.request import Request, serves
+from actors.network.messages import Request
+from actors.network.request import serves
 from actors.tables.messages import (
     CreateSystemTopic,
     CreateTopicOnSend,

@@ -36,7 +36,8 @@ from zlib import crc32
 from actors.dispatching.messages import AwaitDispatch
 from actors.engine.actor import Actor, AskFigures, Where, handles
 from actors.engine.actor_address import ActorAddress
-from actors.network.request import Request, Responder, serves
+from actors.network.messages import Request
+from actors.network.request import Responder, serves
 from actors.pulling.messages import ReadCold
 from actors.sending.appender import InternalRecord
 from actors.sending.half_message_cache import OWNER, HalfMessageCache, HalfRecord, without_owner

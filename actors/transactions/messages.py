@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from actors.engine.messages import Message
-from actors.network.request import Request, RequestMessage
+from actors.network.messages import Request, RequestMessage
 from actors.sending.messages import AppendResult
 from actors.transactions.half_state import HalfState
 from protocol.codes import TRANSACTION_COMMIT, ResponseCode

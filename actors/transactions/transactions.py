@@ -25,7 +25,8 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.messages import Message
 from actors.engine.server_log import get_logger
-from actors.network.request import Peer, Request, Responder, serves
+from actors.network.messages import Peer, Request
+from actors.network.request import Responder, serves
 from actors.pulling.messages import ReadCold
 from actors.sending.appender import InternalRecord
 from actors.sending.half_message_cache import HalfMessageCache

@@ -18,7 +18,7 @@ from protocol.delay_levels import delay_levels_ms
 from protocol.java_numbers import NumberFormatError, int_in
 from protocol.message import RecordHead
 from protocol.properties import DELAY, KEYS, TAGS, UNIQ_KEY
-from protocol.sink import may_be_of_sink
+from protocol.sink import KEY_TIME, NO_TIME
 from protocol.tags import CACHED_TAG_CHARS
 from protocol.topic_names import (
     HALF_TOPIC,
@@ -34,7 +34,6 @@ from storage.queues.dispatch_entry import (
     DispatchEntry,
     EntryRun,
     MixedEntries,
-    extended,
 )
 
 __all__ = [
@@ -42,8 +41,10 @@ __all__ = [
     "TAGS_NAME",
     "Dispatcher",
     "Follower",
+    "cut_behind",
     "delay_levels_ms",
     "entry_of",
+    "extended",
     "index_keys",
     "index_keys_of",
     "property_of",
@@ -166,7 +167,7 @@ class Dispatcher:
             if (
                 entry.sys_flag & TRANSACTION_MASK
                 or entry.topic in _OF_TRANSACTIONS
-                or (entry.keys and may_be_of_sink(entry.keys[0]))
+                or (entry.keys and entry.keys[0][KEY_TIME] == NO_TIME)  # may be of a sink
             ):
                 self.feed()
                 return
@@ -219,6 +220,40 @@ class Dispatcher:
         if failure is not None:
             raise failure
         return False
+
+
+def extended(entries: list[Dispatched], more: Sequence[Dispatched]) -> list[Dispatched]:
+    """Return `entries` extended by `more`: the same list, or a MixedEntries."""
+    if isinstance(more, MixedEntries) and not isinstance(entries, MixedEntries):
+        entries = MixedEntries(entries)
+    entries.extend(more)
+    return entries
+
+
+def cut_behind(
+    entries: list[Dispatched], count: int, keys_max: int
+) -> tuple[list[Dispatched], list[Dispatched]]:
+    """Split into the first entries, of about `count` records and `keys_max` keys, and the rest.
+
+    Runs are not split.
+    """
+    is_short = not isinstance(entries, MixedEntries) and len(entries) <= count
+    if is_short and (len(entries) == 1 or sum([len(each.keys) for each in entries]) <= keys_max):
+        return entries, []
+    number = records = keys = 0
+    while number < len(entries) and records < count and keys < keys_max:
+        entry = entries[number]
+        if isinstance(entry, EntryRun):
+            records += len(entry.keys)
+            keys += sum(map(len, entry.keys))
+        else:
+            records += 1
+            keys += len(entry.keys)
+        number += 1
+    if number == len(entries):
+        return entries, []
+    kind = type(entries)
+    return kind(entries[:number]), kind(entries[number:])
 
 
 def entry_of(head: RecordHead, delay_levels: Sequence[int]) -> DispatchEntry:

@@ -397,7 +397,9 @@ class CommitLog:
         """
         if self._dirty_behind_end:
             self._clear_behind_end()
-        timestamp = later_time(self.last_store_timestamp, now_ms)
+        timestamp = now_ms
+        if now_ms < self.last_store_timestamp:
+            timestamp = later_time(self.last_store_timestamp, now_ms)
         placed: list[Placed] = []
         try:
             end = self._write(groups, timestamp, now_ms, placed)

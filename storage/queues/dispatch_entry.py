@@ -88,40 +88,6 @@ def single_entries(entries: Sequence[Dispatched]) -> Sequence[DispatchEntry]:
     return singles
 
 
-def extended(entries: list[Dispatched], more: Sequence[Dispatched]) -> list[Dispatched]:
-    """Return `entries` extended by `more`: the same list, or a MixedEntries."""
-    if isinstance(more, MixedEntries) and not isinstance(entries, MixedEntries):
-        entries = MixedEntries(entries)
-    entries.extend(more)
-    return entries
-
-
-def cut_behind(
-    entries: list[Dispatched], count: int, keys_max: int
-) -> tuple[list[Dispatched], list[Dispatched]]:
-    """Split into the first entries, of about `count` records and `keys_max` keys, and the rest.
-
-    Runs are not split.
-    """
-    is_short = not isinstance(entries, MixedEntries) and len(entries) <= count
-    if is_short and (len(entries) == 1 or sum([len(each.keys) for each in entries]) <= keys_max):
-        return entries, []
-    number = records = keys = 0
-    while number < len(entries) and records < count and keys < keys_max:
-        entry = entries[number]
-        if isinstance(entry, EntryRun):
-            records += len(entry.keys)
-            keys += sum(map(len, entry.keys))
-        else:
-            records += 1
-            keys += len(entry.keys)
-        number += 1
-    if number == len(entries):
-        return entries, []
-    kind = type(entries)
-    return kind(entries[:number]), kind(entries[number:])
-
-
 class BitMaps(Protocol):
     """Source of the Bloom filter bits of a message; called in log order."""
 

@@ -22,7 +22,8 @@ from actors.metrics.actor_figures import ActorFamilies
 from actors.metrics.page import MetricsPage
 from actors.namesrv_server import RESPONDERS as NAMESRV_RESPONDERS
 from actors.network.connection import REQUEST_FAILURES_MAX, REQUEST_FAILURES_WITHIN_MS
-from actors.network.request import Request, Responder, serves
+from actors.network.messages import Request
+from actors.network.request import Responder, serves
 from actors.tables.topics import TopicTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand

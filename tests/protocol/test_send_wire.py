@@ -13,8 +13,8 @@ from protocol.codes import LanguageCode, RequestCode, SerializeType
 from protocol.errors import RemoteError
 from protocol.frame import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, decode_frame, encode
 from protocol.headers.send import SendMessageHeader
-from protocol.send_values import Send
-from protocol.send_wire import SendDecoder, send_of
+from protocol.send_values import Send, send_of
+from protocol.send_wire import SendDecoder
 from tests.protocol.vectors import BINARY_REQUEST, JSON_REQUEST
 from tests.support.by_hand import BY_HAND
 from tests.support.golden import frames

@@ -13,8 +13,8 @@ import pytest
 from protocol.codes import RequestCode, SerializeType
 from protocol.frame import RemotingCommand, decode_frame, encode
 from protocol.headers.send import SendMessageHeader
-from protocol.send_values import Send
-from protocol.send_wire import SendDecoder, send_of
+from protocol.send_values import Send, send_of
+from protocol.send_wire import SendDecoder
 from protocol.signature import SEAL, TIMESTAMP, Credentials, SecretKey, signed_values, was_sealed
 from tests.protocol.test_send_wire import said
 from tests.support import golden

@@ -25,8 +25,8 @@ from protocol.frame import (
 )
 from protocol.headers.client import PullMessageHeader
 from protocol.headers.send import SendMessageHeader
-from protocol.send_values import Send, SendShape, SendTail
-from protocol.send_wire import SEND_CODES, SendDecoder, send_of
+from protocol.send_values import Send, SendShape, SendTail, send_of
+from protocol.send_wire import SEND_CODES, SendDecoder
 from protocol.stream import (
     LIGHT_HEADER_BYTES_MAX,
     CommandStream,

@@ -16,7 +16,7 @@ from actors.access.rights import BROKER_RIGHTS, Level
 from actors.engine.server_log import RateLimitedLog
 from actors.jobs.messages import JobChanged, JobState
 from actors.jobs.spark_jobs import PATHS, REPORT_HIDDEN, SENTENCE_HIDDEN
-from actors.network.request import Request
+from actors.network.messages import Request
 from actors.retention.retention_holds import LEASES_OF_OWNER_MAX
 from protocol.bodies import (
     LockBatchRequest,

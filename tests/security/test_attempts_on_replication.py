@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from actors.engine import server_log
 from actors.network.connections import Accepted
-from actors.network.service import Service
+from actors.network.request import Service
 from protocol.codes import ResponseCode
 from protocol.ha import encode_report
 from tests.support.brokers import BROKER, SimulatedBroker, send_command

@@ -12,7 +12,7 @@ from actors.access.access_state import BROKER_KNOWN_MS
 from actors.admin.settings import REFUSED
 from actors.config import NamesrvConfig
 from actors.network.connections import Accepted
-from actors.network.service import Service
+from actors.network.request import Service
 from protocol.bodies_own import AclRefusals
 from protocol.bodies_tables import DataVersion
 from protocol.codes import RequestCode as Code

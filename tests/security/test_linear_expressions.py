@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from protocol.properties import _compile
+from actors.sending.property_rewriter import _compile
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("actors", "protocol", "remoting", "spark", "storage", "troupemq")
@@ -86,8 +86,10 @@ TABLE: dict[str, Entry] = {
     "protocol/java_numbers.py:_decimal": Entry("match", ["1.", "1.0e"]),
     "protocol/java_numbers.py:_hexadecimal": Entry("match", ["0x", "0x1.", "0x1p"]),
     "protocol/properties.py:find_pairs": Entry("findall", ["\2"]),
-    "protocol/properties.py:PropertyShapes.__init__": Entry(),
-    "protocol/properties.py:_compile": Entry(made=lambda: _compile((b"a", b"WAIT", b"KEYS"))[0]),
+    "actors/sending/property_rewriter.py:PropertyShapes.__init__": Entry(),
+    "actors/sending/property_rewriter.py:_compile": Entry(
+        made=lambda: _compile((b"a", b"WAIT", b"KEYS"))[0]
+    ),
     "protocol/registration.py:_TABLE": Entry("search", ['"topicConfigTable"']),
     "protocol/registration.py:_ENTRY": Entry("match", ['"', '"a"', '"a":{']),
     "protocol/send_wire.py:_BINARY_REST": Entry("match", ["\0\1e\0\0\0\1", "\0\1e\0\0\0\x09"]),

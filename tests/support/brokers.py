@@ -11,7 +11,7 @@ from actors.config import BrokerConfig
 from actors.engine.actor import Actor
 from actors.engine.supervisor import ChildSpec
 from actors.network.hooks import Hook
-from actors.network.request import Buffer, Sends
+from actors.network.messages import Buffer, Sends
 from actors.parts import Ports
 from protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData
 from protocol.bodies_tables import SubscriptionGroupConfig
@@ -21,7 +21,7 @@ from protocol.headers.admin import CreateTopicHeader
 from protocol.headers.client import PullMessageHeader, QueueHeader
 from protocol.headers.send import SendMessageHeader
 from protocol.message import MessageRecord, decode_records
-from protocol.send_wire import send_of
+from protocol.send_values import send_of
 from protocol.stream import CommandStream
 from protocol.tags import TagFilter, java_hash_code
 from storage.config import StoreConfig

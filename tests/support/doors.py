@@ -11,7 +11,7 @@ from typing import Any
 from actors.engine.actor_address import ActorAddress
 from actors.engine.supervisor import ChildSpec
 from actors.network.connections import Accepted
-from actors.network.service import Service
+from actors.network.request import Service
 from actors.network.tls_contexts import TlsContexts
 from actors.network.tls_negotiator import Handshakes, TlsNegotiator
 from actors.settings.tls_settings import TlsSettings

@@ -7,7 +7,7 @@ from typing import Any
 
 from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import Item
-from actors.network.request import Request
+from actors.network.messages import Request
 from actors.tables.messages import WhenRegistered
 from protocol.codes import LanguageCode
 from protocol.frame import ONEWAY_FLAG, RemotingCommand

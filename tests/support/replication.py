@@ -19,7 +19,7 @@ from actors.engine.actor import Actor, handles
 from actors.engine.histogram import SYNC_BOUNDS_MS, ClassCounts
 from actors.network.connections import Accepted
 from actors.network.messages import Dial, Dialed
-from actors.network.service import Service
+from actors.network.request import Service
 from actors.sending.flush_real_time import Flusher
 from actors.sending.messages import Sync
 from protocol.frame import RemotingCommand

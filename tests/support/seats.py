@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.timer import TimerHandle
-from actors.network.request import Buffer
+from actors.network.messages import Buffer
 from protocol.frame import RemotingCommand
 from protocol.stream import CommandStream
 from troupemq.testing.virtual_broker import LocalClient

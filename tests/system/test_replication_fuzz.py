@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from actors.network.connections import Accepted
 from actors.network.messages import Dialed
-from actors.network.service import Service
+from actors.network.request import Service
 from protocol.ha import encode_report, encode_transfer_head
 from tests.support.brokers import SimulatedBroker
 from tests.support.replication import Pair, end_of, fill, following, ready

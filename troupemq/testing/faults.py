@@ -11,9 +11,17 @@ from actors.dispatching.messages import WritesForbidden
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.network.connection import Connection
-from actors.network.messages import Close, PeerClosed
-from actors.network.request import Buffer, Peer, Request, Sends, StreamPeer, failure
-from actors.network.service import Service
+from actors.network.messages import (
+    Buffer,
+    Close,
+    Peer,
+    PeerClosed,
+    Request,
+    Sends,
+    StreamPeer,
+    failure,
+)
+from actors.network.request import Service
 from actors.retention.clean_files import DISK_USE
 from protocol.codes import RequestCode
 from protocol.frame import ONEWAY_FLAG, RemotingCommand

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from actors.engine.actor_address import ActorAddress, Question
-from actors.network.request import Request, Sends
+from actors.network.messages import Request, Sends
 
 
 class Effect(Enum):

@@ -45,14 +45,14 @@ from actors.naming.messages import Listening
 from actors.naming.namesrv_link import NamesrvLink
 from actors.naming.registration import Registration
 from actors.network.connection import peer_ids
-from actors.network.messages import PeerClosed
-from actors.network.request import Buffer, Request, Sends
-from actors.network.service import Service, admitted
+from actors.network.messages import Buffer, PeerClosed, Request, Sends
+from actors.network.request import Service, admitted
 from actors.parts import Ports
 from protocol.errors import RemoteError
 from protocol.frame import RemotingCommand, encode
 from protocol.host import pack_host
-from protocol.send_wire import SEND_CODES, send_of
+from protocol.send_values import send_of
+from protocol.send_wire import SEND_CODES
 from protocol.stream import CommandStream
 from remoting.sync_connection import RemotingFailed
 from troupemq import aio

@@ -21,8 +21,7 @@ from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import RateLimitedLog
 from protocol.codes import RequestCode as Code
 from protocol.frame import RemotingCommand
-from protocol.send_values import Send
-from protocol.send_wire import send_of
+from protocol.send_values import Send, send_of
 from protocol.signature import SIGNATURE, Buffer, SecretKey, signed_values
 from storage.access.acl_files import AclSnapshot, parse_texts
 from tests.support.brokers import send_command

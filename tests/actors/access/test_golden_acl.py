@@ -18,7 +18,7 @@ from actors.engine.server_log import RateLimitedLog
 from protocol.bodies import HeartbeatData
 from protocol.codes import RequestCode as Code
 from protocol.frame import RemotingCommand, decode_frame
-from protocol.send_wire import send_of
+from protocol.send_values import send_of
 from storage.access.acl_files import parse_texts
 from tests.support import golden
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from actors.access.authorizer import SEAL_AGE_S_MAX
 from protocol.codes import RequestCode as Code
 from protocol.frame import RemotingCommand
-from protocol.send_wire import send_of
+from protocol.send_values import send_of
 from protocol.signature import SIGNATURE, SecretKey, signed_values
 from tests.actors.access.test_authorizer import Server, check_send, ends, refusal, send_refusal
 from tests.support.brokers import send_command

@@ -12,7 +12,7 @@ from actors.engine.interfaces import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.retention.retention_holds import KeepingReport
 from actors.scrubbing.scrubber import ScrubFigures
-from actors.statistics.counts import PullStats, PutStats, TimerFigures
+from actors.statistics.counts import PUT_BOUNDS_MS, PullStats, PutStats, TimerFigures
 from actors.tables.offset_limits import OffsetStats
 from actors.tables.tables import Tables
 from protocol.bloom import BloomFilter
@@ -127,9 +127,9 @@ def test_put_durations_are_those_of_the_last_whole_minute() -> None:
     with broker_info() as (system, sources):
         found = figures(system)
         assert (found["putMessageDistributeTime"], found["putLatency99"]) == ("null", "0.00")
-        sources.put_stats.took(0.4, 98)
-        sources.put_stats.took(40, 2)
-        sources.put_stats.took(20_000, 0)
+        puts = sources.put_stats
+        puts.durations[PUT_BOUNDS_MS.index(1)], puts.durations[PUT_BOUNDS_MS.index(50)] = 98, 2
+        puts.longest_put_ms = 20_000
         system.advance(60_000)
         found = figures(system)
         assert found["putMessageDistributeTime"].startswith(

@@ -11,7 +11,7 @@ from actors.consumers import consumer_groups, mismatches
 from actors.consumers.consumer_groups import ConsumerGroup
 from actors.consumers.heartbeat_rules import GROUPS_MAX, SUBSCRIPTIONS_MAX
 from actors.network.long_answers import ENCODED_HERE_MAX
-from actors.network.request import Request
+from actors.network.messages import Request
 from protocol.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from protocol.bodies_admin import ConsumerConnection
 from protocol.codes import RequestCode

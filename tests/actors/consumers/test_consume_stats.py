@@ -13,7 +13,7 @@ from actors.consumers import queue_work
 from actors.consumers.consume_stats import ConsumeStats
 from actors.engine.actor_address import ActorAddress
 from actors.network.long_answers import ENCODED_HERE_MAX
-from actors.network.request import Request
+from actors.network.messages import Request
 from actors.statistics.statistics import MINUTE_SAMPLE_MS
 from protocol.bodies import MessageQueue
 from protocol.bodies_admin import (

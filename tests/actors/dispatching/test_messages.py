@@ -9,7 +9,7 @@ from actors.dispatching.messages import (
     RecordChecked,
     WriteOutQueues,
 )
-from actors.network.request import Request
+from actors.network.messages import Request
 from protocol.codes import RequestCode
 from protocol.frame import RemotingCommand
 from storage.queues.unsynced import Unsynced

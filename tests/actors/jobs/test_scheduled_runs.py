@@ -18,7 +18,7 @@ from actors.jobs.scheduled_runs import JobSchedule, KeptRuns
 from actors.jobs.spark_job import JobCommand
 from actors.jobs.spark_jobs import SparkJobs
 from actors.jobs.timetable import Occasions
-from actors.network.request import Request
+from actors.network.messages import Request
 from actors.tables.config_writer import ConfigWriter
 from protocol.bodies_own import JobLog, JobRun, Jobs
 from protocol.codes import RequestCode, ResponseCode

@@ -17,7 +17,7 @@ from actors.jobs import spark_job, spark_jobs
 from actors.jobs.messages import JobFigures, JobOrder, JobState, RunJob
 from actors.jobs.spark_job import SCHED_IDLE, JobCommand, claimed
 from actors.jobs.spark_jobs import SparkJobs
-from actors.network.request import Request
+from actors.network.messages import Request
 from protocol.codes import RequestCode, ResponseCode
 from storage.child_python import process_descriptor
 from storage.errors import StoreError

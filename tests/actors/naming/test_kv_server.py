@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from actors.naming.kv_server import ORDER_TOPIC_CONFIG, KvServer
 from actors.naming.table_limits import KV_LISTED_CHARS_MAX, KV_ORDERED_CHARS_MAX
 from actors.network.long_answers import ENCODED_HERE_MAX
-from actors.network.request import Request
+from actors.network.messages import Request
 from actors.tables.persisted import Then
 from protocol.bodies_tables import KVTable
 from protocol.codes import RequestCode, ResponseCode

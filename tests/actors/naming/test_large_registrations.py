@@ -6,8 +6,7 @@ from actors.engine.actor_address import ActorAddress
 from actors.naming.messages import FromReader, PassedOn
 from actors.naming.namesrv import Namesrv
 from actors.naming.route_table import topics_body
-from actors.network.messages import PeerClosed
-from actors.network.request import Request
+from actors.network.messages import PeerClosed, Request
 from protocol.bodies import TopicRouteData
 from protocol.bodies_admin import TopicList
 from protocol.bodies_tables import TopicConfig

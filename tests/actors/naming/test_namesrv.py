@@ -13,8 +13,7 @@ from actors.naming import route_table
 from actors.naming.kv_server import KvConfig
 from actors.naming.namesrv import Namesrv
 from actors.naming.route_table import RouteTable
-from actors.network.messages import PeerClosed
-from actors.network.request import Request
+from actors.network.messages import PeerClosed, Request
 from protocol.bodies import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from protocol.bodies_tables import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.codes import VERSION_5, RequestCode, ResponseCode

@@ -12,7 +12,7 @@ from actors.broker_server import RunningBroker
 from actors.engine.actor import Actor, handles
 from actors.namesrv_server import RunningNamesrv
 from actors.network import connection as connection_module
-from actors.network.request import Sends, failure
+from actors.network.messages import Sends, failure
 from protocol.codes import RequestCode, ResponseCode, SerializeType
 from protocol.frame import FRAME_BYTES_MAX, ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from protocol.headers.client import QueueHeader

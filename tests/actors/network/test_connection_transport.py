@@ -15,7 +15,7 @@ from actors.network.connection import (
     TlsTransport,
     Transport,
 )
-from actors.network.request import Buffer
+from actors.network.messages import Buffer
 from protocol.frame import RESPONSE_FLAG, RemotingCommand
 from tests.support.brokers import SimulatedBroker, pull_command
 from tests.support.runtimes import end_views

@@ -25,7 +25,7 @@ from actors.network.connections import (
     plain_address,
 )
 from actors.network.limits import ConnectionSlots
-from actors.network.service import Service
+from actors.network.request import Service
 from protocol.bodies import ConsumerData, HeartbeatData, ProducerData
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand

@@ -4,8 +4,7 @@ import pytest
 
 from actors.engine.supervisor import ChildSpec
 from actors.network.long_answers import LongAnswers
-from actors.network.messages import LongAnswer
-from actors.network.request import Request
+from actors.network.messages import LongAnswer, Request
 from actors.tables.config_writer import TableEncoder
 from actors.tables.messages import EncodeAnswer
 from protocol.bodies_tables import KVTable

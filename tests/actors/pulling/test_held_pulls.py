@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from actors.network.request import Request
+from actors.network.messages import Request
 from actors.pulling import held_pulls
 from actors.pulling.held_pulls import HoldTable, hold_of
 from actors.pulling.messages import NEVER, Hold

@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.dispatching.messages import IndexWritten, WriteOutIndex
-from actors.network.request import Request
+from actors.network.messages import Request
 from actors.pulling import query_message
 from protocol.codes import RequestCode, ResponseCode, SerializeType
 from protocol.frame import RemotingCommand

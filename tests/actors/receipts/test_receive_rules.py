@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from actors.network.request import Request
+from actors.network.messages import Request
 from actors.receipts.messages import ReceiveAgain
 from actors.receipts.receive_rules import topic_meant
 from protocol.codes import RequestCode, ResponseCode

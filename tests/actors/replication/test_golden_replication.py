@@ -5,7 +5,7 @@ from socket import socketpair
 import pytest
 
 from actors.network.connections import Accepted
-from actors.network.service import Service
+from actors.network.request import Service
 from protocol.ha import Transfer, TransferBuffer, encode_report
 from tests.support.brokers import STORE, SimulatedBroker
 from tests.support.golden import replication, transfers

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from actors.network.request import Sends
+from actors.network.messages import Sends
 from actors.sending import admission
 from protocol.batch import BatchMessage, encode_batch
 from protocol.codes import (
@@ -21,7 +21,7 @@ from protocol.codes import (
     ResponseCode,
 )
 from protocol.frame import RemotingCommand
-from protocol.send_wire import send_of
+from protocol.send_values import send_of
 from tests.support.actors import addresses
 from tests.support.brokers import BROKER, STORE, FramesPeer, SimulatedBroker, send_command
 

@@ -8,7 +8,7 @@ from actors.sending.half_message_cache import HalfRecord as Record
 from protocol.codes import BORN_HOST_V6
 from protocol.frame import RemotingCommand
 from protocol.message import body_crc
-from protocol.send_wire import send_of
+from protocol.send_values import send_of
 from protocol.sink import owner_of
 from storage.config import StoreConfig
 from storage.log.commit_log import CommitLog, prepare_file

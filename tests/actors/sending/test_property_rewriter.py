@@ -16,7 +16,7 @@ from protocol.errors import RemoteError
 from protocol.properties import find_pairs, parse
 from protocol.tags import java_hash_code
 from storage.dispatching.dispatch import index_keys, tags_code
-from tests.protocol.test_properties_shapes import random_text
+from tests.actors.sending.test_property_rewriter_shapes import random_text
 
 DELAYS_MS = (1000, 5000, 10_000)
 CLUSTER = b"CLUSTER\x01DefaultCluster"

@@ -7,6 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.sending import put_message
+from actors.statistics.counts import PUT_BOUNDS_MS
 from protocol.batch import DECODED_MAX, BatchMessage, encode_batch
 from protocol.codes import (
     BORN_HOST_V6,
@@ -352,7 +353,9 @@ def test_a_put_of_over_half_a_second_logs_one_line(monkeypatch: pytest.MonkeyPat
         assert made.send().code == ResponseCode.SUCCESS
     monkeypatch.undo()
     assert [line["ms"] for line in lines if line["event"] == "slow put"] == [700]
-    assert made.broker.put_stats.longest_put_ms == 700
+    stats = made.broker.put_stats
+    assert (stats.longest_put_ms, stats.total_ms) == (700, 700)
+    assert stats.durations[PUT_BOUNDS_MS.index(1000)] == 1
     with capture_logs() as lines:
         made.send()
     assert not [line for line in lines if line["event"] == "slow put"]

@@ -8,7 +8,7 @@ import pytest
 from actors.config import BrokerConfig
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.supervisor import ChildSpec
-from actors.network.request import Request
+from actors.network.messages import Request
 from actors.tables.config_writer import ConfigWriter
 from actors.tables.consumer_filters import REGISTERED_CHARS, SAVE_MS, TURN_CHARS, FilterTable
 from actors.tables.messages import RegisterFilters, UnregisterFilters

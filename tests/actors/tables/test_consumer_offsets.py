@@ -12,7 +12,7 @@ from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import MINUTE_MS
 from actors.engine.supervisor import ChildSpec
 from actors.network.long_answers import ENCODED_HERE_MAX
-from actors.network.request import Request
+from actors.network.messages import Request
 from actors.tables import offset_changes, offset_searches
 from actors.tables.config_writer import ConfigWriter, TableEncoder
 from actors.tables.consumer_offsets import ConsumerOffsets

@@ -11,7 +11,7 @@ from actors.config import BrokerConfig
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.network.long_answers import ENCODED_HERE_MAX
-from actors.network.request import Request
+from actors.network.messages import Request
 from actors.tables.config_writer import ConfigWriter, TableEncoder
 from actors.tables.groups import GroupConfigs, GroupFinder, GroupTable
 from actors.tables.messages import CreateGroup

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from sys import maxsize
 
 from actors.naming.table_limits import check_topics
+from actors.sending.property_rewriter import PropertyShapes
 from protocol.bloom import BloomFilter, murmur3_first_64
 from protocol.codes import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from protocol.compression import decompress
@@ -21,7 +22,7 @@ from protocol.message import (
     scan_head,
 )
 from protocol.message_id import is_offset_message_id
-from protocol.properties import PropertyShapes, pairs_of, parse
+from protocol.properties import pairs_of, parse
 from protocol.registration import read_registration
 from protocol.send_wire import SendDecoder
 from protocol.signature import SecretKey, signed_values

@@ -1,10 +1,9 @@
-"""Tests of actors/network/service.py: routes of commands, and unserved codes."""
+"""Tests of a port's Service: routes of commands, and unserved codes."""
 
 from dataclasses import replace
 
-from actors.network.messages import ClientAnswer
-from actors.network.request import Request
-from actors.network.service import Service
+from actors.network.messages import ClientAnswer, Request
+from actors.network.request import Service
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RESPONSE_FLAG, RemotingCommand
 from tests.support.peers import RecordingPeer, Told, request

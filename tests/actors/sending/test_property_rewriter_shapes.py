@@ -5,8 +5,9 @@ from re import Pattern
 
 import pytest
 
-from protocol import properties
-from protocol.properties import PropertyShapes, find_pairs, pairs_of, parse
+from actors.sending import property_rewriter
+from actors.sending.property_rewriter import PropertyShapes
+from protocol.properties import find_pairs, pairs_of, parse
 
 NAMES = [b"UNIQ_KEY", b"KEYS", b"TAGS", b"WAIT", b"a", b"color", b"BUYER_ID", "名".encode()]
 VALUES = [b"true", b"false", b"TRUE", b"v", b"a b", b"", "值".encode(), b"WAIT", b"k1  k2", b"."]
@@ -138,7 +139,7 @@ def test_names_that_look_like_expressions_are_literal() -> None:
 def test_a_producer_with_many_shapes_is_parsed_correctly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(properties, "_TEXTS_PER_SHAPE", 1)
+    monkeypatch.setattr(property_rewriter, "_TEXTS_PER_SHAPE", 1)
     shapes = PropertyShapes()
     for number in [*range(600), *range(600)]:
         text = b"n%d\x01v\x02WAIT\x01true\x02TAGS\x01t" % number
@@ -151,13 +152,13 @@ def test_others_do_not_wait_until_ever_new_names_are_learnt(
 ) -> None:
     """700 sends with names of their own, in one read, kept the loop from all others for 0.3 s."""
     compiled: list[tuple[bytes, ...]] = []
-    compile_names = properties._compile
+    compile_names = property_rewriter._compile
 
     def note(names: tuple[bytes, ...]) -> tuple[Pattern[bytes], tuple[int, ...]]:
         compiled.append(names)
         return compile_names(names)
 
-    monkeypatch.setattr(properties, "_compile", note)
+    monkeypatch.setattr(property_rewriter, "_compile", note)
     shapes = PropertyShapes()
 
     def learn(text: bytes) -> bool:

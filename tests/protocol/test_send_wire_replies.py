@@ -8,7 +8,7 @@ import pytest
 from protocol.codes import LanguageCode, SerializeType
 from protocol.frame import RESPONSE_FLAG, RemotingCommand, decode_frame, encode
 from protocol.host import pack_host
-from protocol.send_values import SendReplies
+from protocol.send_wire import SendReplies
 from tests.protocol.vectors import JSON_RESPONSE
 from tests.support.by_hand import BY_HAND
 from tests.support.golden import frames
