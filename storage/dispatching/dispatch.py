@@ -18,7 +18,7 @@ from protocol.delay_levels import delay_levels_ms
 from protocol.java_numbers import NumberFormatError, int_in
 from protocol.message import RecordHead
 from protocol.properties import DELAY, KEYS, TAGS, UNIQ_KEY
-from protocol.sink import KEY_TIME, NO_TIME
+from protocol.sink import KEY_TIME, NO_TIME, may_be_of_sink
 from protocol.tags import CACHED_TAG_CHARS
 from protocol.topic_names import (
     HALF_TOPIC,
@@ -167,7 +167,11 @@ class Dispatcher:
             if (
                 entry.sys_flag & TRANSACTION_MASK
                 or entry.topic in _OF_TRANSACTIONS
-                or (entry.keys and entry.keys[0][KEY_TIME] == NO_TIME)  # may be of a sink
+                or (
+                    entry.keys
+                    and entry.keys[0][KEY_TIME] == NO_TIME  # few: saves the call
+                    and may_be_of_sink(entry.keys[0])
+                )
             ):
                 self.feed()
                 return

@@ -146,7 +146,7 @@ def test_a_queue_s_frame_grows_and_shrinks_with_its_offset(kind: SerializeType) 
 def test_frames_are_cached_for_a_limited_number_of_queues(
     kind: SerializeType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("protocol.send_values._TEMPLATES_MAX", 3)
+    monkeypatch.setattr("protocol.send_wire._TEMPLATES_MAX", 3)
     made_by = replies()
     for digits in range(1, 9):
         frame = made_by.success(kind, 5, 6, 10**digits, 7)

@@ -286,7 +286,7 @@ OF_CONTENTS: list[Decoder] = [
         read_shapes,
         (),
         lambda: [*PROPERTIES],
-        ("properties.pairs_of", "properties.PropertyShapes.cut"),
+        ("properties.pairs_of",),
     ),
 ]
 

@@ -323,7 +323,7 @@ def test_a_batch_reaches_targets_after_all_earlier_records() -> None:
     assert (told.sizes, queues.next_offsets()[("T", 0)]) == ([2, 1], 4)
 
 
-RUN = run_of([entry(number) for number in range(3, 6)])
+RUN = run_of([entry(number, keys=(b"k",)) for number in range(3, 6)])
 
 
 def test_extending_an_entry_list_with_runs_makes_a_mixed_list() -> None:
