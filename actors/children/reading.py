@@ -236,7 +236,6 @@ def _clean_files(parts: Parts) -> CleanFiles:
         parts.store,
         parts.following,
         topics=parts.tables.topics,
-        offsets=parts.tables.live_offsets,
         addresses={name: parts.system.address(name) for name in names},
         kept=parts.kept,
     )
