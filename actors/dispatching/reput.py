@@ -65,7 +65,7 @@ from storage.queues.consume_queues import ConsumeQueues
 from storage.queues.dispatch_entry import Dispatched
 from storage.queues.unsynced import UnsyncedQueues
 from storage.replica.queue_generations import QueueGenerations
-from storage.retention.trimming import RemovedQueues, Trimming, remove_queues
+from storage.retention.trimming import KEPT_TOPICS, RemovedQueues, Trimming, remove_queues
 
 
 class GapCloser:
@@ -526,7 +526,7 @@ def begin_again(queues: ConsumeQueues, removed: RemovedQueues, topics: Container
     queue offsets they know already.
     """
     for topic, queue_id, end in removed.queues:
-        if topic in topics:
+        if topic in topics or topic in KEPT_TOPICS:
             queues.get_or_create(topic, queue_id).begin_at(end)
 
 
