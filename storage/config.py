@@ -169,7 +169,8 @@ class StoreConfig:
                 f"fileReservedTime is {self.file_reserved_hours}: it must not be less than 0."
             )
         try:
-            delay_levels_ms(self.message_delay_level)
+            if not delay_levels_ms(self.message_delay_level):
+                raise WrongSetting("messageDelayLevel is empty: name delays such as 1s 5s 1m.")
         except ValueError as error:
             levels = self.message_delay_level
             raise WrongSetting(f"messageDelayLevel is {levels}: {error}.") from None

@@ -70,7 +70,10 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
             lambda _: PullHold(address("pull_message"), partial(_max_offset, parts), parts.held),
         ),
         ChildSpec("receipts", lambda _: _receipts(parts)),
-        ChildSpec("queue_offsets", lambda _: QueueOffsets(store, probe, address("cold_read"))),
+        ChildSpec(
+            "queue_offsets",
+            lambda _: QueueOffsets(store, probe, address("cold_read"), parts.first_pulls),
+        ),
         ChildSpec(
             "queue_view",
             lambda _: QueueView(
@@ -236,7 +239,6 @@ def _clean_files(parts: Parts) -> CleanFiles:
         parts.store,
         parts.following,
         topics=parts.tables.topics,
-        offsets=parts.tables.live_offsets,
         addresses={name: parts.system.address(name) for name in names},
         kept=parts.kept,
     )

@@ -236,8 +236,8 @@ class RemoveQueues(Message):
     """Select only queues without a message past this physical offset."""
     queue_ids: Collection[int] | None = None
     """Select only these queue ids."""
-    offsets: SnapshotRef[Mapping[str, Mapping[int, int]]] | None = None
-    """Consumer offsets, if the topics stay: their queues continue at the highest one."""
+    staying: SnapshotRef[Mapping[str, TopicConfig]] | None = None
+    """Topics that stay: their queues continue at their ends."""
     request: Request | None = None
 
     def on_undelivered(self, remark: str) -> None:

@@ -24,7 +24,7 @@ The owner updates `Lagging.behind` before it messages the other actor. Therefore
 knows its followers, even if the message was lost.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -65,9 +65,7 @@ from storage.queues.consume_queues import ConsumeQueues
 from storage.queues.dispatch_entry import Dispatched
 from storage.queues.unsynced import UnsyncedQueues
 from storage.replica.queue_generations import QueueGenerations
-from storage.retention.trimming import RemovedQueues, Trimming, remove_queues
-from storage.tables.committed import highest_offsets
-from storage.tables.offsets import topic_of
+from storage.retention.trimming import KEPT_TOPICS, RemovedQueues, Trimming, remove_queues
 
 
 class GapCloser:
@@ -509,8 +507,8 @@ class Reput(Actor):
         except StoreError as error:
             refused = str(error)
         if removed.queues:
-            if message.offsets is not None:
-                begin_again(self._store.consume_queues, removed, message.offsets.value)
+            if message.staying is not None:
+                begin_again(self._store.consume_queues, removed, message.staying.value)
             emptied = QueuesEmptied([each[:2] for each in removed.queues])
             self._pull_hold.tell(emptied)
             self._receipts.tell(emptied)
@@ -521,20 +519,15 @@ class Reput(Actor):
         repair_units(self._store.consume_queues, message)
 
 
-def begin_again(
-    queues: ConsumeQueues,
-    removed: RemovedQueues,
-    offsets: Mapping[str, Mapping[int, int]],
-) -> None:
-    """Continue emptied queues of remaining topics at the highest consumer offset.
+def begin_again(queues: ConsumeQueues, removed: RemovedQueues, topics: Container[str]) -> None:
+    """Continue emptied queues of remaining topics at their ends.
 
-    4.9.7 restarts at 0, so groups skip messages until the queue offset reaches theirs.
+    4.9.7 restarts at 0. Groups, consumers that broadcast, and slaves then skip the messages whose
+    queue offsets they know already.
     """
-    topics = {topic for topic, _, _ in removed.queues}
-    highest = highest_offsets({key: offsets[key] for key in offsets if topic_of(key) in topics})
-    for topic, queue_id, _ in removed.queues:
-        if offset := highest.get((topic, queue_id)):
-            queues.begin_at(topic, queue_id, offset)
+    for topic, queue_id, end in removed.queues:
+        if topic in topics or topic in KEPT_TOPICS:
+            queues.get_or_create(topic, queue_id).begin_at(end)
 
 
 def repair_units(queues: ConsumeQueues, message: RepairUnits) -> None:

@@ -283,6 +283,8 @@ class PullMessage(Responder):
             if woken is None or not woken.is_over:
                 return _InDoubt()
             result.status = GetStatus.OFFSET_FOUND_NULL
+        if is_corrected and old is None:
+            self._correction.aim(header, result)
         return _Missed(result)
 
     def _answer(self, pull: _Pull, read: _Read) -> None:
@@ -304,7 +306,6 @@ class PullMessage(Responder):
         code = self._code(header, result.status)
         suggested = self._suggested(group, result)
         if code == ResponseCode.PULL_OFFSET_MOVED and self._limits.correct_offsets:
-            self._correction.aim(header, result)
             host = self._store.commit_log.store_host
             self._correction.tell(header, result, self.system, host)
         elif code == ResponseCode.PULL_OFFSET_MOVED:  # a slave may only ask for a retry

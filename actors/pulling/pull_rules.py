@@ -12,7 +12,8 @@ PullCorrection corrects and reports an offset:
                                                start of a new group in a young queue
     offset above the max offset, others        to the max offset, as in 4.9.7
     offset from before the queue was deleted   to the min offset of the new one (old_places.py)
-    offset of a log that has lost its end      to the group's consumer offset (the same)
+    offset of a log that has lost its end      to the group's consumer offset, a broadcasting
+                                               member to the end at the start (the same)
 
 4.9.7 moves a pull above the max offset to the current max offset, which skips the messages stored
 meanwhile.
@@ -254,7 +255,7 @@ class PullCorrection:
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         view = self._consumers.value.get(group)
         member = None if view is None else view.members.get(peer.peer_id)
-        if watches and (found := self._before_start(header, is_live=view is not None)):
+        if watches and (found := self._before_start(header, peer, view)):
             return found
         if not self._old_places.is_old_pull(
             topic,
@@ -270,18 +271,26 @@ class PullCorrection:
         low, high = queue.min_offset, queue.max_offset
         return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, low, low, high)
 
-    def _before_start(self, header: PullMessageHeader, *, is_live: bool) -> GetResult | None:
+    def _before_start(
+        self, header: PullMessageHeader, peer: Peer, view: ConsumerView | None
+    ) -> GetResult | None:
         """Return the result for a pull of a live group from before the start; else None.
 
         A client may pull up to 30 s before its first heartbeat. Such pulls are noted, too.
         """
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        is_alone = view is not None and view.message_model == BROADCASTING
+        reader = peer.peer_id if is_alone else group
+        end = self._first_pulls.end_passed(topic, reader, queue_id, header.queue_offset)
         committed = self._offsets.value.get(offset_key(topic, group), {}).get(queue_id)
-        end = self._first_pulls.end_passed(topic, group, queue_id, header.queue_offset)
+        if is_alone:
+            committed = end
         if end is None or committed is None or committed >= header.queue_offset:
-            self._first_pulls.note(topic, group, queue_id)
+            self._first_pulls.note(topic, reader, queue_id)
+            if view is None:
+                self._first_pulls.note(topic, peer.peer_id, queue_id)
             return None
-        if not is_live:
+        if view is None:
             return None
         queue = self._queues.get_or_create(topic, queue_id)
         low, high = queue.min_offset, queue.max_offset

@@ -34,6 +34,7 @@ from actors.network.request import Responder, serves
 from actors.pulling.messages import ReadCold
 from actors.pulling.property_filters import TAG_EXPRESSIONS, registered_filter
 from actors.tables.consumer_views import ConsumerView, Subscription
+from actors.tables.old_places import FirstPulls
 from actors.tables.topics import NO_RESPONSE_CODE
 from protocol.bodies_admin import ConsumeQueueData, ConsumeQueueView
 from protocol.codes import RequestCode, ResponseCode
@@ -167,10 +168,17 @@ class AskAgain(RequestMessage):
 class QueueOffsets(Responder):
     """Actor on the event loop."""
 
-    def __init__(self, store: MessageStore, probe: PageProbe, cold_read: ActorAddress) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        probe: PageProbe,
+        cold_read: ActorAddress,
+        first_pulls: FirstPulls,
+    ) -> None:
+        """Initialize the actor; `first_pulls` is told where clients ask before they pull."""
         super().__init__()
         self._store = store
-        self._cold_read = cold_read
+        self._cold_read, self._first_pulls = cold_read, first_pulls
         self._times = QueueTimes(store.commit_log, store.damage, probe)
         self._patient_times = QueueTimes(store.commit_log, store.damage)
 
@@ -179,6 +187,7 @@ class QueueOffsets(Responder):
         """Answer with the offset of the next message; 0 for a missing queue."""
         header = QueueHeader.decode(request.command.fields)
         queue = self._store.consume_queues.get(header.topic, header.queue_id)
+        self._first_pulls.note(header.topic, request.peer.peer_id, header.queue_id)
         return _offset(request, 0 if queue is None else queue.max_offset)
 
     @serves(RequestCode.GET_MIN_OFFSET)
@@ -219,7 +228,9 @@ class QueueOffsets(Responder):
     def _search(self, request: Request, times: QueueTimes) -> RemotingCommand:
         header = SearchOffsetHeader.decode(request.command.fields)
         queue = self._store.consume_queues.get(header.topic, header.queue_id)
-        return _offset(request, times.offset_at(queue, header.timestamp))
+        offset = times.offset_at(queue, header.timestamp)
+        self._first_pulls.note(header.topic, request.peer.peer_id, header.queue_id)
+        return _offset(request, offset)
 
     def _earliest(self, request: Request, times: QueueTimes) -> RemotingCommand:
         header = QueueHeader.decode(request.command.fields)

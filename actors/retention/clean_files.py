@@ -88,14 +88,13 @@ class CleanFiles(Responder):
         following: DispatchProgress,
         *,
         topics: SnapshotRef[Mapping[str, TopicConfig]],
-        offsets: SnapshotRef[Mapping[str, Mapping[int, int]]],
         addresses: Mapping[str, ActorAddress],
         kept: SnapshotRef[KeepingReport],
     ) -> None:
         super().__init__()
         self._kept = kept
         self._store, self._following = store, following
-        self._topics, self._offsets, self._to = topics, offsets, addresses
+        self._topics, self._to = topics, addresses
         self._is_busy = False
         """Whether a round waits for an answer or a pause."""
         self._is_full: bool | None = None
@@ -296,8 +295,8 @@ class CleanFiles(Responder):
         self, request: Request, known: SnapshotRef[Mapping[str, TopicConfig]] | None
     ) -> None:
         self.begin_change()
-        offsets = self._offsets if known is None else None
-        message = RemoveQueues(known, self.address, offsets=offsets, request=request)
+        staying = self._topics if known is None else None
+        message = RemoveQueues(known, self.address, staying=staying, request=request)
         self._to["reput"].tell(message)
 
     @handles(QueuesRemoved)

@@ -18,11 +18,12 @@ under ASYNC_FLUSH, after a change of masters, and with a store from a backup. A 
 continues at its old position and would skip new messages up to it.
 
     first pull of a group's queue, beyond the end at the start     moved to the consumer offset
+    the same of a broadcasting member, if it has asked no offset   moved to the end at the start
     commit beyond the end at the start, before any pull            ignored
 
 A position that a consumer has queried since then is its consumer offset, which is not beyond the
-end. Only live groups with a consumer offset are moved, for WATCH_MS. A pull before the group's
-first heartbeat is noted as its first one.
+end. Only live groups with a consumer offset, or that broadcast, are moved, for WATCH_MS. A pull
+before the group's first heartbeat is noted as its first one.
 
 4.9.7 keeps the offsets of deleted topics and accepts every position.
 """
@@ -168,7 +169,7 @@ class FirstPulls:
         self.ends = ends
         """The watched ends; empty once the watch is over."""
         self._until_ms = now_ms + WATCH_MS
-        self._seen: set[QueueOfGroup] = set()
+        self._seen: set[tuple[str, str | int, int]] = set()
 
     def is_over(self, now_ms: float) -> bool:
         """Return whether the watch is over, and free its memory then."""
@@ -176,13 +177,14 @@ class FirstPulls:
             self.ends, self._seen = {}, set()
         return not self.ends
 
-    def note(self, topic: str, group: str, queue_id: int) -> None:
+    def note(self, topic: str, reader: str | int, queue_id: int) -> None:
+        """Note that a group has pulled, or that a connection has pulled or asked for an offset."""
         if (topic, queue_id) in self.ends and len(self._seen) < SEEN_MAX:
-            self._seen.add((topic, group, queue_id))
+            self._seen.add((topic, reader, queue_id))
 
-    def end_passed(self, topic: str, group: str, queue_id: int, offset: int) -> int | None:
+    def end_passed(self, topic: str, reader: str | int, queue_id: int, offset: int) -> int | None:
         """Return the queue's end at the start if this offset is beyond it and stale, else None."""
         end = self.ends.get((topic, queue_id))
-        if end is None or offset <= end or (topic, group, queue_id) in self._seen:
+        if end is None or offset <= end or (topic, reader, queue_id) in self._seen:
             return None
         return end

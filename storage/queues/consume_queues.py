@@ -375,11 +375,14 @@ class ConsumeQueues:
         return [key for key, queue in self._by_name.items() if not queue.is_empty]
 
     def known(self) -> dict[tuple[str, int], tuple[int, int, int]]:
-        """Return min, max and max physical offset of each queue with units, for a clean stop."""
+        """Return min, max and max physical offset of each queue that has begun, for a clean stop.
+
+        A queue without units has no physical offset: -1.
+        """
         return {
             key: (queue.min_offset, queue.max_offset, queue.max_physical_offset)
             for key, queue in self._by_name.items()
-            if not queue.is_empty
+            if queue.max_offset
         }
 
     def load_known(
@@ -396,7 +399,12 @@ class ConsumeQueues:
             elif not queue.load_known(*known[key], run):
                 queue.load(-1, run)
                 lost.append(key)
-        return lost + [key for key in known if key not in found]
+        for key in known.keys() - found:
+            if known[key][2] < 0:
+                self._add(*key).begin_at(known[key][1])
+            else:
+                lost.append(key)
+        return lost
 
     def truncate_behind(self, physical_end: int) -> None:
         """Drop the units of records at or behind the end of the log."""

@@ -55,6 +55,7 @@ def test_each_key_fills_one_field() -> None:
         ({"flush_disk_type": "SOMETIMES"}, "use ASYNC_FLUSH or SYNC_FLUSH"),
         ({"message_delay_level": "1s 5x"}, "messageDelayLevel is 1s 5x: 5x is not a number"),
         ({"message_delay_level": "1s -5s"}, "messageDelayLevel is 1s -5s: -5s is not a number"),
+        ({"message_delay_level": " "}, "messageDelayLevel is empty"),
         ({"message_delay_level": "1s 5"}, "messageDelayLevel is 1s 5: 5 is not a number"),
         ({"max_message_bytes": -1}, "maxMessageSize must be greater than 0"),
         ({"file_reserved_hours": -1}, "fileReservedTime is -1: it must not be less than 0"),

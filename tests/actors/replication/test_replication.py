@@ -13,9 +13,13 @@ from actors.engine.actor import Actor, handles
 from actors.naming.messages import MasterHaAddress
 from actors.network.messages import Dial, Dialed
 from actors.replication.put_replica import DISPATCH_MS, FEW_RECORDS
+from actors.retention.clean_files import FIRST_ROUND_MS
+from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
+from protocol.frame import RemotingCommand
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
 from tests.support.replication import CHUNK_BYTES, TOPIC, end_of, fill, following
+from tests.support.slave_tables import commit
 from troupemq.testing.fake_disk import FakeDisk
 
 
@@ -421,3 +425,25 @@ def test_a_restarted_ha_master_continues(name: str) -> None:
         assert last[0].code == 0
         pair.assert_equal()
         assert pair.master.system.address(name).incarnation == 2
+
+
+@pytest.mark.heavy
+def test_a_slave_keeps_new_messages_of_a_queue_that_its_master_cleaned() -> None:
+    """The queue began again below the numbers that the slave has."""
+    with following(store=replace(STORE, commit_log_file_bytes=16_384)) as pair:
+        for number in range(30):
+            pair.send(b"old %d" % number, topic=TOPIC, queue_id=0)
+        commit(pair.master, "consumers", 25)
+        pair.master.make_topic("Other", queues=1)
+        for _ in range(60):
+            pair.send(bytes(1000), topic="Other", queue_id=0)
+        pair.advance(20_000)
+        for code in (Code.DELETE_EXPIRED_COMMITLOG, Code.CLEAN_EXPIRED_CONSUMEQUEUE):
+            assert pair.master.ask(RemotingCommand(code)).code == ResponseCode.SUCCESS
+            pair.advance(FIRST_ROUND_MS)
+        new = [b"new %d" % number for number in range(40)]
+        for body in new:
+            pair.send(body, topic=TOPIC, queue_id=0)
+        pair.advance(1000)
+        assert pulled(pair.master) == new
+        assert pulled(pair.slave)[-40:] == new

@@ -93,21 +93,29 @@ def test_delayed_messages_are_delivered_after_their_queue_restarts() -> None:
     assert [each.body for each in made.messages()] == [b"0", b"1", b"2"]
 
 
-def test_a_queue_cleaned_of_old_messages_continues_at_the_highest_offset() -> None:
+@pytest.mark.parametrize("offset", [None, 25])
+def test_a_queue_cleaned_of_old_messages_continues_its_numbers(offset: int | None) -> None:
+    """Members of a broadcasting group and slaves know numbers up to its end."""
     cleaned = Cleaned(60)
     made = cleaned.made
     made.make_topic("Other", queues=1)
     made.subscribe()
-    commit(made, 25)
+    if offset is not None:
+        commit(made, offset)
     for number in range(40):
         made.send(b"%d:" % number + BODY, topic="Other", queue_id=0)
     made.system.advance(20_000)
     cleaned.delete()
     assert cleaned.ask(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE).code == 0
     made.system.advance(1000)
-    assert (cleaned.min_offset(), cleaned.max_offset()) == (25, 25)
-    assert send_many(made, 30) == [*range(25, 55)]
-    assert len(cleaned.bodies()) == 30
+    made.stop()
+    made.start()
+    assert (cleaned.min_offset(), cleaned.max_offset()) == (30, 30)
+    assert send_many(made, 40) == [*range(30, 70)]
+    assert len(cleaned.bodies()) == 40
+    made.crash()
+    made.start()
+    assert (cleaned.min_offset(), cleaned.max_offset()) == (30, 70)
 
 
 def test_consumer_lag_is_never_negative() -> None:

@@ -6,19 +6,23 @@ from contextlib import contextmanager
 import pytest
 
 from actors.tables.old_places import WATCH_MS, FirstPulls
-from protocol.codes import ResponseCode
+from protocol.codes import RequestCode, ResponseCode
 from tests.support.brokers import SimulatedBroker
 from tests.support.numbering import broker, commit, committed, pulled, send_many
 
 
 @contextmanager
-def with_50_lost(new_count: int) -> Iterator[SimulatedBroker]:
-    """Offset 90 is committed, messages 100 to 149 are pulled, and lost with the power."""
+def with_50_lost(new_count: int, model: str = "CLUSTERING") -> Iterator[SimulatedBroker]:
+    """Offset 90 is committed, messages 100 to 149 are pulled, and lost with the power.
+
+    A group that broadcasts commits nothing.
+    """
     made = broker()
     made.make_topic()
-    made.subscribe()
+    made.subscribe(model=model)
     send_many(made, 100)
-    commit(made, 90)
+    if model == "CLUSTERING":
+        commit(made, 90)
     made.system.advance(11_000)
     left = made.disk.killed()  # type: ignore[attr-defined]
     send_many(made, 50)
@@ -26,7 +30,7 @@ def with_50_lost(new_count: int) -> Iterator[SimulatedBroker]:
     made.crash()
     made.disk = left
     made.start()
-    made.subscribe()
+    made.subscribe(model=model)
     assert send_many(made, new_count) == [*range(100, 100 + new_count)]
     yield made
 
@@ -40,6 +44,23 @@ def test_a_member_skips_no_message_that_reuses_a_lost_offset(new_count: int) -> 
         assert pulled(made, 90)[1] == [*range(90, min(100 + new_count, 122))]
         commit(made, 100)
         assert committed(made) == {0: 100}
+
+
+@pytest.mark.parametrize("new_count", [0, 10, 50, 150])
+def test_each_broadcasting_member_continues_behind_the_lost_messages(new_count: int) -> None:
+    with with_50_lost(new_count, "BROADCASTING") as made:
+        for number in range(2):
+            made.client = made.new_client(2 + number)
+            made.subscribe(model="BROADCASTING", client_id=f"client-{number}")
+            assert pulled(made, 150)[::2] == (ResponseCode.PULL_OFFSET_MOVED, 100)
+            assert pulled(made, 100)[1] == [*range(100, min(100 + new_count, 132))]
+
+
+def test_broadcasting_member_begins_at_the_offset_that_it_has_asked_for() -> None:
+    with with_50_lost(150, "BROADCASTING") as made:
+        assert made.offset(RequestCode.GET_MAX_OFFSET) == 250
+        send_many(made, 5)
+        assert pulled(made, 250)[1] == [*range(250, 255)]
 
 
 def test_offsets_queried_or_pulled_since_the_start_are_accepted() -> None:
