@@ -303,7 +303,17 @@ def _commands(events: list[Event]) -> Iterator[RemotingCommand]:
         if isinstance(event, RemotingCommand):
             yield event
         elif isinstance(event, FrameTooLong):
-            remark = f"a frame of {event.frame_bytes} bytes; at most {FRAME_BYTES_MAX}"
+            remark = _other_protocol(event.frame_bytes - _LENGTH_BYTES) or (
+                f"a frame of {event.frame_bytes} bytes; at most {FRAME_BYTES_MAX}"
+            )
             raise FrameTooLong(event.code, f"decode error: {remark}", event.frame_bytes)
         elif isinstance(event, FrameError):
             raise event
+
+
+def _other_protocol(length: int) -> str:
+    """Return what a frame's length tells of a peer with another protocol; empty if nothing."""
+    text = length.to_bytes(_LENGTH_BYTES, "big").decode("latin-1")
+    if not (text.isascii() and text.isprintable()):
+        return ""
+    return f"it speaks another protocol, for its answer begins with {text!r}: check the port"

@@ -19,7 +19,7 @@ from protocol.frame import ONEWAY_FLAG, RemotingCommand, encode
 from protocol.signature import Credentials
 from protocol.stream import CommandStream
 from remoting.address import split_address
-from remoting.tls import TlsUnusable, reason_of_tls
+from remoting.tls import TlsUnusable, plain_hint, reason_of_tls
 from remoting.tls_options import WANTS_TLS, Tls, tls_of_environment
 
 CONNECT_TIMEOUT_MS = 3000
@@ -274,7 +274,7 @@ class SyncConnection:
         except TimeoutError:
             reason = f"no TLS handshake in {CONNECT_TIMEOUT_MS} ms"
         except SSLError as error:
-            reason = reason_of_tls(error)
+            reason = reason_of_tls(error) + plain_hint(error)
         except OSError:
             made.close()
             raise
@@ -295,8 +295,8 @@ class SyncConnection:
                 continue
             if not data:
                 raise ConnectionResetError("the connection was closed before the answer was whole")
-            self._has_heard = True
             for command in self._frames.receive(data):
+                self._has_heard = True
                 if command.is_response and command.opaque == opaque:
                     return command
 

@@ -36,6 +36,9 @@ OpenSSL would also accept ffdhe8192 of a TLS 1.3 client, which takes 124 ms to c
 HANDSHAKE_BYTE = 0x16
 """First byte of a TLS connection. A frame would need 352 MiB to begin with it."""
 
+_AT_PLAIN_PORTS = ("UNEXPECTED_EOF_WHILE_READING", "WRONG_VERSION_NUMBER")
+"""Reasons of OpenSSL for a server that closes the connection, or speaks another protocol."""
+
 CLIENT_AUTH = {"none": CERT_NONE, "optional": CERT_OPTIONAL, "require": CERT_REQUIRED}
 """Client certificate modes, by RocketMQ's words."""
 
@@ -123,6 +126,14 @@ def reason_of_tls(error: OSError) -> str:
     verify_message = getattr(error, "verify_message", "")
     words = (error.reason or error.strerror or str(error)).lower().replace("_", " ")
     return f"TLS: {words}{f' ({verify_message})' if verify_message else ''}"
+
+
+def plain_hint(error: BaseException) -> str:
+    """Return a hint if a client's handshake failed as it does at a port without TLS."""
+    is_plain = isinstance(error, SSLError) and error.reason in _AT_PLAIN_PORTS
+    if not (is_plain or isinstance(error, ConnectionResetError)):
+        return ""
+    return "; if it has no TLS: leave out --tls and TROUPEMQ_TLS"
 
 
 def _harden(context: SSLContext) -> None:

@@ -9,7 +9,7 @@ TROUPEMQ_TLS_AUTH_SERVER     false: the server's certificate is not checked
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -46,9 +46,24 @@ class Tls:
         return client_context(files, checks_server=self.checks_server)
 
 
+@dataclass(frozen=True)
+class InvalidTls(Tls):
+    """Options with an invalid word, of which each connection tells: it must not go without TLS."""
+
+    fault: str = ""
+
+    def context(self) -> NoReturn:
+        from remoting.tls import TlsUnusable
+
+        raise TlsUnusable(self.fault)
+
+
 def tls_of_environment() -> Tls | None:
     """Return the options of the environment; None: without TLS."""
     said = os.environ
+    for name in (ENABLE, AUTH_SERVER):
+        if said.get(name, "").lower() not in ("", "true", "false"):
+            return InvalidTls(fault=f"{name} is {said[name]!r}: use true or false.")
     files = [said.get(name, "") for name in (TRUST, CERTIFICATE, KEY)]
     wanted = said.get(ENABLE, "").lower()
     if wanted == "false" or (wanted != "true" and not any(files)):

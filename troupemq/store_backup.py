@@ -25,7 +25,7 @@ from storage.config import StoreConfig
 from storage.errors import DiskFull, StoreError, os_sentence, reason_of
 from storage.files.disk import RealDisk
 from storage.retention.reserve import in_words
-from troupemq.cli.options import Command, FiniteRange, json_option, leave
+from troupemq.cli.options import Command, FilePath, FiniteRange, json_option, leave
 from troupemq.daemon import keep_files_private
 from troupemq.exit_codes import exit_code_of
 from troupemq.store_mending import config_option, settings_of
@@ -33,7 +33,7 @@ from troupemq.text import escaped, escaped_json
 
 _RATE_MIB = 50.0
 _MIB = 1 << 20
-_FOLDER = click.Path(file_okay=False, path_type=Path)
+_FOLDER = FilePath(file_okay=False, path_type=Path)
 
 
 class Rate:
@@ -65,7 +65,7 @@ def _rate_option(default: float) -> Callable[[Command], Command]:
 
 
 @click.command()
-@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("directory", type=FilePath(exists=True, file_okay=False, path_type=Path))
 @click.argument("copy", type=_FOLDER)
 @config_option
 @_rate_option(_RATE_MIB)
@@ -76,7 +76,7 @@ def _rate_option(default: float) -> Callable[[Command], Command]:
 )
 @click.option(
     "--also",
-    type=click.Path(exists=True, path_type=Path),
+    type=FilePath(exists=True, path_type=Path),
     multiple=True,
     metavar="PATH",
     help="Also copy this file or folder, such as broker.conf; repeatable.",
@@ -150,12 +150,12 @@ def _print_json(report: BackupReport, faults: list[str] | None) -> None:
 
 
 @click.command()
-@click.argument("copy", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("copy", type=FilePath(exists=True, file_okay=False, path_type=Path))
 @click.argument("directory", type=_FOLDER)
 @click.option(
     "-c",
     "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FilePath(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="The store's broker.conf, from which storePathCommitLog is read. [default: commitlog in"
     " DIRECTORY]",

@@ -9,7 +9,7 @@ from storage.dump.any_file import dump as dump_items
 from storage.dump.item import DumpError, lines_of
 from storage.errors import reason_of
 from storage.files.disk import RealDisk
-from troupemq.cli.options import CommandGroup, json_option, leave
+from troupemq.cli.options import CommandGroup, FilePath, json_option, leave
 from troupemq.text import escaped_json
 
 
@@ -19,7 +19,7 @@ def store() -> None:
 
 
 @store.command()
-@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("path", metavar="FILE", type=FilePath(path_type=Path))
 @click.option(
     "--limit",
     type=click.IntRange(0),

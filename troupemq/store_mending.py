@@ -22,17 +22,17 @@ from storage.files.lock_file import lock_owner
 from storage.message_store import MessageStore
 from storage.recovery.store_format import require_known_format
 from storage.recovery.store_rebuild import order_rebuild
-from troupemq.cli.options import json_option, leave
+from troupemq.cli.options import FilePath, json_option, leave
 from troupemq.exit_codes import exit_code_of
 from troupemq.text import escaped, escaped_json
 
 _LINES_MAX = 20
 """Maximum faults printed per part of a store; --json prints more."""
-_DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
+_DIRECTORY = FilePath(exists=True, file_okay=False, path_type=Path)
 config_option = click.option(
     "-c",
     "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FilePath(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="The store's broker.conf, with file sizes, storePathCommitLog, messageDelayLevel."
     " [default: sizes of the existing files]",

@@ -44,7 +44,7 @@ from typing import Any
 from uuid import uuid4
 
 from protocol.message import crc32c
-from storage.errors import StoreError, reason_of
+from storage.errors import StoreError, os_sentence, reason_of
 from storage.files.below import OutsideFolder, below
 from storage.retention.archive_manifest import (
     FORMAT,
@@ -226,9 +226,12 @@ class Archive:
         return [run for run in there if run not in replaced]
 
     def _runs_there(self) -> list[int]:
-        if not self.output.is_dir():
+        try:
+            found = [run_number(path.name) for path in self.output.iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
             return []
-        found = [run_number(path.name) for path in self.output.iterdir()]
+        except OSError as error:
+            raise StoreError(os_sentence(error)) from None
         return sorted(number for number in found if number is not None)
 
     def manifest(self, run: int) -> Manifest:

@@ -188,7 +188,7 @@ def test_a_server_that_speaks_another_protocol_is_an_error(
     server: FakeServer, connection: SyncConnection
 ) -> None:
     server.on(CODE, lambda command: b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    with pytest.raises(ConnectionBroken):
+    with pytest.raises(ConnectionBroken, match=r"another protocol.* with .HTTP."):
         connection.call(request(), repeats=True)
 
 

@@ -12,7 +12,14 @@ from subprocess import run
 
 import pytest
 
-from remoting.tls import TlsFiles, TlsUnusable, client_context, reason_of_tls, server_context
+from remoting.tls import (
+    TlsFiles,
+    TlsUnusable,
+    client_context,
+    plain_hint,
+    reason_of_tls,
+    server_context,
+)
 from tests.support.certificates import PASSWORD, Certificates
 
 
@@ -257,3 +264,5 @@ def test_tls_errors_are_explained() -> None:
         with pytest.raises(SSLError) as error:
             client_context(TlsFiles(), checks_server=False).wrap_socket(near)
     assert reason_of_tls(error.value) == "TLS: wrong version number"
+    assert plain_hint(error.value) == "; if it has no TLS: leave out --tls and TROUPEMQ_TLS"
+    assert plain_hint(ConnectionRefusedError()) == ""

@@ -55,6 +55,18 @@ def test_an_explicit_no_disables_tls_despite_named_files(
     assert tls_of_environment() is None
 
 
+@pytest.mark.parametrize("name", [ENABLE, AUTH_SERVER])
+@pytest.mark.parametrize("word", ["1", "yes", "on", "ture", "no"])
+def test_a_misspelled_wish_for_tls_did_not_go_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, name: str, word: str
+) -> None:
+    monkeypatch.setenv(name, word)
+    found = tls_of_environment()
+    assert found is not None
+    with pytest.raises(TlsUnusable, match=f"^{name} is '{word}': use true or false"):
+        found.context()
+
+
 def test_invalid_options_are_reported_when_the_context_is_created(tmp_path: Path) -> None:
     with pytest.raises(TlsUnusable, match=r"missing\.pem cannot be read"):
         Tls(str(tmp_path / "missing.pem")).context()

@@ -17,6 +17,7 @@ from protocol.host import host_port, without_brackets
 from storage.access.account import account_of_environment
 from storage.errors import WrongSetting
 from troupemq.cli.options import (
+    FilePath,
     acl_option,
     daemon_options,
     leave,
@@ -113,7 +114,7 @@ def _end_with_stdin() -> None:
 )
 @click.option(
     "--data",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FilePath(file_okay=False, path_type=Path),
     default=Path(DATA),
     show_default=True,
     help="Folder for accounts, audit log and alert thresholds.",
@@ -153,7 +154,7 @@ def _end_with_stdin() -> None:
 @click.option("--hide-bodies", is_flag=True, help="Hide message bodies from viewers.")
 @click.option(
     "--alerts",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FilePath(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Send alerts to the webhook and mail addresses in this file (docs/console.md)."
     "  [default: alerts.json in --data, if present]",

@@ -10,6 +10,7 @@ from storage.errors import StoreError
 from troupemq.cli.admin.output import Output
 from troupemq.cli.admin.times import parse_time
 from troupemq.cli.options import (
+    FilePath,
     FiniteRange,
     acl_option,
     json_option,
@@ -138,7 +139,7 @@ SHOWN_MAX = 20
 
 
 @click.command()
-@click.argument("archive", type=click.Path(path_type=Path))
+@click.argument("archive", type=FilePath(path_type=Path))
 @click.argument("topic")
 @namesrv_option
 @acl_option

@@ -10,7 +10,7 @@ import click
 from actors.config import load_broker_config, parse_broker_config
 from protocol.standard_json import dumps
 from storage.errors import StoreError
-from troupemq.cli.options import json_option, settings_option
+from troupemq.cli.options import FilePath, json_option, settings_option
 from troupemq.cli.servers import BROKER_PORT, DATA, LOOPBACK, NAMESRV_PORT, broker_settings
 from troupemq.doctor import (
     OK,
@@ -32,13 +32,13 @@ from troupemq.text import escaped, escaped_json
 @click.option(
     "-c",
     "--config",
-    type=click.Path(dir_okay=False, readable=False),
+    type=FilePath(dir_okay=False, readable=False),
     help="Examine the broker with this settings file. [default: built-in settings]",
 )
 @settings_option
 @click.option(
     "--data",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FilePath(file_okay=False, path_type=Path),
     help="Examine `troupemq run` with this data folder instead of a broker. [default: both a broker"
     " and `run` with folder data; with -c or -s the broker only]",
 )

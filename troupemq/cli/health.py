@@ -9,6 +9,7 @@ import click
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
 from remoting.sync_connection import RemotingFailed, SyncConnection
+from storage.errors import reason_of
 from troupemq.cli.options import leave
 from troupemq.exit_codes import WRONG_OPTIONS
 from troupemq.text import escaped, one_line
@@ -24,7 +25,7 @@ ASK = RemotingCommand(RequestCode.GET_KV_CONFIG, {"namespace": "TroupeMQ", "key"
 @click.option(
     "-p",
     "--port",
-    type=int,
+    type=click.IntRange(0, 65535),
     envvar="TROUPEMQ_HEALTH_PORT",
     metavar="PORT",
     help="The server's healthPort. [default: the environment's TROUPEMQ_HEALTH_PORT]",
@@ -70,12 +71,18 @@ def _ask_over_http(host: str, port: int, what: str) -> tuple[bool, list[tuple[bo
         ]
         return bool(found["ok"]), lines
     except ConnectionRefusedError as error:
-        leave(f"{host}:{port} does not answer: {error}. Check that healthPort is set.", UNWELL)
+        leave(
+            f"{host}:{port} does not answer: {reason_of(error)}. Check that healthPort is set.",
+            UNWELL,
+        )
     except (OSError, HTTPException) as error:
         server = _server_at(f"{host}:{port}")
         if server is None:
-            is_text = isinstance(error, OSError)
-            why = str(error) if is_text else "it does not speak HTTP, so it is not a healthPort"
+            why = (
+                reason_of(error)
+                if isinstance(error, OSError)
+                else "it does not speak HTTP, so it is not a healthPort"
+            )
             leave(f"{host}:{port} does not answer: {why}.", UNWELL)
         leave(
             f"{host}:{port} is the main port of a {server}, not its healthPort: use"

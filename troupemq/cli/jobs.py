@@ -28,7 +28,7 @@ from storage.spelling import did_you_mean
 from troupemq.cli.admin.output import Output
 from troupemq.cli.broker_jobs import broker_option, cancel, logs, run_there, schedule, status
 from troupemq.cli.copying import redrive, restore
-from troupemq.cli.options import Command, CommandGroup, json_option, leave
+from troupemq.cli.options import Command, CommandGroup, FilePath, json_option, leave
 from troupemq.daemon import Serving, serve
 from troupemq.exit_codes import exit_code_of
 from troupemq.interrupts import INTERRUPTED
@@ -118,12 +118,12 @@ def list_jobs(as_json: bool) -> None:
 @click.argument("name")
 @click.option(
     "--store",
-    type=click.Path(path_type=Path),
+    type=FilePath(path_type=Path),
     help="The broker's storePathRootDir; the broker may be running. [default: data/store]",
 )
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=FilePath(path_type=Path),
     help="Write the result to this folder. [default: beside the store, named after the job]",
 )
 @click.option(
@@ -139,7 +139,7 @@ def list_jobs(as_json: bool) -> None:
 )
 @click.option(
     "--spark-conf",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FilePath(exists=True, dir_okay=False, path_type=Path),
     help="Read Spark's settings from this file. [default: conf/spark.conf, if present]",
 )
 @click.option(

@@ -49,6 +49,20 @@ class FiniteRange(click.FloatRange):
         return found
 
 
+class FilePath(click.Path):
+    """Path of a file or folder; refuses an empty one, which would mean the current folder."""
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | bytes | os.PathLike[str]:
+        if not str(value).strip():
+            self.fail("the path is empty: name a file or folder.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def namesrv_option(function: Command) -> Command:
     return click.option(
         "-n",
@@ -65,7 +79,7 @@ def acl_option(function: Command) -> Command:
     """Add --acl-file: an account for servers with access control, put into the environment."""
     return click.option(
         "--acl-file",
-        type=click.Path(dir_okay=False, path_type=Path),
+        type=FilePath(dir_okay=False, path_type=Path),
         envvar="TROUPEMQ_ACL_FILE",
         expose_value=False,
         callback=_take_account,
@@ -92,7 +106,7 @@ def tls_options(function: Command) -> Command:
     ):
         made = click.option(
             name,
-            type=click.Path(dir_okay=False),
+            type=FilePath(dir_okay=False),
             metavar="FILE",
             expose_value=False,
             callback=partial(_take_file, variable),
@@ -100,7 +114,7 @@ def tls_options(function: Command) -> Command:
         )(made)
     return click.option(
         "--tls-config",
-        type=click.Path(dir_okay=False),
+        type=FilePath(dir_okay=False),
         metavar="FILE",
         expose_value=False,
         is_eager=True,  # the other options override the file, whatever their order
@@ -190,7 +204,7 @@ def json_option(function: Command) -> Command:
 def daemon_options(function: Command) -> Command:
     ready = click.option(
         "--ready-file",
-        type=click.Path(dir_okay=False, path_type=Path),
+        type=FilePath(dir_okay=False, path_type=Path),
         metavar="FILE",
         help="Write process id and port numbers to this file, as JSON, once the ports answer.",
     )

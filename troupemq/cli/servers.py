@@ -25,7 +25,7 @@ from storage.errors import StoreError, store_error
 from storage.files.disk import RealDisk
 from storage.retention.reserve import require_room
 from troupemq.cli.console import PORT as CONSOLE_PORT
-from troupemq.cli.options import daemon_options, leave, settings_option
+from troupemq.cli.options import FilePath, daemon_options, leave, settings_option
 from troupemq.console_child import console_is_installed, console_missing
 from troupemq.daemon import CTRL_C_ENDS_IT, Serving, keep_files_private, sentence_of, serve
 from troupemq.exit_codes import exit_code_of
@@ -88,14 +88,14 @@ Next steps, in another terminal:
 @click.option("--once", is_flag=True, help="Stop after the tour, with exit code 0 if it succeeded.")
 @click.option(
     "--data",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FilePath(file_okay=False, path_type=Path),
     default=DATA,
     show_default=True,
     help="Keep store, logs and archive in this folder; the next start continues with them.",
 )
 @click.option(
     "--namesrv-port",
-    type=int,
+    type=click.IntRange(0, 65535),
     default=NAMESRV_PORT,
     show_default=True,
     metavar="PORT",
@@ -103,7 +103,7 @@ Next steps, in another terminal:
 )
 @click.option(
     "--broker-port",
-    type=int,
+    type=click.IntRange(0, 65535),
     default=BROKER_PORT,
     show_default=True,
     metavar="PORT",
@@ -217,7 +217,7 @@ def _start_both(
 @click.option(
     "-c",
     "--config",
-    type=click.Path(dir_okay=False, readable=False),
+    type=FilePath(dir_okay=False, readable=False),
     help="Read settings from this file, Java properties with the keys of RocketMQ 4.9.7."
     " [default: ~/namesrv/namesrv.properties, if present]",
 )
@@ -264,7 +264,7 @@ def namesrv(
 @click.option(
     "-c",
     "--config",
-    type=click.Path(dir_okay=False, readable=False),
+    type=FilePath(dir_okay=False, readable=False),
     help="Read settings from this file, Java properties with the keys of RocketMQ 4.9.7.",
 )
 @click.option(
@@ -276,7 +276,7 @@ def namesrv(
 @settings_option
 @click.option(
     "--jobs",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FilePath(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Schedule the Spark jobs in this file. [default: conf/jobs.conf, if present]",
 )

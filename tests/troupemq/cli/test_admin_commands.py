@@ -174,6 +174,7 @@ def test_a_misspelled_setting_of_a_broker_is_not_sent(broker: FakeServer, run: R
         ("printMsg", "-t", "T", "-b", "0001-01-01"),
         ("printMsg", "-t", "T", "-c", "nonsense"),
         ("printMsg", "-t", "T", "-c", "base64"),
+        ("printMsg", "-t", "T", "-c", "\udcff"),
         ("queryCq", "-t", "T", "-q", "0", "-i", "99999999999999999999"),
         ("updateTopic", "-c", "C", "-t", "T", "-r", "99999999999"),
         ("consumeMessage", "-t", "T", "-c", "-1"),
@@ -429,3 +430,43 @@ def test_timers_of_a_broker_are_shown_by_level(broker: FakeServer, run: Run) -> 
     (row,) = map(json.loads, run("timers", "--json", "-b", broker.address).stdout.splitlines())
     assert (row["level"], row["pending"], row["delivered"], row["late_max_ms"]) == (2, 7, 2, 35)
     assert row["next_due_ms"] == 1_700_000_000_000 and row["late_ms"] > 0
+
+
+@pytest.mark.parametrize("option", ["-s", "-m", "-d"])
+def test_a_misspelled_true_did_not_silently_mean_false(option: str, run: Run) -> None:
+    """`updateSubGroup -s yes` stopped the consumption of a group."""
+    done = run("updateSubGroup", "-c", "C", "-g", "G", option, "yes")
+    assert done.exit_code == 2 and "'yes' is neither true nor false." in done.output
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (("topicStatus", "-t", "Ordres"), "; did you mean the topic Orders?"),
+        (("rebalances", "biling"), "; did you mean the group billing?"),
+        (("topicStatus", "-t", "Invoices"), "no name server knows the topic Invoices"),
+        (("updateTopic", "-t", "T", "-c", "DefaultClustr"), "; did you mean the cluster"),
+        (("updateTopic", "-t", "T", "-c", ""), "no broker of the cluster '' is registered"),
+    ],
+)
+def test_a_misspelled_name_was_told_without_the_one_that_was_meant(
+    namesrv: FakeServer, run: Run, line: tuple[str, ...], told: str
+) -> None:
+    namesrv.on(
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        lambda command: command.answer(ResponseCode.TOPIC_NOT_EXIST),
+    )
+    topics = TopicList(["Orders", "%RETRY%billing"]).encode()
+    code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+    namesrv.on(code, lambda command: command.answer(body=topics))
+    place = BrokerData("DefaultCluster", "b", {0: "127.0.0.1:1"})
+    info = ClusterInfo({"b": place}, {"DefaultCluster": ["b"]}).encode()
+    namesrv.on(RequestCode.GET_BROKER_CLUSTER_INFO, lambda command: command.answer(body=info))
+    done = run(*line)
+    assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
+    assert told in done.stderr
+
+
+def test_members_of_nobody_were_told_as_a_topic_without_queues(run: Run) -> None:
+    done = run("allocateMQ", "-t", "T", "-i", " , ")
+    assert done.exit_code == 2 and "it names no member." in done.output

@@ -115,6 +115,11 @@ def test_unusual_answers_of_a_foreign_port_are_a_one_sentence_error(body: bytes)
     assert result.stderr.count("\n") == 1
 
 
+def test_a_port_above_65535_was_asked_at_another_port() -> None:
+    result = ask("-p", "99999")
+    assert result.exit_code == 2 and "99999 is not in the range 0<=x<=65535" in result.output
+
+
 def test_any_answer_at_the_main_port_proves_liveness() -> None:
     with FakeServer() as server:
         server.handlers[RequestCode.GET_KV_CONFIG] = lambda asked: asked.answer(

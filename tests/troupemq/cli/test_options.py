@@ -1,5 +1,6 @@
 """Tests of troupemq/cli/options.py: TLS as a command is told, and what goes over what."""
 
+from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from remoting.tls_options import (
     Tls,
     tls_of_environment,
 )
+from troupemq.cli import cli
 from troupemq.cli.options import tls_options
 
 NAMES = (ENABLE, TRUST, CERTIFICATE, KEY, KEY_PASSWORD, AUTH_SERVER)
@@ -70,3 +72,24 @@ def test_options_override_the_file_in_any_order(tmp_path: Path) -> None:
     for order in permutations(pairs):
         words = [word for pair in order for word in pair]
         assert called(tmp_path, *words, file=no) == Tls("ca.pem", checks_server=False), words
+
+
+def paths_of(group: click.Group, names: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield each command with one of its options or arguments that is a path."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        assert found is not None
+        if isinstance(found, click.Group):
+            yield from paths_of(found, (*names, name))
+        for each in found.params:
+            if isinstance(each.type, click.Path):
+                yield *names, name, each.opts[0] if isinstance(each, click.Option) else ""
+
+
+@pytest.mark.parametrize("words", [*paths_of(cli)], ids=" ".join)
+def test_an_empty_path_did_not_mean_the_current_folder(words: tuple[str, ...]) -> None:
+    *names, option = words
+    done = CliRunner().invoke(cli, [*names, *([option, ""] if option else [""] * 2)])
+    assert done.exit_code == 2
+    assert "the path is empty: name a file or folder." in done.output

@@ -16,6 +16,8 @@ from click.shell_completion import CompletionItem
 
 from protocol.compression import CompressionError
 from protocol.errors import ProtocolError
+from protocol.topic_names import RETRY_TOPIC_PREFIX
+from storage.spelling import closest
 from troupemq.cli.admin.output import Output
 from troupemq.cli.options import (
     CommandGroup,
@@ -27,7 +29,7 @@ from troupemq.cli.options import (
 )
 from troupemq.client.admin import Admin, Answers, Change, Result
 from troupemq.client.admin.base import SILENT_S
-from troupemq.client.errors import ClientError
+from troupemq.client.errors import BrokerError, ClientError, RouteNotFound
 from troupemq.interrupts import INTERRUPTED
 from troupemq.text import one_line
 
@@ -95,7 +97,10 @@ def command(
                         "no target named: give a broker with -b or a cluster with -c."
                     )
                 with Admin(namesrv, silent_s=SILENT_S if until_interrupted else inf) as admin:
-                    action(admin, out, **given)
+                    try:
+                        action(admin, out, **given)
+                    except (RouteNotFound, BrokerError) as error:
+                        leave(one_line(str(error)) + _meant(admin, given))
             except ClientError as error:
                 leave(one_line(str(error)))
             except (ProtocolError, CompressionError) as error:
@@ -162,6 +167,29 @@ def changing(
     command(name, section, *options, help=help, **more)(change)
 
 
+def _meant(admin: Admin, given: dict[str, Any]) -> str:
+    """Return a question with the topic, group or cluster that an option misspells, or nothing."""
+    kinds = [kind for kind in ("topic", "group", "cluster") if isinstance(given.get(kind), str)]
+    try:
+        topics = set(admin.topics()) if kinds != ["cluster"] else set()
+        known = {
+            "topic": topics,
+            "group": {
+                each.removeprefix(RETRY_TOPIC_PREFIX)
+                for each in topics
+                if each.startswith(RETRY_TOPIC_PREFIX)
+            },
+            "cluster": {each.cluster for each in admin.brokers()} if "cluster" in kinds else set(),
+        }
+    except ClientError:
+        return ""
+    for kind in kinds:
+        found = None if given[kind] in known[kind] else closest(given[kind], known[kind])
+        if found is not None:
+            return f"; did you mean the {kind} {found}?"
+    return ""
+
+
 def _check_text(given: dict[str, Any]) -> None:
     """Raise click.UsageError for an option that is not UTF-8."""
     for value in given.values():
@@ -197,16 +225,23 @@ class AdminGroup(CommandGroup):
 def yes_no(
     short: str, name: str, help: str, default: str = "false", *, to: str = "", **more: Any
 ) -> click.Option:
-    """Make an option for true or false. As in mqadmin, anything but `true` is false."""
+    """Make an option for true or false; another word, false for mqadmin, is refused."""
     return option(
         short,
         name,
         help,
         to=to,
         metavar="true|false",
-        callback=lambda _, __, value: (value or "").strip().lower() == "true",
+        callback=_is_true,
         **({"default": default, "show_default": True} | more),
     )
+
+
+def _is_true(ctx: click.Context, param: click.Parameter, value: str | None) -> bool:
+    word = (value or "").strip().lower()
+    if word not in ("", "true", "false"):
+        raise click.BadParameter(f"{value!r} is neither true nor false.", ctx, param)
+    return word == "true"
 
 
 def whole_number(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:

@@ -245,7 +245,7 @@ def recall_message(admin: Admin, out: Output, *, topic: str, handle: str) -> Non
 def _charset(ctx: click.Context, param: click.Parameter, value: str) -> str:
     try:
         b"x".decode(value, "replace")
-    except LookupError:
+    except (LookupError, ValueError):
         raise click.BadParameter(
             f"unknown charset {value!r}: use a name such as UTF-8", ctx, param
         ) from None

@@ -147,7 +147,10 @@ def update_order_conf(
 
 
 def _members(ctx: click.Context, param: click.Parameter, value: str) -> Iterable[str]:
-    return [each.strip() for each in value.split(",") if each.strip()]
+    found = [each.strip() for each in value.split(",") if each.strip()]
+    if not found:
+        raise click.BadParameter("it names no member.", ctx, param)
+    return found
 
 
 listing(

@@ -10,6 +10,7 @@ import click
 from storage.errors import reason_of
 from troupemq.cli.admin.command import BROKER, CLUSTER, command, flag, option
 from troupemq.cli.admin.output import Output, as_json
+from troupemq.cli.options import FilePath
 from troupemq.client.admin import Admin
 from troupemq.client.admin.transfer import parse_export
 from troupemq.client.errors import ClientError
@@ -19,7 +20,7 @@ _DIRECTORY = option(
     "f",
     "filePath",
     "Write the file to this directory.",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FilePath(file_okay=False, path_type=Path),
     default=Path("export"),
 )
 _WHOLE_CLUSTER = option("c", "clusterName", "The cluster.", to="cluster", required=True)
@@ -84,7 +85,7 @@ def export_metrics(admin: Admin, out: Output, *, cluster: str, file_path: Path) 
     SECTION,
     CLUSTER,
     BROKER,
-    option("f", "file", "Write to this file. [default: stdout]", type=click.Path(path_type=Path)),
+    option("f", "file", "Write to this file. [default: stdout]", type=FilePath(path_type=Path)),
 )
 def export(admin: Admin, out: Output, *, file: Path | None, **where: str | None) -> None:
     """Write the topics and groups of each broker for `import`.

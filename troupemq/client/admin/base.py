@@ -199,7 +199,7 @@ class AdminBase:
             for place in _places(each)
         )
         if not found:
-            raise RouteNotFound(f"no broker of {cluster or 'any cluster'} is registered")
+            raise RouteNotFound(f"no broker{_of(cluster)} is registered")
         return found
 
     @operation
@@ -207,7 +207,7 @@ class AdminBase:
         """Return the masters of a cluster, or of all. Raises RouteNotFound without masters."""
         found = [place for place in await self.brokers(cluster) if place.is_master]
         if not found:
-            raise RouteNotFound(f"no master of {cluster or 'any cluster'} is registered")
+            raise RouteNotFound(f"no master{_of(cluster)} is registered")
         return found
 
     @operation
@@ -301,6 +301,10 @@ def json_object(body: bytes | memoryview | str | None) -> dict[fastjson.Key, obj
 
 def _command(code: RequestCode, header: Header | None, body: bytes | None) -> RemotingCommand:
     return RemotingCommand(code, {} if header is None else header.encode(), body=body)
+
+
+def _of(cluster: str | None) -> str:
+    return "" if cluster is None else f" of the cluster {cluster or repr(cluster)}"
 
 
 def _places(data: BrokerData) -> Iterator[BrokerPlace]:

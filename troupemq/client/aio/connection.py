@@ -105,15 +105,15 @@ class AioConnection(ConnectionBase, asyncio.Protocol):
         self._write()
 
     def data_received(self, data: bytes) -> None:
-        self._has_heard = True
         try:
             for command in self._frames.receive(data):
+                self._has_heard = True
                 if command.is_response:
                     self._pending.answered(command)
                 else:
                     self._on_command(self, command)
         except FrameError as error:
-            self.end(ConnectionFailed(f"{self.address} sent a broken frame: {error}"))
+            self.end(ConnectionFailed(f"{self.address}: broken frame, {error}"))
 
     def pause_writing(self) -> None:
         self._is_paused = True

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from protocol.frame import RemotingCommand
 from protocol.signature import Credentials
+from remoting.tls import plain_hint
 from troupemq.client.aio.connection import AioConnection, failed
 from troupemq.client.connection.calls import Asked
 from troupemq.client.connection.connection import resolved, split_address
@@ -236,7 +237,8 @@ class AioRemoting(RequestSender[AioConnection]):
         except UnicodeError:  # longer than any host name
             connection.end(ConnectionFailed(f"{address}: invalid host name"))
         except (OSError, ValueError) as error:
-            connection.end(failed(address, error))
+            hint = plain_hint(error) if self._tls is not None else ""
+            connection.end(failed(address, error, hint=hint))
         finally:
             if not connection.is_open:
                 connection.end(ConnectionFailed(f"{address}: the connection was given up"))

@@ -253,15 +253,15 @@ class ServerConnection(ConnectionBase):
             raise self._lost(error) from None
         if not data:
             raise ConnectionFailed(f"{self.address} closed the connection{self._perhaps_tls()}")
-        self._has_heard = True
         try:
             for command in self._frames.receive(data):
+                self._has_heard = True
                 if not command.is_response:
                     self._on_command(self, command)
                 else:
                     self._pending.answered(command)
         except FrameError as error:
-            raise ConnectionFailed(f"{self.address} sent a broken frame: {error}") from None
+            raise ConnectionFailed(f"{self.address}: broken frame, {error}") from None
 
     def _send(self) -> None:
         while self._unsent:  # Parts stay there until they are sent, so that no sender overtakes.

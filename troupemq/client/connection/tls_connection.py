@@ -6,7 +6,7 @@ from socket import socket
 from ssl import SSLContext, SSLError, SSLWantReadError, SSLWantWriteError
 
 from protocol.frame import RemotingCommand
-from remoting.tls import reason_of_tls
+from remoting.tls import plain_hint, reason_of_tls
 from remoting.tls_socket import TlsSocket
 from troupemq.client.connection.connection import ServerConnection, split_address
 from troupemq.client.connection.pending import Later
@@ -42,7 +42,8 @@ class TlsConnection(ServerConnection):
             self._opens_on = EVENT_WRITE
             return False
         except OSError as error:
-            raise ConnectionFailed(f"{self.address}: {reason_of_tls(error)}") from None
+            reason = reason_of_tls(error) + plain_hint(error)
+            raise ConnectionFailed(f"{self.address}: {reason}") from None
         except ValueError as error:  # a host name that no certificate can have
             raise ConnectionFailed(f"{self.address}: {error}") from None
         self.is_open = True

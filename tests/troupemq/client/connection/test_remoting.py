@@ -140,6 +140,27 @@ def test_an_invalid_frame_ends_the_connection() -> None:
             answer.result(WAIT_S)
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (b"HTTP/1.1 400 Bad Request", "it speaks another protocol, .* begins with 'HTTP'"),
+        (b"SSH-2.0-OpenSSH_9.2", "it speaks another protocol, .* begins with 'SSH-'"),
+        (b"\x15\x03\x01\x00\x02\x02\x46", "before it answered anything; if it takes TLS only"),
+    ],
+)
+def test_a_port_of_another_service_was_told_as_a_frame_of_1213486164_bytes(
+    said: bytes, told: str
+) -> None:
+    with FakeServer() as server, client() as remoting:
+        answer = remoting.call_async(server.address, request(), LONG_MS)
+        server.next()
+        server.push(said)
+        server.cut()
+        with pytest.raises(ConnectionFailed, match=told) as error:
+            answer.result(WAIT_S)
+        assert str(error.value).count(server.address) == 1
+
+
 def test_a_refused_connection_fails_at_once() -> None:
     with create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
