@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar, assert_never
 
 from protocol.frame import RemotingCommand
@@ -18,6 +18,7 @@ from troupemq.client.connection.calls import (
     FlowTasks,
     InTurn,
     LookUpRoute,
+    RouteFlow,
     WaitFor,
     Wanted,
 )
@@ -56,9 +57,13 @@ class AioRoutes(RouteCache):
         self._remoting = remoting
         self._running: dict[tuple[str, bool], asyncio.Task[Route]] = {}
 
-    def _driven(self, flow: Generator[Call, Any, Value]) -> Coroutine[Any, Any, Value]:
-        ask = self._remoting.ask
-        return driven(flow, lambda call: ask(call.address, call.command, call.timeout_ms))
+    def _driven(self, flow: RouteFlow[Value]) -> Coroutine[Any, Any, Value]:
+        return driven(flow, self._carry_out)
+
+    async def _carry_out(self, wanted: Call | Blocking) -> object:
+        if isinstance(wanted, Blocking):
+            return await asyncio.to_thread(wanted.work)
+        return await self._remoting.ask(*wanted)
 
     async def ask_namesrv(self, command: RemotingCommand) -> RemotingCommand:
         """Return a success from the last good name server, else the next. Raises ClientError."""
