@@ -4,19 +4,27 @@ Each step must end within STEP_MS_MAX of processor time, so that the answers of 
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from unittest.mock import AsyncMock
+from zlib import compress
 
 import pytest
 
+from protocol.codes import COMPRESSED
 from protocol.codes import RequestCode as Code
+from protocol.compression import DECOMPRESSED_BYTES_MAX
 from protocol.frame import RemotingCommand, encode
+from protocol.headers.client import PullMessageResponseHeader
+from protocol.message import MessageRecord, encode_record
 from tests.support.steps import STEP_MS_MAX, steps_of_io_threads, steps_of_loops
 from tests.troupemq.fake_server import WAIT_S, FakeServer, serve_routes
-from troupemq import BadAnswer, aio
+from troupemq import BadAnswer, ConsumerSettings, MessageView, aio
 from troupemq.client.aio.client import AioClient
 from troupemq.client.connection.client import HEARTBEATS_MAX, Client
+from troupemq.client.message import RECORDS_MAX
+
+pytestmark = pytest.mark.heavy
 
 LONG_MS = WAIT_S * 1000
 CODE = Code.GET_MAX_OFFSET
@@ -145,4 +153,73 @@ def test_a58_a_list_of_many_members_leaves_the_event_loop_free(
 
     with steps_of_loops(monkeypatch) as longest:
         asyncio.run(consume())
+    assert longest.ms < STEP_MS_MAX
+
+
+def push(server: FakeServer, body: bytes, wanted: int) -> None:
+    """Consume a pulled body until so many messages, or the second pull, on an event loop."""
+    serve_routes(server, {"b": server}, {"Topic": 1})
+    for code in (Code.HEART_BEAT, Code.UNREGISTER_CLIENT, Code.UPDATE_CONSUMER_OFFSET):
+        server.succeed(code)
+    server.succeed(Code.QUERY_CONSUMER_OFFSET, offset="0")
+    members = b'{"consumerIdList":["127.0.0.1@c"]}'
+    server.on(Code.GET_CONSUMER_LIST_BY_GROUP, lambda command: command.answer(body=members))
+    header = PullMessageResponseHeader(0, wanted, 0, wanted).encode()
+    pulls: list[RemotingCommand] = []
+
+    def pulled(command: RemotingCommand) -> RemotingCommand | None:
+        pulls.append(command)
+        return command.answer(0, dict(header), body=body) if len(pulls) == 1 else None
+
+    server.on(Code.PULL_MESSAGE, pulled)
+    settings = ConsumerSettings(pull_error_delay_ms=10)
+    seen: list[int] = []
+
+    async def consume() -> None:
+        over = asyncio.Event()
+
+        async def handle(messages: Sequence[MessageView]) -> None:
+            seen.append(len(messages[0].body))
+            if len(seen) == wanted:
+                over.set()
+
+        consumer = aio.PushConsumer(
+            "g", handle, server.address, instance_name="c", client_ip="127.0.0.1", settings=settings
+        )
+        await consumer.subscribe("Topic")
+        async with consumer, asyncio.timeout(WAIT_S):
+            while not over.is_set() and len(pulls) < 2:
+                await asyncio.sleep(0.01)
+            if len(pulls) == 1 or wanted <= RECORDS_MAX:
+                await over.wait()
+
+    asyncio.run(consume())
+
+
+LONG_PROPERTIES = b"\x02".join(b"%d\x01v" % number for number in range(3000))
+
+
+@pytest.mark.parametrize(
+    ("record", "count"),
+    [
+        (MessageRecord("Topic", b"b" * 50, b"", 0, 0), 100_000),
+        (MessageRecord("Topic", b"body", LONG_PROPERTIES, 0, 0), 400),
+    ],
+)
+def test_a58_a_long_pull_leaves_the_event_loop_free(
+    record: MessageRecord, count: int, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One answer of 100,000 messages took 2 s."""
+    with steps_of_loops(monkeypatch) as longest:
+        push(server, encode_record(record) * count, count)
+    assert longest.ms < STEP_MS_MAX
+
+
+def test_a58_a_compressed_body_is_unfolded_off_the_event_loop(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = compress(bytes(DECOMPRESSED_BYTES_MAX), 1)
+    record = encode_record(MessageRecord("Topic", body, sys_flag=COMPRESSED))
+    with steps_of_loops(monkeypatch) as longest:
+        push(server, record, 1)
     assert longest.ms < STEP_MS_MAX
