@@ -14,7 +14,7 @@ Source: ClientManageProcessor.java, ConsumerManageProcessor.java, DefaultConsume
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,8 +26,14 @@ from actors.consumers.client_lists import (
     group_changes,
     producer_connection,
 )
-from actors.consumers.consumer_groups import ConsumerGroup, Consumers, Left, Producers, renewed
-from actors.consumers.group_changes import GroupEvent, GroupHistory, change_of, log_mismatches
+from actors.consumers.consumer_groups import Consumers, Left, Producers, renewed
+from actors.consumers.group_changes import (
+    GroupEvent,
+    GroupHistory,
+    GroupNotices,
+    change_of,
+    log_mismatches,
+)
 from actors.consumers.heartbeat_rules import SUBSCRIPTIONS_MAX, check_heartbeat
 from actors.consumers.queue_locks import QueueLocks, holder_of, wanted_locks
 from actors.engine.actor import AskFigures, BatchEnd, handles
@@ -35,10 +41,9 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.messages import Message
 from actors.engine.server_log import get_logger
-from actors.network.client_calls import next_opaque
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import AskProducer, CallClient, Encodable, NoProducer, PeerClosed
-from actors.network.request import Peer, Request, Responder, check_waiting, serves, short_body
+from actors.network.request import Request, Responder, check_waiting, serves, short_body
 from actors.pulling.property_filters import TAG_EXPRESSIONS, CompileBudget, compiled, not_supported
 from actors.receipts.messages import MemberLeft
 from actors.tables.consumer_views import (
@@ -71,11 +76,10 @@ from protocol.bodies import (
 from protocol.bodies_tables import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.errors import RemoteError
-from protocol.frame import ONEWAY_FLAG, RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import ConsumerGroupHeader, ProducerGroupHeader
 from protocol.headers.client import (
     GetConsumerListHeader,
-    NotifyConsumerIdsChangedHeader,
     UnregisterClientHeader,
 )
 from protocol.topic_names import RETRY_TOPIC_PREFIX
@@ -87,8 +91,6 @@ log = get_logger(__name__)
 
 _MANY = "many clients come and go"
 SCAN_MS = 10_000
-NOTICES_PER_ROUND = 500
-"""Each takes 8 µs to make, and as much again to write."""
 EXPIRED_PER_ROUND = 250
 """Members without a heartbeat, or with a closed connection, removed in a round: 10 ms.
 
@@ -96,49 +98,6 @@ A connection may be in 1,000 groups.
 """
 REGISTERED_PER_ROUND = 2500
 """Groups and subscriptions of a long heartbeat registered in a round, and its next group: 10 ms."""
-
-
-class GroupNotices:
-    """Notices to the members of changed groups, limited per round of the loop.
-
-    Every change of a group notifies all its members. A client in 1,000 groups that comes or goes
-    causes 1,000 times as many notices as a group has members. The rest goes out in the next rounds.
-    A group that changes again meanwhile is notified once.
-    """
-
-    def __init__(self, groups: Mapping[str, ConsumerGroup]) -> None:
-        self._groups = groups
-        self._left = NOTICES_PER_ROUND
-        self._untold: dict[str, None] = {}
-        self._fields: dict[str, str] = {}
-        self._peers: Iterator[Peer] = iter(())
-
-    @property
-    def is_used(self) -> bool:
-        """Whether this round has sent notices."""
-        return self._left < NOTICES_PER_ROUND
-
-    def begin_round(self) -> None:
-        """Reset the number of notices that a round allows."""
-        self._left = NOTICES_PER_ROUND
-
-    def send(self, groups: Iterable[str] = ()) -> None:
-        """Notify the members of `groups` after earlier ones, up to the limit of the round."""
-        self._untold.update(dict.fromkeys(groups))
-        while self._left > 0:
-            peer = next(self._peers, None)
-            if peer is not None:
-                self._left -= 1
-                code, opaque = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, next_opaque()
-                peer.send(RemotingCommand(code, self._fields, opaque=opaque, flag=ONEWAY_FLAG))
-            elif self._untold:
-                name = next(iter(self._untold))
-                del self._untold[name]
-                group = self._groups.get(name)
-                self._fields = NotifyConsumerIdsChangedHeader(name).encode()
-                self._peers = iter(() if group is None else group.peers())
-            else:
-                return
 
 
 @dataclass(frozen=True, slots=True)

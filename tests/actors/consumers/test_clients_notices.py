@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from actors.consumers import clients as clients_file
-from actors.consumers import consumer_groups, mismatches
+from actors.consumers import consumer_groups, group_changes, mismatches
 from actors.consumers.consumer_groups import ConsumerGroup
 from actors.consumers.heartbeat_rules import GROUPS_MAX, SUBSCRIPTIONS_MAX
 from actors.engine.actor_address import ActorAddress
@@ -54,7 +54,7 @@ def test_notices_about_a_client_in_many_groups_take_several_rounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """40 clients in 1,000 groups each that went at once held the loop up for 5.5 s."""
-    monkeypatch.setattr(clients_file, "NOTICES_PER_ROUND", 10)
+    monkeypatch.setattr(group_changes, "NOTICES_PER_ROUND", 10)
     with clients() as bench:
         first, *others = members(bench, 5, 20)
         told_of(first)

@@ -77,7 +77,7 @@ def test_a_slave_is_sent_its_live_masters_address() -> None:
 def test_topic_names_of_a_closed_connection_are_freed_in_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Those of 95 brokers took 34 ms to free in the step of the closing."""
+    """Names of 95 brokers took 34 ms to free in the step of the closing."""
     monkeypatch.setattr(route_table, "SWEPT_AT_ONCE", 10)
     routes = RouteTable()
     for number in range(5):
