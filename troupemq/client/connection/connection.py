@@ -51,7 +51,7 @@ Beyond it the I/O thread sends many in one call: concurrent calls slow each othe
 
 PARTS_OF_A_SEND_MAX = 256
 
-ANSWERS_OF_A_TURN_MAX = 2048
+ANSWERS_OF_A_TURN_MAX = 512
 """Answers, or 16 for each request, of one read; the others wait for a turn of other connections.
 
 The 256 KiB of a read may hold 13,000 requests, which took 0.4 s. Honest answers have more bytes.
