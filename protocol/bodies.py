@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from protocol.fastjson import dumps
-from protocol.fastjson_limits import SHORT_NODES_MAX
+from protocol.fastjson_limits import ANSWER_NODES_MAX, SHORT_NODES_MAX
 from protocol.json_body import Body, named, value
 
 PERM_READ = 4
@@ -45,6 +45,7 @@ class BrokerData(Body):
 class TopicRouteData(Body):
     """Brokers and queues of a topic: answer of GET_ROUTEINFO_BY_TOPIC."""
 
+    nodes_max: ClassVar = ANSWER_NODES_MAX
     queue_datas: list[QueueData] = field(default_factory=list)
     broker_datas: list[BrokerData] = field(default_factory=list)
     filter_server_table: dict[str, list[str]] = field(default_factory=dict)
@@ -65,6 +66,7 @@ class TopicRouteData(Body):
 class ClusterInfo(Body):
     """All brokers: answer of GET_BROKER_CLUSTER_INFO."""
 
+    nodes_max: ClassVar = ANSWER_NODES_MAX
     broker_addr_table: dict[str, BrokerData] = field(default_factory=dict)
     cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)
 
@@ -120,6 +122,7 @@ class HeartbeatData(Body):
 class ConsumerList(Body):
     """Members of a group: answer of GET_CONSUMER_LIST_BY_GROUP."""
 
+    nodes_max: ClassVar = ANSWER_NODES_MAX
     consumer_id_list: list[str] = field(default_factory=list)
 
 
@@ -156,6 +159,7 @@ class LockBatchRequest(Body):
 class LockBatchResponse(Body):
     """Queues that the client holds locked."""
 
+    nodes_max: ClassVar = ANSWER_NODES_MAX
     lock_ok_mq_set: list[MessageQueue] = field(default_factory=list, metadata=named("lockOKMQSet"))
 
 

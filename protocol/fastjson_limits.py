@@ -14,6 +14,12 @@ SHORT_NODES_MAX = 100_000
 Enough for 10,000 queues to lock, a client in a thousand groups, or a consumer of 500 queues.
 """
 
+ANSWER_NODES_MAX = 400_000
+"""Node limit of routes and members that clients read: the parser blocks all threads for 20 ms.
+
+Enough for a route of 10,000 brokers, 400,000 members, or 40,000 locked queues.
+"""
+
 NODES_MAX = 8_000_000
 """Node limit of other bodies: some 3 s. Enough for the lag of 1,000 groups in 50 queues each."""
 

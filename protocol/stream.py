@@ -275,8 +275,14 @@ class CommandStream:
 
     __slots__ = ("_stream",)
 
-    def __init__(self) -> None:
-        self._stream = Stream()
+    def __init__(self, answers_max: int = _NO_LIMIT) -> None:
+        """`answers_max` limits the answers of one call; a request counts as 16 of them."""
+        self._stream = Stream(events_max=answers_max)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether received bytes are left to decode: call `more`, not `receive`."""
+        return self._stream.has_more
 
     def receive(self, data: bytes) -> Iterator[RemotingCommand]:
         """Add `data`; yield each whole command.
@@ -284,6 +290,10 @@ class CommandStream:
         Raises FrameError behind these at an invalid frame: close the connection then.
         """
         return _commands(self._stream.receive(data))
+
+    def more(self) -> Iterator[RemotingCommand]:
+        """Yield further commands of the added data, as `receive`."""
+        return _commands(self._stream.more())
 
 
 def _weight(event: Event, header_bytes: int) -> int:

@@ -14,8 +14,9 @@ Source: ClientManageProcessor.java, ConsumerManageProcessor.java, DefaultConsume
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from actors.access.refusals import Refusals
 from actors.config import BrokerConfig
@@ -25,27 +26,31 @@ from actors.consumers.client_lists import (
     group_changes,
     producer_connection,
 )
-from actors.consumers.consumer_groups import ConsumerGroup, Consumers, Left, Producers, renewed
-from actors.consumers.group_changes import GroupEvent, GroupHistory, change_of, log_mismatches
-from actors.consumers.heartbeat_rules import check_heartbeat
+from actors.consumers.consumer_groups import Consumers, Left, Producers, renewed
+from actors.consumers.group_changes import (
+    GroupEvent,
+    GroupHistory,
+    GroupNotices,
+    change_of,
+    log_mismatches,
+)
+from actors.consumers.heartbeat_rules import SUBSCRIPTIONS_MAX, check_heartbeat
 from actors.consumers.queue_locks import QueueLocks, holder_of, wanted_locks
 from actors.engine.actor import AskFigures, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.messages import Message
 from actors.engine.server_log import get_logger
-from actors.network.client_calls import next_opaque
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import (
     AskProducer,
     CallClient,
     Encodable,
     NoProducer,
-    Peer,
     PeerClosed,
     Request,
 )
-from actors.network.request import Responder, serves, short_body
+from actors.network.request import Responder, check_waiting, serves, short_body
 from actors.pulling.property_filters import TAG_EXPRESSIONS, CompileBudget, compiled, not_supported
 from actors.receipts.messages import MemberLeft
 from actors.tables.consumer_views import (
@@ -78,11 +83,10 @@ from protocol.bodies import (
 from protocol.bodies_tables import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.errors import RemoteError
-from protocol.frame import ONEWAY_FLAG, RemotingCommand
+from protocol.frame import RemotingCommand
 from protocol.headers.admin import ConsumerGroupHeader, ProducerGroupHeader
 from protocol.headers.client import (
     GetConsumerListHeader,
-    NotifyConsumerIdsChangedHeader,
     UnregisterClientHeader,
 )
 from protocol.topic_names import RETRY_TOPIC_PREFIX
@@ -94,53 +98,13 @@ log = get_logger(__name__)
 
 _MANY = "many clients come and go"
 SCAN_MS = 10_000
-NOTICES_PER_ROUND = 500
-"""Each takes 8 µs to make, and as much again to write."""
 EXPIRED_PER_ROUND = 250
-"""Members without a heartbeat removed in a round: 5 ms. A connection may be in 1,000 groups."""
+"""Members without a heartbeat, or with a closed connection, removed in a round: 10 ms.
 
-
-class GroupNotices:
-    """Notices to the members of changed groups, limited per round of the loop.
-
-    Every change of a group notifies all its members. A client in 1,000 groups that comes or goes
-    causes 1,000 times as many notices as a group has members. The rest goes out in the next rounds.
-    A group that changes again meanwhile is notified once.
-    """
-
-    def __init__(self, groups: Mapping[str, ConsumerGroup]) -> None:
-        self._groups = groups
-        self._left = NOTICES_PER_ROUND
-        self._untold: dict[str, None] = {}
-        self._fields: dict[str, str] = {}
-        self._peers: Iterator[Peer] = iter(())
-
-    @property
-    def is_used(self) -> bool:
-        """Whether this round has sent notices."""
-        return self._left < NOTICES_PER_ROUND
-
-    def begin_round(self) -> None:
-        """Reset the number of notices that a round allows."""
-        self._left = NOTICES_PER_ROUND
-
-    def send(self, groups: Iterable[str] = ()) -> None:
-        """Notify the members of `groups` after earlier ones, up to the limit of the round."""
-        self._untold.update(dict.fromkeys(groups))
-        while self._left > 0:
-            peer = next(self._peers, None)
-            if peer is not None:
-                self._left -= 1
-                code, opaque = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, next_opaque()
-                peer.send(RemotingCommand(code, self._fields, opaque=opaque, flag=ONEWAY_FLAG))
-            elif self._untold:
-                name = next(iter(self._untold))
-                del self._untold[name]
-                group = self._groups.get(name)
-                self._fields = NotifyConsumerIdsChangedHeader(name).encode()
-                self._peers = iter(() if group is None else group.peers())
-            else:
-                return
+A connection may be in 1,000 groups.
+"""
+REGISTERED_PER_ROUND = 2500
+"""Groups and subscriptions of a long heartbeat registered in a round, and its next group: 10 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +118,30 @@ class _RetryTopicsKnown(Message):
     def on_undelivered(self, remark: str) -> None:
         if self.request is not None:
             self.request.refuse(remark)
+
+
+@dataclass(slots=True)
+class _Heartbeat:
+    """A checked heartbeat, some of whose groups are registered."""
+
+    request: Request
+    data: HeartbeatData
+    member: Member
+    waits: bool
+    """Whether retry topics are missing, whose route its client looks up next."""
+    done: int = 0
+    """Number of registered groups."""
+    changed: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _RegisterMore:
+    """Message to itself: register more groups of a long heartbeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LeaveMore:
+    """Message to itself: remove more members whose connections are closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +200,8 @@ class Clients(Responder):
         self._silent: deque[tuple[str, int]] = deque()
         self._silent_producers: deque[tuple[str, int]] = deque()
         """Group and connection of members to remove."""
+        self._leaving: deque[tuple[str, int]] = deque()
+        self._long: deque[_Heartbeat] = deque()
         self._budget = CompileBudget(self.system.clock.monotonic_ms)
         if self._config.property_filter_enable:
             compiled(
@@ -225,13 +215,17 @@ class Clients(Responder):
 
     @serves(RequestCode.HEART_BEAT)
     def heartbeat(self, request: Request) -> RemotingCommand | None:
-        """Register a client; with filter expressions, FilterTable answers once pulls know them."""
+        """Register a client; with filter expressions, FilterTable answers once pulls know them.
+
+        A long heartbeat is registered in pieces, behind those before it.
+        """
         command = request.command
         data = read_body(request, HeartbeatData, self._encoder, self.address)
         if data is None or not request.peer.is_open:
             return None
         if request.grant is not None:
             request.grant.require_consumers(command.code, data.subscribed())
+        check_waiting(len(self._long), command)
         topics = self._topic_configs.value
         check_heartbeat(data, request.peer, self._budget, self._groups, topics)
         member = Member(
@@ -246,9 +240,54 @@ class Clients(Responder):
         peer_id = member.peer.peer_id
         self._consumers.check(peer_id, consumers)
         self.producers.check(peer_id, [each.group_name for each in data.producer_data_set])
-        self.begin_change()
         waits = any(RETRY_TOPIC_PREFIX + each.group_name not in topics for each in consumers)
-        changed = [each.group_name for each in consumers if self._register_consumer(each, member)]
+        heartbeat = _Heartbeat(request, data, member, waits)
+        self.begin_change()
+        if request.read is not None:
+            self._long.append(heartbeat)
+            if len(self._long) == 1:
+                self._register_long()
+            return None
+        self._register_some(heartbeat, len(consumers) + SUBSCRIPTIONS_MAX)
+        return self._registered(heartbeat)
+
+    @handles(_RegisterMore)
+    def on_register_more(self, _: _RegisterMore) -> None:
+        self._register_long()
+
+    def _register_long(self) -> None:
+        """Register some of the first long heartbeat, and answer it behind its last group."""
+        heartbeat = self._long[0]
+        if heartbeat.request.peer.is_open:
+            self._register_some(heartbeat, REGISTERED_PER_ROUND)
+            if heartbeat.done < len(heartbeat.data.consumer_data_set):
+                self.system.loop.tell_in_next_round(self.address, _RegisterMore())
+                return
+            answer = self._registered(heartbeat)
+            if answer is not None:
+                heartbeat.request.respond(answer)
+        self._long.popleft()
+        if self._long:
+            self.system.loop.tell_in_next_round(self.address, _RegisterMore())
+
+    def on_failure(self, *reason: Any) -> None:
+        while self._long:
+            self._long.popleft().request.refuse(self.remark())
+        super().on_failure(*reason)
+
+    def _register_some(self, heartbeat: _Heartbeat, most: int) -> None:
+        consumers = heartbeat.data.consumer_data_set
+        while heartbeat.done < len(consumers) and most > 0:
+            each = consumers[heartbeat.done]
+            heartbeat.done += 1
+            most -= 1 + len(each.subscription_data_set)
+            if self._register_consumer(each, heartbeat.member):
+                heartbeat.changed.append(each.group_name)
+
+    def _registered(self, heartbeat: _Heartbeat) -> RemotingCommand | None:
+        """Register the producers of a heartbeat; return its answer unless others answer it."""
+        request, data, member = heartbeat.request, heartbeat.data, heartbeat.member
+        consumers, waits, changed = data.consumer_data_set, heartbeat.waits, heartbeat.changed
         if not waits:
             self._notify(*changed)
         for name in [each.group_name for each in data.producer_data_set]:
@@ -261,7 +300,7 @@ class Clients(Responder):
         if waits:  # the client looks up the route next, and then only every 30 s
             known = _RetryTopicsKnown(changed, None if filtering else request)
             self._topic_table.tell(WhenRegistered(known, self.address))
-        return None if filtering or waits else command.answer()
+        return None if filtering or waits else request.command.answer()
 
     def _has_no_room(self, group: str, known: Collection[str]) -> bool:
         """Return whether a new group that no administrator created would exceed maxAutoGroups."""
@@ -344,10 +383,24 @@ class Clients(Responder):
     @handles(PeerClosed)
     def on_peer_closed(self, message: PeerClosed) -> None:
         """Remove what the connection had registered and notify the remaining members."""
-        self.producers.peer_closed(message.peer.peer_id)
-        for left in self._consumers.peer_closed(message.peer.peer_id):
-            self._left(left, "connection closed")
-            self._notify(left.group)
+        peer_id, was_idle = message.peer.peer_id, not self._leaving
+        self.producers.peer_closed(peer_id)
+        self._leaving.extend((name, peer_id) for name in self._consumers.groups_of(peer_id))
+        if was_idle:
+            self._leave_some()
+
+    @handles(_LeaveMore)
+    def on_leave_more(self, _: _LeaveMore) -> None:
+        self._leave_some()
+
+    def _leave_some(self) -> None:
+        for _ in range(min(EXPIRED_PER_ROUND, len(self._leaving))):
+            left = self._consumers.unregister(*self._leaving.popleft())
+            if left is not None:
+                self._left(left, "connection closed")
+                self._notify(left.group)
+        if self._leaving:
+            self.system.loop.tell_in_next_round(self.address, _LeaveMore())
 
     @handles(_Scan)
     def on_scan(self, _: _Scan) -> None:

@@ -30,7 +30,7 @@ SUBSCRIBE_ALL = "*"
 LONG_MAX = (1 << 63) - 1
 COMPARED_MAX = 100_000
 """Subscriptions of a group compared with each other, newest members first; 0.2 µs each."""
-COMPARED_PER_ROUND = 10_000
+COMPARED_PER_ROUND = 2500
 """Members and subscriptions compared in one round of the loop; the last group may exceed it."""
 
 
@@ -299,17 +299,17 @@ class Consumers:
 
     def _compare(self, name: str, group: ConsumerGroup) -> bool:
         """Compare the members of a group, or defer that if the round's allowance is spent."""
-        if self._compare_left <= 0:
+        if self._compare_left < group.places:
+            self._compare_left = 0
             self._uncompared[name] = None
             return False
         self._compare_left -= group.places
         self._uncompared.pop(name, None)
         return group.compare()
 
-    def peer_closed(self, peer_id: int) -> list[Left]:
-        """Remove the connection's members and empty groups; return these members."""
-        names = (*self._groups_of.get(peer_id, ()),)
-        return [left for name in names if (left := self.unregister(name, peer_id)) is not None]
+    def groups_of(self, peer_id: int) -> Sequence[str]:
+        """Return the names of a connection's groups."""
+        return (*self._groups_of.get(peer_id, ()),)
 
     def silent(self, now_ms: float) -> list[tuple[str, int]]:
         """Return group and connection of members without a heartbeat for two minutes."""

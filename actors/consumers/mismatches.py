@@ -15,7 +15,7 @@ from protocol.topic_names import RETRY_TOPIC_PREFIX
 
 CLIENTS_MAX = 8
 """Clients named for each expression; the count is exact."""
-EXPRESSIONS_MAX = 5_000
+EXPRESSIONS_MAX = 2_000
 """Subscriptions compared per group, 3 µs each; only the first topics are shown beyond it."""
 
 SORTED_CHARS_MAX = 1024

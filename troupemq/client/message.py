@@ -5,13 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import Enum
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
 from protocol import properties as names
 from protocol.compression import decompress
 from protocol.host import host_text
-from protocol.message import MessageRecord
+from protocol.message import MessageRecord, RecordError, decode_records
 from protocol.message_id import offset_message_id
 from protocol.properties import (
     KEY_SEPARATOR,
@@ -36,6 +37,12 @@ from troupemq.client.errors import ArgumentIllegal, MessageIllegal
 TIMER_DELAY_MS = "TIMER_DELAY_MS"
 TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
 """Properties of timers, by RocketMQ 5's names. RocketMQ 4.9 does not reserve them."""
+
+LONG_PULL_BYTES = 256 << 10
+"""Maximum answer to a pull that an event loop reads itself; brokers add more for one message."""
+
+RECORDS_MAX = 1024
+"""Limit of messages in an answer to a pull: no client asks for more."""
 
 DEFAULT_REGION = "DefaultRegion"
 
@@ -375,6 +382,14 @@ class MessageView:
 
 def _view_with(values: dict[str, Any]) -> MessageView:
     return MessageView(**{**values, "properties": MappingProxyType(values["properties"])})
+
+
+def records_in(body: bytes | memoryview | None) -> list[MessageRecord]:
+    """Return the records of a pull. Raises RecordError for an invalid one, or too many."""
+    records = list(islice(decode_records(body or b""), RECORDS_MAX + 1))
+    if len(records) > RECORDS_MAX:
+        raise RecordError(f"more than {RECORDS_MAX} messages in an answer")
+    return records
 
 
 def view_of(record: MessageRecord, queue: MessageQueue) -> MessageView:

@@ -12,11 +12,13 @@ from protocol.headers.client import (
     PullMessageResponseHeader,
     QueueHeader,
 )
+from protocol.message import RecordError
 from troupemq.client.admin import Admin
-from troupemq.client.admin.reading import PASSED_OVER, TOOLS_GROUP, records_of
+from troupemq.client.admin.reading import PASSED_OVER, TOOLS_GROUP
 from troupemq.client.connection.pending import Answer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.errors import (
+    BadAnswer,
     BrokerError,
     ClientError,
     ConnectionFailed,
@@ -24,7 +26,7 @@ from troupemq.client.errors import (
     understood,
 )
 from troupemq.client.log import client_logger
-from troupemq.client.message import Message, MessageQueue, MessageView, view_of
+from troupemq.client.message import Message, MessageQueue, MessageView, records_in, view_of
 from troupemq.client.producing.producer import Producer
 from troupemq.client.receiving.simple_consumer import SimpleConsumer
 from troupemq.kombu.envelope import STEPS, QueueMessage
@@ -182,6 +184,10 @@ class BrokerLink(Producer):
         """Look up a route that may have changed, soon."""
         self._client.refresh_soon(topic)
 
+    def apart(self, task: Callable[[], None]) -> None:
+        """Run `task`, which takes long, on another thread than the I/O thread."""
+        self._client.housekeeping.post(task)
+
     def later(self, delay_ms: float, task: Callable[[], None]) -> None:
         """Run `task` on the I/O thread after `delay_ms`."""
         self._client.remoting.later(delay_ms, task)
@@ -193,7 +199,10 @@ def pulled(answer: Answer, queue: MessageQueue) -> tuple[list[MessageView], int]
     if command.code not in (ResponseCode.SUCCESS, *PASSED_OVER):
         raise BrokerError(command.code, command.remark, queue.broker_name)
     found = understood(PullMessageResponseHeader.decode, command.fields)
-    views = [view_of(record, queue) for record in records_of(command.body)]
+    try:
+        views = [view_of(record, queue) for record in records_in(command.body)]
+    except RecordError as error:
+        raise BadAnswer(f"messages that cannot be understood: {error}") from None
     return views, found.next_begin_offset
 
 

@@ -22,11 +22,15 @@ AGAIN_MS = 1000
 """Pause after a failed pull."""
 BRIEF_MS = 50
 """Pause after a pull that was answered without messages, and while there is no room."""
+READ_HERE_BYTES_MAX = 32 << 10
+"""Maximum answer that is read on the I/O thread; bodies unfold to a thousand times of that."""
 WAITING_MAX = 10_000
 """Messages that wait for a slow consumer in memory; the broker keeps the others."""
 
 Offsets = dict[MessageQueue, int]
 Read = tuple[Payload, MessageView]
+Found = tuple[list[Read], bool, int]
+"""The wanted messages of an answer, whether it had any, and the next offset."""
 Accepts = Callable[[str], bool]
 """Function that returns whether a routing key belongs to a queue."""
 
@@ -87,22 +91,39 @@ class Reading:
         words = self._words
         tags = "*" if None in words else " || ".join(dict.fromkeys(map(str, words)))
         answer = self._link.pull(queue, self._offsets[queue], tags)
-        answer.add_done_callback(lambda done: self._answered(done, queue, turn))
+        answer.add_done_callback(lambda done: self._came(done, queue, turn))
 
-    def _answered(self, answer: Answer, queue: MessageQueue, turn: int) -> None:
-        if turn != self._turn:
+    def _came(self, answer: Answer, queue: MessageQueue, turn: int) -> None:
+        """Read an answer where it arrives, on the I/O thread, unless that takes long."""
+        if answer.exception() or len(answer.result().body or b"") <= READ_HERE_BYTES_MAX:
+            self._answered(self._read(answer, queue), queue, turn)
             return
+
+        def read() -> None:
+            found = self._read(answer, queue)
+            self._link.later(0, lambda: self._answered(found, queue, turn))
+
+        self._link.apart(read)
+
+    def _read(self, answer: Answer, queue: MessageQueue) -> Found | ClientError:
         try:
             views, following = pulled(answer, queue)
-        except ClientClosed:
-            return
         except ClientError as error:
-            log.warning("exchange not read", topic=queue.topic, error=str(error))
+            return error
+        wanted = [each for view in views if (each := self._wanted(view)) is not None]
+        return wanted, bool(views), following
+
+    def _answered(self, found: Found | ClientError, queue: MessageQueue, turn: int) -> None:
+        if turn != self._turn or isinstance(found, ClientClosed):
+            return
+        if isinstance(found, ClientError):
+            log.warning("exchange not read", topic=queue.topic, error=str(found))
             self._link.route_in_doubt(queue.topic)
             self._link.later(AGAIN_MS, lambda: self._again(queue, turn))
             return
-        self._take([each for view in views if (each := self._wanted(view)) is not None])
-        is_new = bool(views) or following != self._offsets[queue]
+        wanted, has_any, following = found
+        self._take(wanted)
+        is_new = has_any or following != self._offsets[queue]
         self._offsets[queue] = following
         if is_new and self._has_room():
             self._pull(queue, turn)

@@ -61,7 +61,7 @@ class VirtualTransport(asyncio.Transport):
         super().__init__()
         self._loop, self._protocol = loop, protocol
         self._frames = CommandStream()
-        self._is_closing = False
+        self._is_closing = self._is_paused = False
         self._server = loop.servers.connected(address, self)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -74,8 +74,16 @@ class VirtualTransport(asyncio.Transport):
         self._loop.call_soon(self._receive, data)
 
     def _receive(self, data: bytes) -> None:
-        if not self._is_closing:
+        if self._is_paused:
+            self.came(data)
+        elif not self._is_closing:
             self._protocol.data_received(data)
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+
+    def resume_reading(self) -> None:
+        self._is_paused = False
 
     def lose(self, error: Exception | None) -> None:
         """Break the connection, as seen by the client."""

@@ -1,17 +1,21 @@
 """Many members of many groups: notices, comparisons and limits of a round of the loop."""
 
 from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
 from json import dumps
 from typing import Any
 
 import pytest
 
 from actors.consumers import clients as clients_file
-from actors.consumers import consumer_groups, mismatches
+from actors.consumers import consumer_groups, group_changes, mismatches
 from actors.consumers.consumer_groups import ConsumerGroup
 from actors.consumers.heartbeat_rules import GROUPS_MAX, SUBSCRIPTIONS_MAX
+from actors.engine.actor_address import ActorAddress
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import Request
+from actors.tables.messages import READ_HERE_BYTES_MAX
 from protocol.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from protocol.bodies_admin import ConsumerConnection
 from protocol.codes import RequestCode
@@ -50,7 +54,7 @@ def test_notices_about_a_client_in_many_groups_take_several_rounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """40 clients in 1,000 groups each that went at once held the loop up for 5.5 s."""
-    monkeypatch.setattr(clients_file, "NOTICES_PER_ROUND", 10)
+    monkeypatch.setattr(group_changes, "NOTICES_PER_ROUND", 10)
     with clients() as bench:
         first, *others = members(bench, 5, 20)
         told_of(first)
@@ -130,6 +134,66 @@ def test_members_without_a_heartbeat_leave_in_several_rounds(
             address.tell(later.pop())
             bench.system.drain()
         assert [*bench.consumers.value] == ["g19"], "its heartbeat came in time"
+
+
+def test_groups_of_a_closed_connection_are_left_in_several_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A connection in 990 groups of ten topics each took 40 ms of the loop in one step."""
+    monkeypatch.setattr(clients_file, "EXPIRED_PER_ROUND", 10)
+    with clients() as bench:
+        staying, first, second = members(bench, 3, 25)
+        later: list[Any] = []
+        loop, address = bench.system.loop, bench.system.address("clients")
+        monkeypatch.setattr(loop, "tell_in_next_round", lambda _, each: later.append(each))
+        bench.close(first)
+        bench.close(second)
+        left = [sum(len(bench.consumers.value[f"g{n}"].members) for n in range(25))]
+        while later:
+            address.tell(later.pop())
+            bench.system.drain()
+            left.append(sum(len(bench.consumers.value[f"g{n}"].members) for n in range(25)))
+        assert left[0] == 65
+        assert left[-1] == 25
+        assert all(before - after <= 10 for before, after in pairwise(left))
+        assert bench.members("g0") == ["c0"]
+        assert told_of(staying)["g24"] > 0
+
+
+def test_a_long_heartbeat_is_registered_in_several_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of 990 groups with ten topics each took 60 to 110 ms of the loop in one step."""
+    monkeypatch.setattr(clients_file, "REGISTERED_PER_ROUND", 10)
+    wants = [subscription(f"T{topic}", "tag") for topic in range(4)]
+    said = [consumer(f"g{each}", wants) for each in range(50)]
+    command = request(RequestCode.HEART_BEAT, body=HeartbeatData("c", [], said).encode())
+    assert len(command.body or b"") > READ_HERE_BYTES_MAX
+    with clients() as bench:
+        peer, gone = RecordingPeer(), RecordingPeer()
+        later: list[Any] = []
+        loop, address = bench.system.loop, bench.system.address("clients")
+
+        def keep(to: ActorAddress, message: Any) -> None:
+            if to is address:
+                later.append(message)
+
+        monkeypatch.setattr(loop, "tell_in_next_round", keep)
+        for each in (peer, gone, peer):
+            address.tell(Request(replace(command), each))
+            bench.system.drain()
+        assert len(bench.consumers.value) == 2
+        gone.is_open = False
+        counts = [2]
+        while later:
+            address.tell(later.pop(0))
+            bench.system.drain()
+            counts.append(len(bench.consumers.value))
+        assert max(after - before for before, after in pairwise(counts)) == 2
+        assert {name: len(each.members) for name, each in bench.consumers.value.items()} == {
+            f"g{number}": 1 for number in range(50)
+        }
+        assert [each.code for each in peer.received if each.is_response] == [0, 0]
 
 
 def test_a_connection_can_join_a_limited_number_of_groups() -> None:

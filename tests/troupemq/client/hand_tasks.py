@@ -34,6 +34,9 @@ class HandTasks:
     def post(self, task: Callable[[], None]) -> None:
         self.later(0, task)
 
+    def apart(self, work: Callable[[], Value], then: Callable[[Value], object]) -> None:
+        then(work())
+
     def later(self, delay_ms: float, task: Callable[[], None]) -> None:
         heappush(self._due, (self._now_s + delay_ms / 1000, next(self._order), task))
 

@@ -192,7 +192,7 @@ class AccessAdmin(AdminBase):
         for address in await self.targets(**where, masters_only=False):
             with failures.attempt():
                 answer = await self.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
-                found = json_object(answer.body)
+                found = await self._decoded(json_object, answer.body)
                 listed = found.get("plainAccessConfigs")
                 accounts = tuple(
                     snake_case({str(name): each[name] for name in each if name != "secretKey"})

@@ -1,6 +1,6 @@
 """AdminBase: connections of an Admin, and the requests that its methods consist of."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import TypedDict, TypeVar
@@ -20,6 +20,7 @@ from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.admin.answers import Failures
 from troupemq.client.admin.callers import PRODUCER_GROUP, Caller, SendingProducer
 from troupemq.client.admin.operations import operation
+from troupemq.client.connection.calls import LONG_BODY_BYTES, Value
 from troupemq.client.connection.remoting import check_success
 from troupemq.client.connection.route import MASTER_ID
 from troupemq.client.errors import (
@@ -157,7 +158,17 @@ class AdminBase:
         answer = await self.ask(address, code, header, None, timeout_ms)
         if not answer.body and answer.remark:
             raise BadAnswer(f"{address} sent an empty answer: {answer.remark}")
-        return understood(kind.decode, answer.body)
+        return await self._decoded(kind.decode, answer.body)
+
+    async def _decoded(
+        self,
+        decode: Callable[[bytes | memoryview | None], Value],
+        body: bytes | memoryview | None,
+    ) -> Value:
+        """Return the value of a body; an event loop has long ones decoded on a thread."""
+        if len(body or b"") < LONG_BODY_BYTES:
+            return understood(decode, body)
+        return await self._caller.blocking(understood, decode, body)
 
     # --- the name servers
 
@@ -184,7 +195,7 @@ class AdminBase:
     async def cluster_info(self) -> ClusterInfo:
         """Return all brokers of all clusters."""
         answer = await self.ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO)
-        return understood(ClusterInfo.decode, answer.body)
+        return await self._decoded(ClusterInfo.decode, answer.body)
 
     @operation
     async def brokers(self, cluster: str | None = None) -> list[BrokerPlace]:
@@ -224,7 +235,7 @@ class AdminBase:
     async def topics(self) -> list[str]:
         """Return the names of all topics, in order."""
         answer = await self.ask_namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        return sorted(understood(TopicList.decode, answer.body).topic_list)
+        return sorted((await self._decoded(TopicList.decode, answer.body)).topic_list)
 
     @operation
     async def route(self, topic: str) -> TopicRouteData:
@@ -237,7 +248,7 @@ class AdminBase:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 raise RouteNotFound(f"no name server knows the topic {topic}") from None
             raise
-        return understood(TopicRouteData.decode, answer.body)
+        return await self._decoded(TopicRouteData.decode, answer.body)
 
     @operation
     async def topic_brokers(self, topic: str) -> list[BrokerPlace]:

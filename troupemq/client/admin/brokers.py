@@ -376,7 +376,8 @@ class BrokerAdmin(AdminBase):
 
     @operation
     async def settings_at(self, address: str) -> dict[str, str]:
-        return properties_of((await self.ask(address, RequestCode.GET_BROKER_CONFIG)).body)
+        answer = await self.ask(address, RequestCode.GET_BROKER_CONFIG)
+        return await self._decoded(properties_of, answer.body)
 
     @changes
     async def update_broker_setting(
@@ -398,7 +399,7 @@ class BrokerAdmin(AdminBase):
     async def _check_known(self, address: str, code: RequestCode, key: str) -> None:
         """Raise ClientError for a misspelled key, as servers answer success for unknown keys."""
         try:
-            known = properties_of((await self.ask(address, code)).body)
+            known = await self._decoded(properties_of, (await self.ask(address, code)).body)
         except ClientError:
             return  # The change itself fails with the reason, or needs less permission than this.
         name = key.strip()
@@ -422,7 +423,7 @@ class BrokerAdmin(AdminBase):
         for address, answer in await self._ask_all_namesrvs(
             failures, RequestCode.GET_NAMESRV_CONFIG
         ):
-            yield Properties(address, properties_of(answer.body))
+            yield Properties(address, await self._decoded(properties_of, answer.body))
 
     @changes
     async def update_namesrv_setting(

@@ -251,7 +251,7 @@ class MemberAdmin(QueueAdmin):
 
         async def ask(address: str) -> ClientInfo:
             answer = await self.ask(address, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
-            return ClientInfo.decode(answer.body)
+            return await self._decoded(ClientInfo.decode, answer.body)
 
         return await self._of_any(group, broker, ask)
 
@@ -280,7 +280,7 @@ class MemberAdmin(QueueAdmin):
                 continue
             try:
                 check_success(answer, address)
-                yield ClientInfo.decode(answer.body)
+                yield await self._decoded(ClientInfo.decode, answer.body)
             except ClientError as error:
                 yield error
 

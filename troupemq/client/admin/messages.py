@@ -171,7 +171,9 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
             if error.code != ResponseCode.QUERY_NOT_FOUND:
                 raise
             return []
-        return views_with_key(answer.body, broker_name, header)
+        return await self._decoded(
+            lambda body: views_with_key(body, broker_name, header), answer.body
+        )
 
     @operation
     async def view_message(self, offset_message_id: str) -> MessageView:
@@ -190,7 +192,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
             RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset).encode()
         )
         answer = await self._ask(address, command, TIMEOUT_MS)
-        records = records_of(answer.body)
+        records = await self._decoded(records_of, answer.body)
         if len(records) != 1:
             raise BadAnswer(f"{address} answered {len(records)} messages instead of one")
         return view_of(records[0], _queue_of(records[0], name))

@@ -19,7 +19,7 @@ from troupemq.client.admin.answers import Change, Failures, Result
 from troupemq.client.admin.base import BrokerPlace
 from troupemq.client.admin.groups import GroupAdmin
 from troupemq.client.admin.operations import changes
-from troupemq.client.errors import ArgumentIllegal, BrokerError, understood
+from troupemq.client.errors import ArgumentIllegal, BrokerError
 
 NEWEST = -1
 
@@ -80,7 +80,7 @@ class OffsetAdmin(GroupAdmin):
         language = LanguageCode.CPP if is_cplus else LanguageCode.JAVA
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
         answer = await self.ask(place.address, code, header, language=language)
-        table = understood(ResetOffsetBody.decode, answer.body).offset_table
+        table = (await self._decoded(ResetOffsetBody.decode, answer.body)).offset_table
         for queue, offset in sorted(table.items(), key=lambda item: item[0].queue_id):
             yield QueueReset(queue.broker_name, queue.queue_id, offset, "told")
 

@@ -117,8 +117,12 @@ class ReaderFlows:
         if answer.code not in (ResponseCode.SUCCESS, *PASSED_OVER):
             raise BrokerError(answer.code, answer.remark, self.address)
         found = understood(PullMessageResponseHeader.decode, answer.fields)
-        views = (view_of(record, self.queue) for record in records_of(answer.body))
-        return [view for view in views if self._wants(view)], found.next_begin_offset
+        views = await self.admin._decoded(self._wanted, answer.body)
+        return views, found.next_begin_offset
+
+    def _wanted(self, body: bytes | memoryview | None) -> list[MessageView]:
+        views = (view_of(record, self.queue) for record in records_of(body))
+        return [view for view in views if self._wants(view)]
 
     def _wants(self, view: MessageView) -> bool:
         """Return whether its tag matches: brokers compare only hashes, which tags may share."""

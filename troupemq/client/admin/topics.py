@@ -19,7 +19,7 @@ from troupemq.client.admin.base import ORDER_CONFIGURATION, AdminBase, BrokerPla
 from troupemq.client.admin.operations import changes, operation, reads
 from troupemq.client.arguments import check_instance, check_integer
 from troupemq.client.connection.route import DEFAULT_TOPIC
-from troupemq.client.errors import ArgumentIllegal, ClientError, RouteNotFound, understood
+from troupemq.client.errors import ArgumentIllegal, ClientError, RouteNotFound
 from troupemq.client.message import check_topic
 
 QUEUES_MAX = 1 << 16
@@ -271,7 +271,7 @@ class TopicAdmin(AdminBase):
             with suppress(ClientError):
                 answer = await self.call(address, question, UNREAD_TIMEOUT_MS)
                 if answer.code == ResponseCode.SUCCESS:
-                    table = understood(TopicStatsTable.decode, answer.body)
+                    table = await self._decoded(TopicStatsTable.decode, answer.body)
         return {
             queue.queue_id: count
             for queue, ends in table.offset_table.items()

@@ -2,9 +2,12 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, assert_never
 
+from protocol.codes import COMPRESSED
+from protocol.compression import CompressionError
 from protocol.frame import RemotingCommand
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
@@ -18,6 +21,7 @@ from troupemq.client.connection.calls import (
     FlowTasks,
     InTurn,
     LookUpRoute,
+    RouteFlow,
     WaitFor,
     Wanted,
 )
@@ -32,10 +36,17 @@ from troupemq.client.connection.client import (
 from troupemq.client.connection.route import Route, RouteCache, writable
 from troupemq.client.errors import ClientClosed, ClientError, RouteNotFound
 from troupemq.client.log import client_logger
+from troupemq.client.message import MessageView
 
 log = client_logger(__name__)
 
 Value = TypeVar("Value")
+
+COMPRESSED_BYTES_HERE_MAX = 16 << 10
+"""Maximum compressed body that is decompressed on the loop: to 16 MiB at most, in 20 ms."""
+
+UNFOLDED_BYTES_MAX = 64 << 20
+"""Bytes of bodies that are decompressed before an application reads them."""
 
 
 async def happens(awaited: Coroutine[Any, Any, object], timeout_s: float | None) -> bool:
@@ -48,6 +59,25 @@ async def happens(awaited: Coroutine[Any, Any, object], timeout_s: float | None)
     return True
 
 
+def with_long_bodies(views: Iterable[MessageView]) -> list[MessageView]:
+    """Return the messages whose decompression may block the loop."""
+    return [
+        each
+        for each in views
+        if each.sys_flag & COMPRESSED and len(each.stored_body) > COMPRESSED_BYTES_HERE_MAX
+    ]
+
+
+def unfold(views: Sequence[MessageView]) -> None:
+    """Decompress bodies, UNFOLDED_BYTES_MAX in all; the others are when they are read."""
+    left = UNFOLDED_BYTES_MAX
+    for view in views:
+        with suppress(CompressionError):  # it is raised where the body is read
+            left -= len(view.body)
+        if left <= 0:
+            return
+
+
 class AioRoutes(RouteCache):
     """A route table of one event loop; look-ups of the same topic share one request."""
 
@@ -56,9 +86,13 @@ class AioRoutes(RouteCache):
         self._remoting = remoting
         self._running: dict[tuple[str, bool], asyncio.Task[Route]] = {}
 
-    def _driven(self, flow: Generator[Call, Any, Value]) -> Coroutine[Any, Any, Value]:
-        ask = self._remoting.ask
-        return driven(flow, lambda call: ask(call.address, call.command, call.timeout_ms))
+    def _driven(self, flow: RouteFlow[Value]) -> Coroutine[Any, Any, Value]:
+        return driven(flow, self._carry_out)
+
+    async def _carry_out(self, wanted: Call | Blocking) -> object:
+        if isinstance(wanted, Blocking):
+            return await asyncio.to_thread(wanted.work)
+        return await self._remoting.ask(*wanted)
 
     async def ask_namesrv(self, command: RemotingCommand) -> RemotingCommand:
         """Return a success from the last good name server, else the next. Raises ClientError."""
@@ -111,6 +145,12 @@ class LoopTasks:
 
     def post(self, task: Callable[[], object]) -> None:
         self._remoting.loop.call_soon(task)
+
+    def apart(self, work: Callable[[], Value], then: Callable[[Value], object]) -> None:
+        async def run() -> None:
+            then(await asyncio.to_thread(work))
+
+        self._remoting.spawn(run())
 
     def later(self, delay_ms: float, task: Callable[[], object]) -> None:
         self._remoting.unless_closed(delay_ms, task)

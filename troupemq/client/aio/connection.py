@@ -5,7 +5,7 @@ are written together.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from ssl import SSLError
 from typing import cast
 
@@ -42,7 +42,7 @@ class AioConnection(ConnectionBase, asyncio.Protocol):
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._unsent: list[bytes] = []
         self._will_write = self._is_paused = False
-        self._transport: asyncio.WriteTransport | None = None
+        self._transport: asyncio.Transport | None = None
 
     # --- requests
 
@@ -97,7 +97,7 @@ class AioConnection(ConnectionBase, asyncio.Protocol):
         if self.broken_by is not None:  # the client was stopped meanwhile
             transport.close()
             return
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop has a class of its own
+        self._transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
         sock = transport.get_extra_info("socket")
         if sock is not None:  # a simulated connection has none
             expect_signs_of_life(sock)
@@ -105,8 +105,24 @@ class AioConnection(ConnectionBase, asyncio.Protocol):
         self._write()
 
     def data_received(self, data: bytes) -> None:
+        self._deliver(self._frames.receive(data))
+        if self._frames.has_more and self._transport is not None:
+            self._transport.pause_reading()
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Deliver more of what was received, after a turn of everything else on the loop."""
+        if self.broken_by is not None:
+            return
+        self._deliver(self._frames.more())
+        if self._frames.has_more:
+            self._loop.call_soon(self._go_on)
+        elif self._transport is not None:
+            self._transport.resume_reading()
+
+    def _deliver(self, commands: Iterator[RemotingCommand]) -> None:
         try:
-            for command in self._frames.receive(data):
+            for command in commands:
                 self._has_heard = True
                 if command.is_response:
                     self._pending.answered(command)

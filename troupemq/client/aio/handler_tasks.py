@@ -7,7 +7,7 @@ from contextvars import copy_context
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from troupemq.client.aio.client import AioClient
+from troupemq.client.aio.client import AioClient, unfold, with_long_bodies
 from troupemq.client.arguments import check_integer
 from troupemq.client.connection.calls import Wanted
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S
@@ -153,6 +153,8 @@ class HandlerTasks:
                 flow.close()
 
     async def _call(self, views: Sequence[MessageView]) -> tuple[Outcome, float]:
+        if long := with_long_bodies(views):
+            await asyncio.to_thread(unfold, long)
         begun_s, spans = monotonic(), self._spans
         if begun_s - self._slice_s > SLICE_S:
             await asyncio.sleep(0)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from time import time_ns
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
 from remoting.tls_options import Tls
-from troupemq.client.aio.client import happens
+from troupemq.client.aio.client import happens, unfold, with_long_bodies
 from troupemq.client.aio.group_member import AioGroupMember
 from troupemq.client.arguments import check_flag, names_checked
 from troupemq.client.connection.lifecycle import LifecycleState
@@ -178,6 +179,9 @@ class PullConsumer(AioGroupMember, PullWork):
         while self.is_running and not is_ready() and (left_s := deadline_s - loop.time()) > 0:
             self._changed.clear()
             await happens(self._changed.wait(), left_s)
+        fetched = (view for each in self._fetched for view in each.views)
+        if long := with_long_bodies(islice(fetched, count_max)):
+            await asyncio.to_thread(unfold, long)
         views = take(count_max) if self.is_running else ()
         self._record(views, begun_ns)
         return views

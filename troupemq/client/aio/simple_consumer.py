@@ -14,7 +14,7 @@ from protocol.frame import RemotingCommand
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
 from remoting.tls_options import Tls
-from troupemq.client.aio.client import AioClient, happens
+from troupemq.client.aio.client import AioClient, happens, unfold, with_long_bodies
 from troupemq.client.aio.lifecycle import AioMember
 from troupemq.client.aio.remoting import Pending, driven, finished
 from troupemq.client.arguments import names_checked
@@ -77,6 +77,9 @@ class AioWaiter(FlowWaiter[Pending[RemotingCommand]]):
 
     async def _look_up(self, topic: str) -> Route:
         return await self._client.routes.get(topic)
+
+    async def _blocking(self, work: Callable[[], object]) -> object:
+        return await asyncio.to_thread(work)
 
     async def _pause(self, seconds: float) -> bool:
         return await happens(self._stopping.wait(), seconds)
@@ -253,6 +256,8 @@ class SimpleConsumer(AioMember, ReceiveWork[Delivery]):
 
     async def _fetch(self, count_max: int, wait_ms: float) -> None:
         deliveries = await self._received(count_max, wait_ms)
+        if long := with_long_bodies(each.message for each in deliveries):
+            await asyncio.to_thread(unfold, long)
         self._spare += deliveries
 
     def __aiter__(self) -> AsyncIterator[Delivery]:

@@ -47,6 +47,9 @@ log = client_logger(__name__)
 HEARTBEAT_INTERVAL_MS = 30_000
 ROUTE_INTERVAL_MS = 30_000
 HEARTBEAT_TIMEOUT_MS = 3000
+HEARTBEATS_MAX = 100
+"""Brokers that get a heartbeat at once, of the up to 20,000 of a route; then the next ones."""
+
 REFRESH_DELAY_MS = 20
 """Many sends fail together when a broker stops; one route look-up serves them all."""
 
@@ -232,12 +235,16 @@ class ClientCore:
         """
         if addresses is None:
             addresses = self.routes.all_addresses(masters_only=not self.consumer_data())
-        answers = yield Calls(
-            [Call(each, self.heartbeat_command(), HEARTBEAT_TIMEOUT_MS) for each in addresses]
-        )
-        for address, answer in zip(addresses, answers, strict=True):
-            if isinstance(answer, ClientError) and not isinstance(answer, ClientClosed):
-                log.warning("heartbeat failed", address=address, error=str(answer))
+        code, body = RequestCode.HEART_BEAT, self.heartbeat_command().body
+        for start in range(0, len(addresses), HEARTBEATS_MAX):
+            some = addresses[start : start + HEARTBEATS_MAX]
+            commands = [RemotingCommand(code, body=body) for _ in some]
+            answers = yield Calls(
+                [Call(*each, HEARTBEAT_TIMEOUT_MS) for each in zip(some, commands, strict=True)]
+            )
+            for address, answer in zip(some, answers, strict=True):
+                if isinstance(answer, ClientError) and not isinstance(answer, ClientClosed):
+                    log.warning("heartbeat failed", address=address, error=str(answer))
 
     def goodbyes(self) -> list[UnregisterClientHeader]:
         """Return the requests that a stopping client sends to each broker."""

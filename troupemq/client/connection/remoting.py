@@ -8,6 +8,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from selectors import EVENT_READ, DefaultSelector
@@ -274,7 +275,7 @@ class Remoting(RequestSender[ServerConnection]):
                     if key.data is None:
                         self._drain_wakes()
                     else:
-                        self._ready(key.data, events)
+                        self._ready(key.data, partial(key.data.ready, events))
                 self._sleeps_until_s = 0.0
                 while self._changed:
                     self._watch(self._changed.popleft())
@@ -309,15 +310,19 @@ class Remoting(RequestSender[ServerConnection]):
                 _, _, task = heappop(self._timers)
             task()
 
-    def _ready(self, connection: ServerConnection, events: int) -> None:
+    def _ready(self, connection: ServerConnection, step: Callable[[], bool]) -> None:
+        """Let a connection receive and send; what it has received too much waits for its turn."""
+        goes_on = False
         try:
-            connection.ready(events)
+            goes_on = step()
         except ConnectionFailed as error:
             if not connection.has_another_address():
                 self._end(connection, error)
                 return
             self._leave_address(connection)
         self._watch(connection)
+        if goes_on:
+            self.later(0, lambda: self._ready(connection, connection.go_on))
 
     def _leave_address(self, connection: ServerConnection) -> None:
         if connection.watched:

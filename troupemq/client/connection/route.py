@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from protocol.bodies import (
     PERM_READ,
@@ -16,7 +16,7 @@ from protocol.bodies import (
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
 from protocol.headers.client import GetRouteInfoHeader
-from troupemq.client.connection.calls import Call, RouteFlow, Value, drive
+from troupemq.client.connection.calls import Blocking, Call, RouteFlow, Value, decoded, drive
 from troupemq.client.connection.connection import split_address
 from troupemq.client.connection.remoting import Remoting
 from troupemq.client.errors import (
@@ -27,7 +27,6 @@ from troupemq.client.errors import (
     ClientError,
     ConnectionFailed,
     RouteNotFound,
-    understood,
 )
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue
@@ -41,6 +40,12 @@ DEFAULT_TOPIC = "TBW102"
 DEFAULT_TOPIC_QUEUE_COUNT = 4
 QUEUES_MAX = 1 << 18
 """Limit of a topic's queues: each is an object here, and an answer may claim billions."""
+
+ADDRESSES_MAX = 20_000
+"""Limit of a route's broker addresses, each of which gets heartbeats.
+
+A name server of TroupeMQ has at most 10,000 brokers.
+"""
 
 LOOK_UP_TIMEOUT_MS = 3000
 DEFAULT_NAMESRV = "127.0.0.1:9876"
@@ -103,8 +108,15 @@ class Route(NamedTuple):
     """The clusters of those brokers."""
 
 
+FetchedRoute: TypeAlias = tuple[Route, bool]
+"""A route, and whether it differs from the known one."""
+
+
 def route_of(topic: str, data: TopicRouteData, queue_count_max: int | None = None) -> Route:
-    """Return the route in an answer. Raises BadAnswer for more than QUEUES_MAX queues."""
+    """Return the route in an answer. Raises BadAnswer above QUEUES_MAX and ADDRESSES_MAX."""
+    count = sum(len(each.broker_addrs) for each in data.broker_datas)
+    if count > ADDRESSES_MAX:
+        raise BadAnswer(f"a route of {count} brokers for {topic}: the limit is {ADDRESSES_MAX}")
     addresses = {each.broker_name: dict(each.broker_addrs) for each in data.broker_datas}
     limit = queue_count_max if queue_count_max is not None else 1 << 31
     claimed = sum(
@@ -168,7 +180,9 @@ class RouteCache:
         for turn in range(len(self.namesrvs)):
             index = (self._current + turn) % len(self.namesrvs)
             try:
-                answer = yield Call(self.namesrvs[index], command, LOOK_UP_TIMEOUT_MS)
+                answer: RemotingCommand = yield Call(
+                    self.namesrvs[index], command, LOOK_UP_TIMEOUT_MS
+                )
             except BrokerError as refusal:
                 if not _is_of_broker(refusal, command.code):
                     raise
@@ -190,43 +204,52 @@ class RouteCache:
     def looking_up(self, topic: str, *, or_default: bool = False) -> RouteFlow[Route]:
         """Ask a name server. Raises RouteNotFound and other ClientErrors, keeping the old route."""
         try:
-            route = route_of(topic, (yield from self._fetching(topic)))
+            route, has_changed = yield from self._fetching(topic, topic)
         except RouteNotFound as error:
             if not or_default:
                 raise
-            data = yield from self._fetching_default(error)
-            route = route_of(topic, data, DEFAULT_TOPIC_QUEUE_COUNT)
-        if self._routes.get(topic) != route:
+            route, has_changed = yield from self._fetching_default(topic, error)
+        if has_changed:
             log.debug("route changed", topic=topic, queues=len(route.publish_queues))
         self._routes[topic] = route
         self._addresses = {**self._addresses, **route.addresses}
         return route
 
-    def _fetching_default(self, unknown: RouteNotFound) -> RouteFlow[TopicRouteData]:
+    def _fetching_default(self, topic: str, unknown: RouteNotFound) -> RouteFlow[FetchedRoute]:
         """Return the default topic's route; without one no broker would create the topic."""
         try:
-            return (yield from self._fetching(DEFAULT_TOPIC))
+            return (yield from self._fetching(topic, DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUE_COUNT))
         except RouteNotFound:
             raise RouteNotFound(f"{unknown}, and no broker would create it") from None
 
-    def _fetching(self, topic: str) -> RouteFlow[TopicRouteData]:
-        header = GetRouteInfoHeader(topic)
+    def _fetching(
+        self, topic: str, asked: str, queue_count_max: int | None = None
+    ) -> RouteFlow[FetchedRoute]:
+        """Return a route of `topic`, which is that of the topic `asked`."""
+        header = GetRouteInfoHeader(asked)
         command = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, header.encode())
         try:
             answer = yield from self.asking_namesrv(command)
         except BrokerError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
-                raise RouteNotFound(f"the name server does not know the topic {topic}") from None
+                raise RouteNotFound(f"the name server does not know the topic {asked}") from None
             raise
         if not answer.body:
-            raise RouteNotFound(f"the name server sent an empty route of {topic}")
-        return understood(TopicRouteData.decode, answer.body)
+            raise RouteNotFound(f"the name server sent an empty route of {asked}")
+        known = self._routes.get(topic)
+
+        def read(body: bytes | memoryview | None) -> FetchedRoute:
+            route = route_of(topic, TopicRouteData.decode(body), queue_count_max)
+            return route, route != known
+
+        return (yield from decoded(read, answer.body))
 
     def listing_brokers(self) -> RouteFlow[list[BrokerData]]:
         """Return all brokers that a name server lists. Raises ClientError."""
         command = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
         answer = yield from self.asking_namesrv(command)
-        return [*understood(ClusterInfo.decode, answer.body).broker_addr_table.values()]
+        found = yield from decoded(ClusterInfo.decode, answer.body)
+        return [*found.broker_addr_table.values()]
 
     # --- what is known
 
@@ -302,7 +325,7 @@ class Routes(RouteCache):
 
     def _driven(self, flow: RouteFlow[Value]) -> Value:
         ask = self._remoting.ask
-        return drive(flow, lambda call: ask(call.address, call.command, call.timeout_ms))
+        return drive(flow, lambda each: each.work() if isinstance(each, Blocking) else ask(*each))
 
     def ask_namesrv(self, command: RemotingCommand) -> RemotingCommand:
         """Return a success from the last good name server, else the next. Raises ClientError."""

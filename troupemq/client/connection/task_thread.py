@@ -10,13 +10,14 @@ from itertools import count
 from queue import SimpleQueue
 from threading import Condition, Thread, current_thread
 from time import monotonic
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from troupemq.client.log import client_logger
 
 log = client_logger(__name__)
 
 Task = Callable[[], None]
+Value = TypeVar("Value")
 
 
 class Tasks(Protocol):
@@ -24,6 +25,9 @@ class Tasks(Protocol):
 
     def post(self, task: Task) -> None:
         """Run `task` after those posted before it."""
+
+    def apart(self, work: Callable[[], Value], then: Callable[[Value], object]) -> None:
+        """Call `then` with the result of work that takes long, as a task of this runner."""
 
     def later(self, delay_ms: float, task: Task) -> None:
         """Run `task` after `delay_ms`."""
@@ -57,6 +61,9 @@ class TaskThread:
 
     def post(self, task: Task) -> None:
         self.later(0, task)
+
+    def apart(self, work: Callable[[], Value], then: Callable[[Value], object]) -> None:
+        then(work())
 
     def later(self, delay_ms: float, task: Task) -> None:
         due_s = monotonic() + delay_ms / 1000

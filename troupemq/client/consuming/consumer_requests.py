@@ -10,7 +10,7 @@ Source: client/impl/ClientRemotingProcessor.java, client/impl/factory/MQClientIn
 
 from collections.abc import Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from protocol.bodies import MessageQueue as QueueKey
@@ -39,6 +39,10 @@ from troupemq.client.consuming.rebalance import Rebalancing
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue, view_of
 
+DIRECT_MAX = 32
+"""Messages that administrators have consumed directly, at once; each may have 16 MiB."""
+TOO_MANY_DIRECT = "this client consumes too many messages directly: ask again later"
+
 
 class Reporting(Protocol):
     """A consumer that reports its state."""
@@ -59,6 +63,8 @@ class ConsumerRequests:
     consumer: Asked
     rebalancing: Rebalancing
     consuming: Consuming
+    direct: set[Answer] = field(default_factory=set)
+    """Open answers to CONSUME_MESSAGE_DIRECTLY."""
 
     def handlers(self) -> dict[int, RequestHandler]:
         return {
@@ -94,8 +100,11 @@ class ConsumerRequests:
             return command.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
         if header.consumer_group != self.consumer.group:
             return _not_here(command, header.consumer_group)
+        if len(self.direct) >= DIRECT_MAX:
+            return command.answer(ResponseCode.SYSTEM_BUSY, remark=TOO_MANY_DIRECT)
         queue = MessageQueue(record.topic, header.broker_name or "", record.queue_id)
         answer: Answer = Future()
+        self.direct.add(answer)
 
         def then(outcome: Outcome, took_ms: float) -> None:
             result = ConsumeMessageDirectlyResult(
@@ -104,6 +113,7 @@ class ConsumerRequests:
                 remark=_remark(outcome),
                 spent_time_mills=int(took_ms),
             )
+            self.direct.discard(answer)
             answer.set_result(command.answer(body=result.encode()))
 
         self.consuming.directly(view_of(record, queue), then)

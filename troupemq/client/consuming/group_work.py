@@ -43,10 +43,10 @@ log = client_logger(__name__)
 
 CHECK_TIMEOUT_MS = 3000
 RESET_AGAIN_MS = 1000
-RESET_BYTES_HERE_MAX = 64 << 10
-"""Maximum length of a reset that is read where requests arrive, some 400 queues: 8 ms."""
-LONG_RESETS_MAX = 8
-"""Longer ones that wait to be read, at most."""
+RESET_BYTES_HERE_MAX = 2 << 10
+"""Maximum length of a reset that is read where requests arrive, some 20 queues: 1 ms."""
+LONG_RESETS_BYTES_MAX = 32 << 20
+"""Maximum length of all longer ones that wait to be read."""
 RESET_TRIES = 30
 CLUSTERING = "CLUSTERING"
 BROADCASTING = "BROADCASTING"
@@ -120,6 +120,8 @@ class GroupWork(ABC):
         self._again_is_due = False
         self._notice_waits = False
         self._long_resets: deque[RemotingCommand] = deque()
+        self._resets: dict[MessageQueue, int] = {}
+        self._resets_lock = Lock()
         client.consumer_data = self._consumer_data
         client.topics = lambda: tuple(self._subscriptions)
         client.serves[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = self._group_changed
@@ -267,10 +269,13 @@ class GroupWork(ABC):
 
         A long one would delay all answers: it is read elsewhere, in its turn.
         """
-        if len(command.body or b"") <= RESET_BYTES_HERE_MAX:
+        size = len(command.body or b"")
+        if size <= RESET_BYTES_HERE_MAX:
             self._reset_all(_requested_offsets(command, self.group))
-        elif len(self._long_resets) >= LONG_RESETS_MAX:
-            log.warning("offset reset rejected", reason=f"{LONG_RESETS_MAX} long ones wait")
+            return
+        waiting = sum(len(each.body or b"") for each in tuple(self._long_resets))
+        if size + waiting > LONG_RESETS_BYTES_MAX:
+            log.warning("offset reset rejected", reason=f"{waiting} bytes of others wait")
         else:
             self._long_resets.append(command)
             self._core.flows.post(self._read_long_reset)
@@ -283,10 +288,20 @@ class GroupWork(ABC):
             self._long_resets.popleft()
 
     def _reset_all(self, offsets: Sequence[tuple[MessageQueue, int]]) -> None:
+        """Begin a reset of each own queue; one that waits takes the offset of the last request."""
         own = self._rebalancing.own
         for queue, offset in offsets:
             if queue in own:
-                self._core.flows.post(partial(self._reset, queue, offset))
+                with self._resets_lock:
+                    is_new = queue not in self._resets
+                    self._resets[queue] = offset
+                if is_new:
+                    self._core.flows.post(partial(self._reset_waiting, queue))
+
+    def _reset_waiting(self, queue: MessageQueue) -> Flow[None]:
+        with self._resets_lock:
+            offset = self._resets.pop(queue)
+        return self._reset(queue, offset)
 
     def _reset(self, queue: MessageQueue, offset: int, tries: int = RESET_TRIES) -> Flow[None]:
         """Reset the offset of an own queue."""

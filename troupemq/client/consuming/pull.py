@@ -10,7 +10,7 @@ from time import monotonic
 from protocol.codes import PULL_SUBSCRIPTION, PULL_SUSPEND, RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
 from protocol.headers.client import PullMessageHeader, PullMessageResponseHeader
-from protocol.message import RecordError, decode_records
+from protocol.message import RecordError
 from protocol.tags import ALL_TAGS
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.connection.client import ClientCore, now_ms
@@ -20,7 +20,7 @@ from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.subscription import TopicSubscription
 from troupemq.client.errors import BrokerError, ClientClosed, ClientError, understood
 from troupemq.client.log import client_logger
-from troupemq.client.message import MessageView, view_of
+from troupemq.client.message import LONG_PULL_BYTES, MessageView, records_in, view_of
 from troupemq.client.settings import ConsumerSettings
 
 log = client_logger(__name__)
@@ -154,7 +154,7 @@ class Pulling:
             return
         try:
             self._take(process_queue, answer, pull.address, pull.asked_s)
-        except (ClientError, RecordError) as failure:
+        except ClientError as failure:
             self._failed(process_queue, failure)
 
     def _take(
@@ -191,15 +191,35 @@ class Pulling:
         subscription = self.subscriptions.get(queue.topic)
         if subscription is None:
             return
-        views = [
-            view
-            for record in decode_records(response.body or b"")
-            if record.queue_offset >= process_queue.pull_offset
-            and subscription.wants(view := view_of(record, queue))
-        ]
-        self.statistics.pulled(queue.topic, len(views), (monotonic() - asked_s) * 1000)
-        self._go_to(process_queue, header, views)
-        self.go_on(process_queue)
+        first, body = process_queue.pull_offset, response.body
+
+        def read() -> list[MessageView] | RecordError:
+            try:
+                return [
+                    view
+                    for record in records_in(body)
+                    if record.queue_offset >= first
+                    and subscription.wants(view := view_of(record, queue))
+                ]
+            except RecordError as error:
+                return error
+
+        def came(views: list[MessageView] | RecordError) -> None:
+            process_queue.pull_is_under_way = False
+            if process_queue.dropped:
+                return
+            if isinstance(views, RecordError):
+                self._failed(process_queue, views)
+                return
+            self.statistics.pulled(queue.topic, len(views), (monotonic() - asked_s) * 1000)
+            self._go_to(process_queue, header, views)
+            self.go_on(process_queue)
+
+        if len(body or b"") > LONG_PULL_BYTES:
+            process_queue.pull_is_under_way = True
+            self.tasks.apart(read, came)
+        else:
+            came(read())
 
     def _go_to(
         self,

@@ -20,12 +20,12 @@ from protocol import bodies
 from protocol.bodies import LockBatchRequest, LockBatchResponse
 from protocol.codes import RequestCode
 from protocol.frame import RemotingCommand
-from troupemq.client.connection.calls import Call, Flow
+from troupemq.client.connection.calls import Call, Flow, decoded
 from troupemq.client.connection.client import ClientCore
 from troupemq.client.consuming.consume import Consuming, Handle, ListenerFlow
 from troupemq.client.consuming.listener import Outcome, RetryLater
 from troupemq.client.consuming.process_queue import ProcessQueue
-from troupemq.client.errors import ClientError, understood
+from troupemq.client.errors import ClientError
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue, MessageView
 
@@ -96,7 +96,7 @@ class MemberLocks:
         address = self._client.routes.master(broker_name)
         command = self._command(RequestCode.LOCK_BATCH_MQ, queues)
         answer = yield Call(address, command, LOCK_TIMEOUT_MS)
-        found = understood(LockBatchResponse.decode, answer.body)
+        found = yield from decoded(LockBatchResponse.decode, answer.body)
         return {
             MessageQueue(each.topic, each.broker_name, each.queue_id)
             for each in found.lock_ok_mq_set

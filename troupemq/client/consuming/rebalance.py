@@ -4,6 +4,7 @@ Its methods are flows. They run one by one, without delaying pulls or listeners.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,16 @@ from protocol.codes import RequestCode
 from protocol.frame import RemotingCommand
 from protocol.headers.client import GetConsumerListHeader
 from protocol.topic_names import RETRY_TOPIC_PREFIX
-from troupemq.client.connection.calls import Call, Flow, InTurn, LookUpRoute, WaitFor
+from troupemq.client.connection.calls import (
+    Blocking,
+    Call,
+    Flow,
+    InTurn,
+    LookUpRoute,
+    Value,
+    WaitFor,
+    decoded,
+)
 from troupemq.client.connection.client import ClientCore
 from troupemq.client.consuming.assignment import Assignment, share_of
 from troupemq.client.consuming.consumer_offsets import Offsets
@@ -21,7 +31,6 @@ from troupemq.client.errors import (
     ClientError,
     ResultUnknown,
     RouteNotFound,
-    understood,
 )
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue
@@ -35,6 +44,9 @@ log = client_logger(__name__)
 CONSUMER_LIST_TIMEOUT_MS = 3000
 INCOMPLETE_AGAIN_MS = 1000
 """Pause after a round without a route, an answer, or the own id among the members."""
+
+APART_MIN = 4096
+"""Queues and members from which they are sorted and shared out on a thread: 3 ms."""
 
 LOCKED_AGAIN_MS = 500
 """Pause after a round in which another member or an own listener still used a queue."""
@@ -123,7 +135,9 @@ class Rebalancing:
 
     def _run_topic(self, topic: str) -> Flow[list[float]]:
         route = yield LookUpRoute(topic)
-        queues = sorted(route.subscribe_queues)
+        queues = yield from _apart(
+            lambda: sorted(route.subscribe_queues), len(route.subscribe_queues)
+        )
         if not queues:
             raise RouteNotFound(f"no broker has readable queues of {topic}")
         if topic in self._missing:
@@ -134,7 +148,8 @@ class Rebalancing:
             members, mine = [self._client.id], frozenset(queues)
         else:
             members = yield from self._members(queues)
-            mine = share_of(self._assign, self._client.id, members, queues)
+            share = partial(share_of, self._assign, self._client.id, members, queues)
+            mine = yield from _apart(share, len(members) + len(queues))
             if self._client.id not in members:
                 again_ms.append(INCOMPLETE_AGAIN_MS)
         if self._closed:  # by a stop, which releases all queues after its listener calls
@@ -175,11 +190,9 @@ class Rebalancing:
             try:
                 address = self._client.routes.address(broker_name)
                 answer = yield Call(address, command, CONSUMER_LIST_TIMEOUT_MS)
-                found = understood(ConsumerList.decode, answer.body)
+                return (yield from decoded(_members_in, answer.body))
             except ClientError as error:
                 failure = error
-                continue
-            return sorted(set(found.consumer_id_list))
         assert failure is not None
         raise failure
 
@@ -318,3 +331,15 @@ class Rebalancing:
         if self._locks is not None and idle:  # the leases of the others expire
             yield from self._locks.unlock(idle, oneway=False)
         return committed
+
+
+def _members_in(body: bytes | memoryview | None) -> list[str]:
+    return sorted(set(ConsumerList.decode(body).consumer_id_list))
+
+
+def _apart(work: Callable[[], Value], size: int) -> Flow[Value]:
+    """Return the result of `work`, which a large size has done on a thread."""
+    if size < APART_MIN:
+        return work()
+    value: Value = yield Blocking(work)
+    return value

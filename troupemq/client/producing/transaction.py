@@ -319,8 +319,11 @@ def log_undecided(group: str, message_id: str, error: Exception) -> None:
 
 
 def end_of(group: str, half: SendResult, state: TransactionState) -> EndTransactionHeader:
-    """Return the end of a transaction, after the call of `execute`."""
-    _, offset = parse_message_id(half.offset_message_id)
+    """Return the end of a transaction, after the call of `execute`. Raises BadAnswer."""
+    try:
+        _, offset = parse_message_id(half.offset_message_id)
+    except ValueError as error:
+        raise BadAnswer(f"a half message without a valid id: {error}") from None
     return EndTransactionHeader(
         producer_group=group,
         tran_state_table_offset=half.queue_offset,

@@ -1,8 +1,8 @@
 """The logic of receiving and settling, as flows (connection/calls.py).
 
-These flows yield an `Ask`, a `Several`, a `LookUpRoute` or a `Pause`. The driver (`waiter.py`)
-carries it out and sends the result back, or throws the ClientError into the flow. The driver knows
-addresses and sockets, and closes a flow that has to end early.
+These flows yield an `Ask`, a `Several`, a `LookUpRoute`, a `Blocking` or a `Pause`. The driver
+(`waiter.py`) carries it out and sends the result back, or throws the ClientError into the flow. The
+driver knows addresses and sockets, and closes a flow that has to end early.
 
 A receive of one topic at one broker is one POP that the broker holds. With more of them, a held POP
 would take messages that no caller waits for any more. So a receive asks each of them without
@@ -13,6 +13,7 @@ Source: broker/processor/PopMessageProcessor.java, NotificationProcessor.java.
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from protocol.codes import RequestCode, ResponseCode
@@ -26,7 +27,7 @@ from protocol.headers.pop import (
     PopMessageHeader,
 )
 from protocol.properties import failure_bytes
-from troupemq.client.connection.calls import LookUpRoute, Value
+from troupemq.client.connection.calls import Blocking, LookUpRoute, Value
 from troupemq.client.connection.route import Route
 from troupemq.client.consuming.consume import DELAYS_S, FIRST_RETRY_LEVEL
 from troupemq.client.consuming.listener import DEAD_LETTER, RISING_DELAY
@@ -43,6 +44,7 @@ from troupemq.client.errors import (
     RouteNotFound,
 )
 from troupemq.client.log import client_logger
+from troupemq.client.message import LONG_PULL_BYTES
 from troupemq.client.receiving.receipt import (
     Receipt,
     ack_command,
@@ -115,7 +117,7 @@ class Pause:
     ms: float
 
 
-Wanted: TypeAlias = Ask | Several | LookUpRoute | Pause
+Wanted: TypeAlias = Ask | Several | LookUpRoute | Blocking | Pause
 Flow: TypeAlias = Generator[Wanted, Any, Value]
 
 
@@ -295,9 +297,10 @@ class Flows:
             return []
         checked(answer, source.broker_name)
         self._served(source)
-        receipts = receipts_of(
-            answer, source.topic, source.broker_name, order=terms.order, now_s=self._clock()
-        )
+        parts = answer, source.topic, source.broker_name
+        read = partial(receipts_of, *parts, order=terms.order, now_s=self._clock())
+        is_long = len(answer.body or b"") > LONG_PULL_BYTES
+        receipts = (yield Blocking(read)) if is_long else read()
         self._tell_of_hold(receipts)
         return (yield from self._kept(source, receipts))
 

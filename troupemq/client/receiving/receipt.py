@@ -15,7 +15,7 @@ from protocol.headers.pop import (
     ChangeInvisibleTimeResponseHeader,
     PopMessageResponseHeader,
 )
-from protocol.message import MessageRecord, RecordError, decode_records
+from protocol.message import MessageRecord, RecordError
 from protocol.properties import ORIGIN_MESSAGE_ID, failure_bytes
 from protocol.receipts import (
     BITS_BYTES_MAX,
@@ -33,7 +33,7 @@ from protocol.receipts import (
 )
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.errors import BadAnswer
-from troupemq.client.message import MessageQueue, MessageView, view_of
+from troupemq.client.message import MessageQueue, MessageView, records_in, view_of
 
 SPAN_MAX = 8 * BITS_BYTES_MAX
 """Limit of offsets behind a start offset: a batch of acknowledgements has a bit for each."""
@@ -102,7 +102,7 @@ def receipts_of(
         starts = parse_start_offsets(header.start_offset_info or "")
         listed = parse_offsets(header.msg_offset_info or "")
         counts = OrderCounts(header.order_count_info or "" if order else "")
-        records = list(decode_records(answer.body or b""))
+        records = records_in(answer.body)
     except RemoteError as error:
         raise BadAnswer(f"an answer that cannot be understood: {error.remark}") from None
     except (ReceiptError, RecordError) as error:

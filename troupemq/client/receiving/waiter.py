@@ -1,7 +1,7 @@
 """Drivers of the flows, which carry out what they yield; here the one that blocks its caller."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, wait
 from math import inf
 from threading import Event, Lock
@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Generic, Protocol, TypeVar, assert_never
 
 from protocol.frame import RemotingCommand
-from troupemq.client.connection.calls import LookUpRoute, Value, drive, finished
+from troupemq.client.connection.calls import Blocking, LookUpRoute, Value, drive, finished
 from troupemq.client.connection.client import Client, ClientCore
 from troupemq.client.connection.pending import Answer
 from troupemq.client.connection.route import Route
@@ -77,9 +77,11 @@ class FlowWaiter(ABC, Generic[Request]):
     async def _pause(self, seconds: float) -> bool:
         """Wait; return whether the consumer was stopped meanwhile."""
 
-    async def _carry_out(
-        self, wanted: Wanted
-    ) -> RemotingCommand | list[RemotingCommand | ClientError | None] | Route | None:
+    @abstractmethod
+    async def _blocking(self, work: Callable[[], object]) -> object:
+        """Return the result of a function that takes long."""
+
+    async def _carry_out(self, wanted: Wanted) -> object:
         match wanted:
             case Ask():
                 return await self._ask(wanted)
@@ -87,6 +89,8 @@ class FlowWaiter(ABC, Generic[Request]):
                 return await self._several(wanted)
             case LookUpRoute():
                 return await self._look_up(wanted.topic)
+            case Blocking():
+                return await self._blocking(wanted.work)
             case Pause():
                 if await self._pause(wanted.ms / 1000):
                     raise ClientClosed("the consumer is stopped")
@@ -185,6 +189,9 @@ class Waiter(FlowWaiter[Answer]):
 
     async def _look_up(self, topic: str) -> Route:
         return self._client.routes.get(topic)
+
+    async def _blocking(self, work: Callable[[], object]) -> object:
+        return work()
 
     async def _pause(self, seconds: float) -> bool:
         return self._stopping.wait(seconds)

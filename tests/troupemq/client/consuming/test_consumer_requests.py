@@ -30,6 +30,7 @@ from tests.troupemq.client.consuming.test_orderly_consumer import LockingBroker
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer
 from troupemq.client.connection import client
+from troupemq.client.connection.calls import Blocking, Flow
 from troupemq.client.consuming import consumer_requests, group_work
 from troupemq.client.consuming import running_info as running_info_module
 from troupemq.client.consuming.consumer import PushConsumer
@@ -121,7 +122,7 @@ def test_a_long_reset_is_not_read_where_answers_arrive(
 def test_long_resets_are_limited(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(group_work, "LONG_RESETS_MAX", 0)
+    monkeypatch.setattr(group_work, "LONG_RESETS_BYTES_MAX", 0)
     bodies, seen = fill(broker, 4), Seen()
     with caplog.at_level(WARNING), consumer(broker, seen):
         assert seen.take(4) == bodies
@@ -129,6 +130,32 @@ def test_long_resets_are_limited(
         broker.add(0, b"next")
         assert seen.take(1) == [b"next"]
     assert any("offset reset rejected" in each.getMessage() for each in caplog.records)
+
+
+def test_resets_of_a_queue_that_wait_are_one(broker: FakeBroker) -> None:
+    """Each request and each of its entries led to a commit of its own."""
+    bodies, seen = fill(broker, 4), Seen()
+    with consumer(broker, seen) as made:
+        assert seen.take(4) == bodies
+        turn, over = Event(), Event()
+
+        def hold() -> Flow[None]:
+            yield Blocking(turn.wait)
+
+        made._core.flows.post(hold)
+        for offset in (2, 2, 1, 0):
+            reset(broker, as_list(offset))
+        broker.add(0, b"behind")
+        assert seen.take(1) == [b"behind"]
+        assert [*made._resets.values()] == [0]
+        made._core.flows.post(lambda: done(over))
+        turn.set()
+        assert over.wait(WAIT_S)
+        assert not made._resets
+
+
+def done(over: Event) -> Flow[None]:
+    yield Blocking(over.set)
 
 
 def test_a_reset_is_committed_at_once(broker: FakeBroker) -> None:
@@ -317,6 +344,18 @@ def test_an_invalid_request_is_answered_with_an_error(
         broker.server.next(RequestCode.HEART_BEAT)
         ask(broker, code, {})
         assert answered(broker).code == ResponseCode.SYSTEM_ERROR
+
+
+def test_messages_consumed_directly_are_limited(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_requests, "DIRECT_MAX", 0)
+    with consumer(broker, Seen()):
+        broker.server.next(RequestCode.HEART_BEAT)
+        fields = {"consumerGroup": "g", "clientId": "c"}
+        record = encode_record(MessageRecord(TOPIC, b""))
+        ask(broker, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, record)
+        assert answered(broker).code == ResponseCode.SYSTEM_BUSY
 
 
 def test_reports_of_a_second_are_limited(

@@ -16,7 +16,7 @@ from protocol.message import MessageRecord, encode_record
 from protocol.properties import format, parse
 from tests.troupemq.client.cluster import MESSAGE, SEND, Cluster, refuse, stored
 from tests.troupemq.fake_server import WAIT_S
-from troupemq.client.errors import BrokerError, MessageIllegal
+from troupemq.client.errors import BadAnswer, BrokerError, MessageIllegal
 from troupemq.client.message import Message, MessageQueue, MessageView, SendStatus
 from troupemq.client.producing.transaction import Check, TransactionProducer, TransactionState
 
@@ -109,6 +109,14 @@ def test_without_a_half_message_the_local_transaction_does_not_run(cluster: Clus
             producer.send_in_transaction(MESSAGE, no_part, queue=QUEUE)
         with pytest.raises(MessageIllegal, match="delayed"):
             producer.send_in_transaction(Message("T", b"x", delay_level=1), no_part)
+
+
+def test_a_half_message_without_a_valid_id_is_a_bad_answer(cluster: Cluster) -> None:
+    """The error was a ValueError, which no caller expects."""
+    with member(cluster) as producer:
+        cluster.a.on(SEND, stored)
+        with pytest.raises(BadAnswer, match="without a valid id"):
+            producer.send_in_transaction(MESSAGE, lambda m, i: COMMIT, queue=QUEUE)
 
 
 def test_an_unconfirmed_end_is_left_to_the_check_back(cluster: Cluster) -> None:
