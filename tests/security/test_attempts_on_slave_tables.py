@@ -1,11 +1,14 @@
 """Attempts of a hostile master with the tables that its slave takes: A37."""
 
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import replace
 from time import thread_time
+from zlib import compress
 
 import pytest
 
+from actors.delays.messages import TakeDelayOffsets
 from actors.tables import offset_changes, topics
 from actors.tables.messages import (
     GroupsGone,
@@ -14,7 +17,17 @@ from actors.tables.messages import (
     ReplaceTopics,
     TopicsGone,
 )
-from protocol.bodies_tables import ConsumerOffsetTable, DataVersion, TopicConfig, TopicConfigTable
+from protocol.bodies_tables import (
+    ConsumerOffsetTable,
+    DataVersion,
+    DelayOffsetTable,
+    TopicConfig,
+    TopicConfigTable,
+)
+from protocol.codes import RequestCode
+from protocol.frame import RemotingCommand
+from storage.tables import delay_offsets
+from storage.tables.ahead_set import AheadSet
 from tests.support.brokers import BROKER, SimulatedBroker
 
 COUNT = 4_000
@@ -97,3 +110,27 @@ def test_a37_queues_of_many_deleted_topics_are_removed_in_pieces(
     removed += growths(made, lambda: len(told))
     assert {*told} >= {*configs}
     assert max(removed) <= 10
+
+
+def test_a37_delivered_timers_of_a_master_have_one_limit() -> None:
+    """Eight levels of 43 KB unfolded to 512 MiB, which took 1.7 s on the loop."""
+    bits = b64encode(compress(bytes(6_000))).decode()
+    ahead = {level: f"0:{bits}" for level in range(1, 9)}
+    table = DelayOffsetTable({1: 1}, ahead)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(delay_offsets, "AHEAD_BYTES_MAX", 16_000)
+        sets = delay_offsets.ahead_sets(table)
+    assert [each.size_bytes for each in sets.values()] == [6_000, 6_000, 4_000, 0, 0, 0, 0, 0]
+
+
+def test_a37_many_delivered_timers_are_encoded_on_a_thread() -> None:
+    made = a_slave()
+    ahead = AheadSet(0, bytes(100_000) + b"\1")
+    table = DelayOffsetTable({1: 1}, {1: ahead.encode()})
+    message = TakeDelayOffsets(table, "{}", {1: ahead})
+    made.system.address("delay_offsets").tell(message)
+    encoder = made.system.address("table_encoder")
+    before = encoder.handled
+    answer = made.ask(RemotingCommand(RequestCode.GET_ALL_DELAY_OFFSET))
+    assert DelayOffsetTable.decode(answer.body).delivered_ahead == table.delivered_ahead
+    assert encoder.handled == before + 1
