@@ -185,7 +185,7 @@ class AclStore:
         file = self.published.value.files.get(path or self.path)
         if file is None:
             raise ChangeRefused(failed)
-        texts = [text for text in _split_addresses(addresses) if text]
+        texts = [text for text in split_addresses(addresses) if text]
         with _refusing(failed):
             self._write(file.path, with_white_list(file, texts))
 
@@ -268,16 +268,15 @@ def _checked_perm(entry: str) -> str:
     return entry
 
 
-def _split_addresses(text: str) -> Iterator[str]:
+def split_addresses(text: str) -> Iterator[str]:
     """Split at the commas outside of braces."""
-    part = ""
-    for char in text:
-        if char == "," and part.count("{") == part.count("}"):
-            yield part.strip()
-            part = ""
-        else:
-            part += char
-    yield part.strip()
+    start = open_braces = 0
+    for at, char in enumerate(text):
+        if char == "," and not open_braces:
+            yield text[start:at].strip()
+            start = at + 1
+        open_braces += (char == "{") - (char == "}")
+    yield text[start:].strip()
 
 
 def _entry(file: AclFile, access_key: str) -> Mapping[str, Any]:

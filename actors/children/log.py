@@ -170,6 +170,7 @@ def _delay_offsets(parts: Parts) -> DelayOffsets:
         interval_ms=store.config.flush_delay_offset_interval_ms,
         config_writer=address("config_writer"),
         flusher=address("flusher"),
+        encoder=address("table_encoder"),
         offsets=parts.tables.delay_offsets,
         queues=None if parts.config.is_slave else store.consume_queues,
     )

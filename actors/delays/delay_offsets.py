@@ -4,7 +4,7 @@ Owns: the table of delay offsets and delayOffset.json.
 Receives: GetDelayOffset and Delivered from Schedule; Synced from the flusher; Request from
 connections; TakeDelayOffsets from SlaveSync; TimersBegin from Schedule; its own tick.
 Sends: DelayOffsetReply to Schedule; Sync to the flusher before each save; the text of the file to
-config_writer.
+config_writer; EncodeAnswer to TableEncoder.
 
 The file is saved every few seconds and at the stop. It never passes what is synced: a message
 counts as delivered once its copy is flushed, so that no crash loses it. Messages of a level that
@@ -19,6 +19,7 @@ Source: store/schedule/ScheduleMessageService.java.
 
 from collections import deque
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from actors.delays.messages import (
     DelayOffsetReply,
@@ -33,6 +34,7 @@ from actors.engine.interfaces import SnapshotRef
 from actors.network.messages import Request
 from actors.network.request import serves
 from actors.sending.messages import Sync, Synced
+from actors.tables.messages import EncodeAnswer, encode_later
 from actors.tables.persisted import Then, TickedTable
 from protocol.bodies_tables import DelayOffsetTable
 from protocol.codes import RequestCode
@@ -42,10 +44,12 @@ from protocol.topic_names import SCHEDULE_TOPIC
 from storage.log.commit_log import CommitLog
 from storage.queues.consume_queues import ConsumeQueues
 from storage.tables.ahead_set import AheadSet
-from storage.tables.delay_offsets import format_delay_offsets, parse_delay_offsets
+from storage.tables.delay_offsets import ahead_sets, format_delay_offsets, parse_delay_offsets
 
 URGENT_MS = 1000.0
 """Time from the delivery of a timer to the save of its level's offset."""
+ENCODED_BYTES_MAX = 64 << 10
+"""Bits of delivered timers that are encoded on the loop: 2 ms."""
 SAVE_BYTES = 16 << 20
 """Growth of the log after which the file is saved: what a start reads for it, a quarter second."""
 
@@ -61,6 +65,7 @@ class DelayOffsets(TickedTable):
         interval_ms: int,
         config_writer: ActorAddress,
         flusher: ActorAddress,
+        encoder: ActorAddress,
         offsets: SnapshotRef[Mapping[int, int]],
         queues: ConsumeQueues | None = None,
     ) -> None:
@@ -68,7 +73,7 @@ class DelayOffsets(TickedTable):
         super().__init__(path, config_writer)
         self._log = commit_log
         self._interval_ms = interval_ms
-        self._flusher = flusher
+        self._flusher, self._encoder = flusher, encoder
         self._published, self._queues = offsets, queues
         self._offsets: dict[int, int] = {}
         self._safe: dict[int, int] = {}
@@ -92,7 +97,7 @@ class DelayOffsets(TickedTable):
         loaded = self.load(parse_delay_offsets)
         if loaded.value is not None:
             self._safe = loaded.value.offset_table
-            self._safe_ahead = _ahead_sets(loaded.value)
+            self._safe_ahead = ahead_sets(loaded.value)
             self._timers_from = loaded.value.timers_from
             self._note_copies()
         self._fit_to_queues()
@@ -136,7 +141,8 @@ class DelayOffsets(TickedTable):
             self._taken = text
             self._safe = dict(message.table.offset_table)
             self._offsets = dict(self._safe)
-            self._safe_ahead, self._ahead = _ahead_sets(message.table), _ahead_sets(message.table)
+            self._safe_ahead = message.ahead
+            self._ahead = {level: each.copy() for level, each in message.ahead.items()}
             self._timers_from = message.table.timers_from
             self._published.value = dict(self._offsets)
             self.save(lambda: text)
@@ -168,10 +174,14 @@ class DelayOffsets(TickedTable):
         self._save_flushed()
 
     @serves(RequestCode.GET_ALL_DELAY_OFFSET)
-    def all_offsets(self, request: Request) -> RemotingCommand:
-        return request.command.answer(
-            body=_table(self._offsets, self._ahead, self._timers_from).encode()
-        )
+    def all_offsets(self, request: Request) -> RemotingCommand | None:
+        """Answer with the table; TableEncoder sends one with many delivered timers."""
+        table = _Table(self._offsets, self._ahead, self._timers_from)
+        ahead_bytes = sum(each.size_bytes for each in self._ahead.values())
+        if ahead_bytes <= ENCODED_BYTES_MAX:
+            return request.command.answer(body=table.encode())
+        encode_later(self._encoder, EncodeAnswer(request, table.copy()), ahead_bytes // 100)
+        return None
 
     def _save_flushed(self) -> None:
         """Save the offsets of flushed copies.
@@ -195,12 +205,12 @@ class DelayOffsets(TickedTable):
                 self._changed = True
         if self._changed:
             self._changed = False
-            offsets = dict(sorted(self._safe.items()))
-            ahead = {level: each.copy() for level, each in self._safe_ahead.items()}
+            table = _Table(
+                dict(sorted(self._safe.items())), self._safe_ahead, self._timers_from
+            ).copy()
             thens, self._thens = self._thens, []
-            begin = self._timers_from
-            self._saved_from = begin or 0
-            self.save(lambda: format_delay_offsets(_table(offsets, ahead, begin)), *thens)
+            self._saved_from = self._timers_from or 0
+            self.save(lambda: format_delay_offsets(table.value()), *thens)
 
     def _note_copies(self) -> None:
         """Note timers that have copies in the log which the file does not know of."""
@@ -241,12 +251,22 @@ def _note_ahead(sets: dict[int, AheadSet], message: Delivered) -> None:
         del sets[message.level]
 
 
-def _ahead_sets(table: DelayOffsetTable) -> dict[int, AheadSet]:
-    return {level: AheadSet.decode(text) for level, text in (table.delivered_ahead or {}).items()}
+class _Table(NamedTuple):
+    """Table of offsets whose delivered messages are not encoded yet."""
 
+    offsets: Mapping[int, int]
+    ahead: Mapping[int, AheadSet]
+    timers_from: int | None
 
-def _table(
-    offsets: Mapping[int, int], ahead: Mapping[int, AheadSet], timers_from: int | None
-) -> DelayOffsetTable:
-    texts = {level: text for level, each in sorted(ahead.items()) if (text := each.encode())}
-    return DelayOffsetTable(dict(offsets), texts or None, timers_from)
+    def copy(self) -> "_Table":
+        ahead = {level: each.copy() for level, each in self.ahead.items()}
+        return _Table(dict(self.offsets), ahead, self.timers_from)
+
+    def value(self) -> DelayOffsetTable:
+        texts = {
+            level: text for level, each in sorted(self.ahead.items()) if (text := each.encode())
+        }
+        return DelayOffsetTable(dict(self.offsets), texts or None, self.timers_from)
+
+    def encode(self) -> bytes:
+        return self.value().encode()

@@ -88,6 +88,8 @@ class TakeDelayOffsets:
 
     table: DelayOffsetTable
     text: str
+    ahead: dict[int, AheadSet]
+    """Delivered messages of the table; they belong to the receiver."""
 
 
 @dataclass(slots=True)

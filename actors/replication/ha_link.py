@@ -24,8 +24,6 @@ from storage.errors import OffsetError
 from storage.reading.page_probe import ColdPart
 
 RECEIVE_BYTES = 64 << 10
-PUSH_BYTES = 1 << 20
-"""Bytes sent to one slave in a turn, before other actors run."""
 
 
 @dataclass(slots=True)
@@ -63,6 +61,10 @@ class Master(Protocol):
     cold_read: ActorAddress
     batch_bytes: int
     file_bytes: int
+
+    @property
+    def push_bytes(self) -> int:
+        """Bytes sent to one slave in a turn, before other actors run."""
 
     @property
     def log_begin(self) -> int:
@@ -201,7 +203,7 @@ class SlaveLink:
             size = self._next_size()
             if not size:
                 break
-            if sent_bytes >= PUSH_BYTES:
+            if sent_bytes >= self._master.push_bytes:
                 self._go_on_later()
                 break
             if not self._is_warm and self._asked_for_cold(size):

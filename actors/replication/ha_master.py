@@ -69,6 +69,8 @@ log = get_logger(__name__)
 TICK_MS = 1000
 BELIEVED_MS = 5000
 """Time for which pages found in the page cache count as there."""
+PUSH_BYTES, PUSH_ALL_BYTES = 1 << 20, 4 << 20
+"""Bytes sent to one slave and to all of them in a turn; encryption of all takes some 5 ms."""
 LINKS_MAX = 64
 """Maximum slaves of one master."""
 REFUSED_MAX = 1000
@@ -144,6 +146,11 @@ class HaMaster(Actor):
     def last_file_offset(self) -> int:
         """Start of the last file, where an empty slave starts."""
         return self.log_end - self.log_end % self.file_bytes
+
+    @property
+    def push_bytes(self) -> int:
+        """Bytes sent to one slave in a turn, before other actors run."""
+        return min(PUSH_BYTES, PUSH_ALL_BYTES // max(1, len(self._links)))
 
     def view(self, offset: int, size: int) -> memoryview:
         """Return bytes of the commit log without a copy. Raises OffsetError."""

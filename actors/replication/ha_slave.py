@@ -208,9 +208,11 @@ class HaSlave(Actor):
                 start = self._expected - len(fresh) if start < 0 else start
                 pieces.append(fresh)
         if start >= 0:
-            self._in_hand += 1
             data = b"".join(pieces)
-            self._to["put_message"].tell(AppendReplica(start, data, self.address))
+            for at in range(0, len(data), RECEIVE_BYTES):  # a transfer may have 4 MiB
+                self._in_hand += 1
+                part = data[at : at + RECEIVE_BYTES]
+                self._to["put_message"].tell(AppendReplica(start + at, part, self.address))
             self._watch()
         if self._expected >= self._overlap_end:
             self._fits()
@@ -236,7 +238,7 @@ class HaSlave(Actor):
         known = body[: self._overlap_end - offset]
         own = self._replica.read(offset, len(known))
         if known != own:
-            apart = offset + _same_bytes(known, own)
+            apart = offset + same_bytes(known, own)
             self._refuse(
                 f"log with end {self._overlap_end} differs from the master's at {apart}:"
                 f" they have diverged, as after a power failure of the master; {_KEEPS}"
@@ -364,7 +366,13 @@ class HaSlave(Actor):
         self._end("the slave failed")
 
 
-def _same_bytes(one: bytes, other: bytes) -> int:
+def same_bytes(one: bytes, other: bytes) -> int:
     """Return the length of the common prefix."""
-    pairs = enumerate(zip(one, other, strict=True))
-    return next((at for at, (mine, theirs) in pairs if mine != theirs), len(one))
+    low, high = 0, len(one)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

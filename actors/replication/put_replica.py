@@ -127,9 +127,10 @@ class PutReplica(Actor):
             return
         if self._own.pending:
             self._own.refuse(self._end.not_available())
-        if not self._incoming or self._takes_no_bytes:
+        if not (self._incoming or self._replica.has_more) or self._takes_no_bytes:
             return
-        reply_to, done, failure = self._incoming[0].reply_to, 0, None
+        reply_to = self._incoming[0].reply_to if self._incoming else None
+        done, failure = 0, None
         enough = self._replica.received_offset + SHARE_BYTES
         try:
             while self._incoming and self._write(self._incoming[0]):
@@ -143,9 +144,9 @@ class PutReplica(Actor):
             done += len(self._incoming)
             self._incoming.clear()
         self._want_file()
-        if done or failure:
+        if (done or failure) and reply_to is not None:
             reply_to.tell(Replicated(done, failure))
-        if self._incoming and not self._end.waits_for_file:
+        if (self._incoming or self._replica.has_more) and not self._end.waits_for_file:
             self.address.tell(_GoOn())
 
     @handles(_GoOn)
@@ -277,6 +278,10 @@ class PutReplica(Actor):
             message.reply_to.tell(Replicated(1, reason))
 
     # --- stop
+
+    def can_stop(self) -> bool:
+        """Return whether all whole records are published, as the rest is removed."""
+        return not self._replica.has_more or self._end.waits_for_file or self._takes_no_bytes
 
     def on_stop(self) -> None:
         self.on_batch_end(BatchEnd())

@@ -51,7 +51,7 @@ from protocol.java_numbers import parse_long
 from protocol.signature import Credentials
 from remoting.sync_connection import RemotingFailed, SyncConnection
 from storage.log.commit_log import CommitLog
-from storage.tables.delay_offsets import format_delay_offsets, parse_delay_offsets
+from storage.tables.delay_offsets import ahead_sets, format_delay_offsets, parse_delay_offsets
 from storage.tables.groups import parse_groups
 from storage.tables.offsets import parse_offsets
 from storage.tables.request_modes import parse_request_modes
@@ -215,7 +215,8 @@ class SlaveSync(Actor):
         text = self._ask(client, RequestCode.GET_ALL_DELAY_OFFSET).decode("utf-8")
         table = parse_delay_offsets(text, left_out)
         self._note_left_out(RequestCode.GET_ALL_DELAY_OFFSET, left_out)
-        delays = TakeDelayOffsets(table, format_delay_offsets(table) if left_out else text)
+        text = format_delay_offsets(table) if left_out else text
+        delays = TakeDelayOffsets(table, text, ahead_sets(table))
         groups = self._table(client, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, parse_groups)
         self._to["groups"].tell(TakeGroups(groups, self._continues))
         self._continues = True

@@ -110,10 +110,7 @@ class BrokerAccessSettings(AccessSettings):
 
 def addresses_of(text: str) -> Addresses:
     """Return the addresses of a setting, separated by `;`. Raises WrongSetting."""
-    found = Addresses()
-    for part in text.split(";"):
-        found |= parse_addresses(part.strip())
-    return found
+    return parse_addresses(*(part.strip() for part in text.split(";")))
 
 
 def with_environment(values: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:

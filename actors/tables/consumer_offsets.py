@@ -18,13 +18,14 @@ commits are consumed again.
 Source: broker/offset/ConsumerOffsetManager.java, ConsumerManageProcessor.java.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
-from actors.engine.server_log import get_logger
+from actors.engine.server_log import get_logger, shown_names
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import Peer, Request
 from actors.network.request import serves
@@ -48,7 +49,14 @@ from actors.tables.messages import (
     send_answers,
 )
 from actors.tables.names import check_group_name, check_topic_name
-from actors.tables.offset_changes import LongChanges, search_steps, tell_cloned, topics_to_clone
+from actors.tables.offset_changes import (
+    UNPUBLISHED_MAX,
+    DeletedAtMaster,
+    LongChanges,
+    search_steps,
+    tell_cloned,
+    topics_to_clone,
+)
 from actors.tables.offset_journal import OffsetJournal
 from actors.tables.offset_limits import (
     OffsetBounds,
@@ -140,12 +148,7 @@ class ConsumerOffsets(TickedTable):
         self._ceiling = ceiling
         self._bounds, self._old_places = bounds, old_places or OldPlaces()
         self._first_pulls = first_pulls or FirstPulls({}, 0.0)
-        self._gone: frozenset[str] = frozenset()
-        """On a slave: groups that its master deleted, perhaps with their offsets."""
-        self._gone_topics: frozenset[str] = frozenset()
-        """On a slave: topics that its master deleted."""
-        self._restarted_topics: frozenset[str] = frozenset()
-        """On a slave: topics with restarted queues; no table of the master need show that."""
+        self._deleted = DeletedAtMaster()
         self._stats = stats or OffsetStats()
         self._guard = OffsetGuard(consumers, self._stats) if guards else None
 
@@ -162,7 +165,7 @@ class ConsumerOffsets(TickedTable):
                 self._bounds.begin_empty(self._offsets)
             moved = self._bounds.move_back(self._offsets)
             self._changed |= bool(moved)
-        self._journal.limit(None if self._bounds is None else self._end_of)
+        self._journal.limit(None if self._bounds is None else self._bounds.end_of_key)
         self._live.value = self._offsets
         self._moves.value = OffsetMoves(self.system.clock.now_ms())
         self._unpublished = dict.fromkeys(self._offsets)
@@ -176,9 +179,6 @@ class ConsumerOffsets(TickedTable):
             for key in moved:
                 self._journal.restate(key, self._offsets[key])
             self._journal.write()
-
-    def _end_of(self, key: str, queue_id: int) -> int:
-        return 0 if self._bounds is None else self._bounds.end(topic_of(key), queue_id)
 
     @handles(CommitOffset)
     def on_commit(self, message: CommitOffset) -> None:
@@ -214,44 +214,50 @@ class ConsumerOffsets(TickedTable):
 
     @handles(MergeOffsets)
     def on_take_offsets(self, message: MergeOffsets) -> None:
-        """Merge the master's offsets: they replace those of the same groups.
+        """Merge the master's offsets, in pieces if there are many."""
+        self._change(self._merging(message.table.offset_table))
+
+    def _merging(self, table: Mapping[str, Mapping[int, int]]) -> Iterator[None]:
+        """Let the master's offsets replace those of the same groups.
 
         A group or topic that the master deleted loses its offsets if the master's table has
         none of it.
         """
-        table = message.table.offset_table
         for key, queues in table.items():
+            yield
             before = self._offsets.get(key)
-            if before != queues:
-                self._offsets[key] = dict(queues)
-                self._journal.replace(key, queues, before or ())
-                self._note_changed(key)
-                for queue_id, offset in queues.items():
-                    if before is None or before.get(queue_id) != offset:
-                        self._note_moved(key, queue_id)
-        if self._gone:
-            forgotten = self._gone - {group_of(key) for key in table}
-            self._gone -= forgotten
-            for group in forgotten:
-                self.on_forget(ForgetOffsets(group))
-        gone = self._gone_topics | self._restarted_topics
-        for topic in gone - {topic_of(key) for key in table}:
-            self._change(self._forgetting_topic(topic))
-            self._gone_topics -= {topic}
-            self._restarted_topics -= {topic}
+            if before == queues:
+                continue
+            self._offsets[key] = dict(queues)
+            self._journal.replace(key, queues, before or ())
+            self._note_changed(key)
+            for queue_id, offset in queues.items():
+                if before is None or before.get(queue_id) != offset:
+                    self._note_moved(key, queue_id)
+                    yield
+        groups, topics = yield from self._deleted.missing_in(table)
+        found: dict[str, list[str]] = {}
+        for key in [*self._offsets] if groups or topics else ():
+            yield
+            topic, group = topic_of(key), group_of(key)
+            if group in groups:
+                self._drop(key)
+            elif topic in topics:
+                found.setdefault(topic, []).append(group)
+        for topic in topics:
+            yield
+            yield from self._forgetting_in(topic, found.get(topic, ()))
+        if groups or topics:
+            log.info("offsets deleted as at the master", gone=shown_names([*groups, *topics]))
+            self._publish()
 
     @handles(GroupsGone)
     def on_groups_gone(self, message: GroupsGone) -> None:
-        """Note deleted groups until the next table shows whether their offsets remain."""
-        self._gone = (self._gone | message.gone) - message.there
+        self._deleted.note_groups(message)
 
     @handles(TopicsGone)
     def on_topics_gone(self, message: TopicsGone) -> None:
-        """Note deleted topics until the next table shows whether their offsets remain."""
-        if message.has_restarted:
-            self._restarted_topics |= message.gone
-        else:
-            self._gone_topics = (self._gone_topics | message.gone) - message.there
+        self._deleted.note_topics(message)
 
     @handles(ForgetTopic)
     def on_forget_topic(self, message: ForgetTopic) -> None:
@@ -259,31 +265,40 @@ class ConsumerOffsets(TickedTable):
         self._change(self._forgetting_topic(message.topic, message.then), message.on_undelivered)
 
     def _forgetting_topic(self, topic: str, then: Then | None = None) -> Iterator[None]:
-        """Delete the offsets in a topic and save the table, if there were any.
+        """Delete the offsets in a topic and save the table, if there were any."""
+        groups = [group for _, group in names_of(self._offsets, topic=topic)]
+        yield from search_steps(self._offsets)
+        yield from self._forgetting_in(topic, groups)
+        if groups:
+            log.info("offsets deleted", topic=topic, groups=len(groups))
+            self._publish()
+        if then is not None:
+            self.save_changes(then) if groups else then("")
+
+    def _forgetting_in(self, topic: str, groups: Sequence[str]) -> Iterator[None]:
+        """Delete the offsets of these groups in a topic.
 
         Live members may have positions there that they have not committed or keep
         themselves. A mark is left for each.
         """
-        keys, now_ms = names_of(self._offsets, topic=topic), self.system.clock.monotonic_ms()
-        yield from search_steps(self._offsets)
-        views = self._consumers.value
+        now_ms, views = self.system.clock.monotonic_ms(), self._consumers.value
         in_queues = {} if self._bounds is None else dict.fromkeys(self._bounds.queue_ids(topic), 0)
-        for group, view in views.items():
+        for group, view in views.items() if in_queues else ():
             if topic in view.subscriptions:
                 self._old_places.note(topic, group, in_queues, now_ms, view)
-        for _, group in keys:
-            queues = self._offsets.pop(offset_key(topic, group), {})
-            self._moves.value.by_key.pop(offset_key(topic, group), None)
-            self._journal.replace(offset_key(topic, group), {}, queues)
+        for group in groups:
+            queues = self._drop(offset_key(topic, group))
             places = in_queues | queues if group in views else queues
             self._old_places.note(topic, group, places, now_ms, views.get(group))
-            self._note_changed(offset_key(topic, group))
             yield from search_steps(queues)
-        if keys:
-            log.info("offsets deleted", topic=topic, groups=len(keys))
-            self._publish()
-        if then is not None:
-            self.save_changes(then) if keys else then("")
+
+    def _drop(self, key: str) -> dict[int, int]:
+        """Delete the offsets of a key and return them."""
+        queues = self._offsets.pop(key, {})
+        self._moves.value.by_key.pop(key, None)
+        self._journal.replace(key, {}, queues)
+        self._note_changed(key)
+        return queues
 
     @handles(ForgetOffsets)
     def on_forget(self, message: ForgetOffsets) -> None:
@@ -291,13 +306,10 @@ class ConsumerOffsets(TickedTable):
         self._change(self._forgetting(message.group))
 
     def _forgetting(self, group: str) -> Iterator[None]:
-        end = offset_key("", group)
-        gone = [key for key in self._offsets if key.endswith(end)]
+        gone = [key for key in self._offsets if key.endswith(offset_key("", group))]
         yield from search_steps(self._offsets)
         for key in gone:
-            self._moves.value.by_key.pop(key, None)
-            self._journal.replace(key, {}, self._offsets.pop(key, ()))
-            self._note_changed(key)
+            self._drop(key)
             yield
         if gone:
             log.info("offsets deleted", group=group, topics=len(gone))
@@ -333,18 +345,10 @@ class ConsumerOffsets(TickedTable):
             else:
                 self._old_places.forget(topic, group, queue_id)
                 is_member = guard is not None and guard.is_member(group, peer)
-                if (
-                    is_beyond and not is_member
-                ):  # an operator's order: messages up to there are skipped
-                    self.system.rarely.warn(
-                        "consumer offset set behind the end of its queue",
-                        of=topic,
-                        group=group,
-                        topic=topic,
-                        queue_id=queue_id,
-                        offset=offset,
-                        peer=peer.remote,
-                    )
+                if is_beyond and not is_member:  # an operator's order: messages are skipped
+                    event = "consumer offset set behind the end of its queue"
+                    about = _about(topic, queue_id, offset, peer)
+                    self.system.rarely.warn(event, of=topic, group=group, **about)
                 moved = offset != self._offset(group, topic, queue_id)
                 if guard is not None and moved and not is_member:
                     guard.reset(group, topic, (queue_id,), self.system.clock.monotonic_ms())
@@ -435,10 +439,8 @@ class ConsumerOffsets(TickedTable):
         offset = self._offset(header.consumer_group, header.topic, header.queue_id)
         if offset < 0:
             if not self._starts_in_memory(header.topic, header.queue_id):
-                raise RemoteError(
-                    ResponseCode.QUERY_NOT_FOUND,
-                    "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
-                )
+                remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+                raise RemoteError(ResponseCode.QUERY_NOT_FOUND, remark)
             offset = 0
         return request.command.answer(fields=OffsetResponseHeader(offset).encode())
 
@@ -466,7 +468,8 @@ class ConsumerOffsets(TickedTable):
                 now_ms = self.system.clock.monotonic_ms()
                 place = group, topic, queue_id
                 if not guard.believes(*place, peer, now_ms, backward=backward):
-                    guard.ignored(self.system.rarely, *place, offset, stored, peer.remote)
+                    about = {**_about(topic, queue_id, offset, peer), "stored": stored}
+                    self._stats.ignore(self.system.rarely, "offset commit ignored", group, **about)
                     return
         self._store(group, topic, queue_id, offset)
 
@@ -489,18 +492,9 @@ class ConsumerOffsets(TickedTable):
             place = topic, group, queue_id, offset
             is_old = marks.is_old_commit(*place, member=member, now_ms=now_ms)
         if is_old:
-            self._stats.ignored_count += 1
-            self.system.rarely.warn(
-                "offset commit ignored: not of this queue",
-                names=[group],
-                group=group,
-                topic=topic,
-                queue_id=queue_id,
-                offset=offset,
-                queue_end=end,
-                peer=peer.remote,
-                ignored_in_all=self._stats.ignored_count,
-            )
+            event = "offset commit ignored: not of this queue"
+            about = {**_about(topic, queue_id, offset, peer), "queue_end": end}
+            self._stats.ignore(self.system.rarely, event, group, **about)
         return is_old
 
     def _offset(self, group: str, topic: str, queue_id: int) -> int:
@@ -549,6 +543,8 @@ class ConsumerOffsets(TickedTable):
     def _note_changed(self, key: str) -> None:
         self._changed = True
         self._unpublished[key] = None
+        if len(self._unpublished) >= UNPUBLISHED_MAX:
+            self._publish()
 
     def _publish(self) -> dict[str, dict[int, int]]:
         """Publish a copy that shares unchanged entries with the last one."""
@@ -596,3 +592,7 @@ class ConsumerOffsets(TickedTable):
 
     def on_stop(self) -> None:
         self._journal.close()
+
+
+def _about(topic: str, queue_id: int, offset: int, peer: Peer) -> dict[str, Any]:
+    return {"topic": topic, "queue_id": queue_id, "offset": offset, "peer": peer.remote}

@@ -6,19 +6,24 @@ piece in each round of the loop.
 """
 
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Sequence, Sized
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from itertools import islice, repeat
 
 from actors.engine.server_log import RateLimitedLog, get_logger, shown_names
 from actors.tables.consumer_views import ConsumerView
+from actors.tables.messages import GroupsGone, TopicsGone
 from actors.tables.offset_searches import Offsets, names_of
 from protocol.headers.admin import CloneGroupOffsetHeader
+from storage.tables.offsets import group_of, topic_of
 
 log = get_logger(__name__)
 
 CHANGED_PER_ROUND = 2_000
 """Offsets that are checked or set in one round of the loop: 2 to 8 ms."""
+
+UNPUBLISHED_MAX = 20_000
+"""Changed keys of which a copy is published before the next save: 10 ms."""
 
 _SEARCHED_PER_STEP = 100
 """Entries of the table that a search passes in the time of a step."""
@@ -71,6 +76,45 @@ def search_steps(searched: Sized) -> Iterator[None]:
     A table of 500,000 entries takes 25 ms.
     """
     return repeat(None, 1 + len(searched) // _SEARCHED_PER_STEP)
+
+
+class DeletedAtMaster:
+    """Groups and topics that a slave's master deleted. Used by ConsumerOffsets alone.
+
+    They are noted until a table of the master shows whether their offsets remain.
+    """
+
+    def __init__(self) -> None:
+        self._groups: frozenset[str] = frozenset()
+        self._topics: frozenset[str] = frozenset()
+        self._restarted: frozenset[str] = frozenset()
+        """Topics with restarted queues; no table of the master need show that."""
+
+    def note_groups(self, message: GroupsGone) -> None:
+        self._groups = (self._groups | message.gone) - message.there
+
+    def note_topics(self, message: TopicsGone) -> None:
+        if message.has_restarted:
+            self._restarted |= message.gone
+        else:
+            self._topics = (self._topics | message.gone) - message.there
+
+    def missing_in(
+        self, keys: Iterable[str]
+    ) -> Generator[None, None, tuple[frozenset[str], frozenset[str]]]:
+        """Return the groups and the topics that have none of these keys, and forget them.
+
+        There is a step for each key.
+        """
+        groups, topics = {*self._groups}, {*self._topics, *self._restarted}
+        for key in keys if groups or topics else ():
+            groups.discard(group_of(key))
+            topics.discard(topic_of(key))
+            yield
+        self._groups -= groups
+        self._topics -= topics
+        self._restarted -= topics
+        return frozenset(groups), frozenset(topics)
 
 
 def topics_to_clone(

@@ -37,6 +37,7 @@ its new offset.
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import RateLimitedLog, get_logger
@@ -67,6 +68,9 @@ class OffsetBounds:
     def end(self, topic: str, queue_id: int) -> int:
         """Return the offset of the next message; 0 for a missing queue."""
         return self._queues.end_of(topic, queue_id)
+
+    def end_of_key(self, key: str, queue_id: int) -> int:
+        return self.end(topic_of(key), queue_id)
 
     def queue_ids(self, topic: str) -> range:
         """Return the ids of all queues that the topic may have had."""
@@ -216,6 +220,11 @@ class OffsetStats:
 
     ignored_count: int = 0
 
+    def ignore(self, rarely: RateLimitedLog, event: str, group: str, **about: Any) -> None:
+        """Count and log an ignored commit."""
+        self.ignored_count += 1
+        rarely.warn(event, names=[group], group=group, **about, ignored_in_all=self.ignored_count)
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetMoves:
@@ -283,26 +292,3 @@ class OffsetGuard:
         if reset_ms is not None and now_ms - reset_ms < RESET_MS:
             return not backward and member is not None and member.joined_ms > reset_ms
         return not backward or member is not None
-
-    def ignored(
-        self,
-        rarely: RateLimitedLog,
-        group: str,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        stored: int,
-        client: str,
-    ) -> None:
-        self._stats.ignored_count += 1
-        rarely.warn(
-            "offset commit ignored",
-            names=[group],
-            group=group,
-            topic=topic,
-            queue_id=queue_id,
-            offset=offset,
-            stored=stored,
-            peer=client,
-            ignored_in_all=self._stats.ignored_count,
-        )

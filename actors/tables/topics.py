@@ -16,8 +16,9 @@ Source: broker/topic/TopicConfigManager.java, AdminBrokerProcessor.updateAndCrea
 TopicSet has the topics, and the rules of their creation, change and deletion.
 """
 
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from actors.config import BrokerConfig
 from actors.engine.actor import handles
@@ -184,6 +185,15 @@ SLAVE_REFUSES = (
 )
 
 
+REMOVED_PER_ROUND = 1_000
+"""Deleted topics of which a slave removes the queues in a round of the loop: 2 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RemoveOn:
+    """Remove the queues of the next deleted topics."""
+
+
 class TopicTable(BatchedTable):
     """Topic table with its rules. Runs on the loop."""
 
@@ -217,6 +227,8 @@ class TopicTable(BatchedTable):
         """On a slave: the newest table of its master."""
         self._gone: dict[str, bool] = {}
         """On a slave: topics that its master deleted; whether an earlier table showed it."""
+        self._removing: deque[tuple[str, ReplaceTopics]] = deque()
+        """Deleted topics of which the queues are removed in the next rounds."""
 
     def on_start(self) -> None:
         loaded = self.load(parse_topics)
@@ -316,14 +328,27 @@ class TopicTable(BatchedTable):
 
     def _remove_gone(self, message: ReplaceTopics) -> None:
         """Remove queues of deleted topics until no earlier record can arrive."""
-        for topic, is_known in self._gone.copy().items():
+        if not self._removing:
+            self._removing.extend((topic, message) for topic in self._gone)
+            self.on_remove_on(_RemoveOn())
+
+    @handles(_RemoveOn)
+    def on_remove_on(self, _: _RemoveOn) -> None:
+        """Remove the queues of the next deleted topics."""
+        for _turn in range(min(REMOVED_PER_ROUND, len(self._removing))):
+            topic, message = self._removing.popleft()
             is_back = topic in self._topics.configs
             if not is_back:
                 self._clean_files.tell(RemoveTopic(topic, None, message.log_end))
-            if is_back or (is_known and message.has_all):
+            if is_back or (self._gone[topic] and message.has_all):
                 del self._gone[topic]
             else:
                 self._gone[topic] = True
+        if self._removing:
+            self.system.loop.tell_in_next_round(self.address, _RemoveOn())
+
+    def can_stop(self) -> bool:
+        return not self._removing and super().can_stop()
 
     @handles(PermissionChanged)
     def on_permission_changed(self, _: PermissionChanged) -> None:

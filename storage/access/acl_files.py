@@ -91,7 +91,7 @@ def parse_texts(texts: Texts, *, takes_samples: bool) -> AclSnapshot:
 
     files = {path: parse_acl_file(path, text) for path, text in texts.items()}
     accounts: dict[str, Account] = {}
-    white = Addresses()
+    white = Addresses.of(each for file in files.values() for each in file.white.ranges)
     warnings = []
     for path, file in files.items():
         if file.samples and not takes_samples:
@@ -102,7 +102,6 @@ def parse_texts(texts: Texts, *, takes_samples: bool) -> AclSnapshot:
         if file.unknown_keys:
             unknown = ", ".join(_with_hint(each) for each in sorted({*file.unknown_keys}))
             warnings.append(f"{path}: unknown keys: {unknown}")
-        white |= file.white
         for account in file.accounts:
             if account.access_key in accounts:
                 warnings.append(f"{path}: account {account.access_key} is in another file, too")

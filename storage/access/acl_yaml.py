@@ -165,13 +165,10 @@ def _perms(path: str, where: str, entry: dict[str, Any], key: str) -> dict[str, 
 
 
 def _addresses(path: str, where: str, texts: list[str]) -> Addresses:
-    found = Addresses()
-    for text in texts:
-        try:
-            found |= parse_addresses(text)
-        except AddressError as error:
-            raise _error(path, where, str(error)) from None
-    return found
+    try:
+        return parse_addresses(*texts)
+    except AddressError as error:
+        raise _error(path, where, str(error)) from None
 
 
 def _version(raw: Mapping[str, Any]) -> DataVersion:

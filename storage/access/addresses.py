@@ -19,6 +19,8 @@ and a range or wildcard where 4.9.7 compares none.
 Source: acl/plain/RemoteAddressStrategyFactory.java.
 """
 
+from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
@@ -41,37 +43,54 @@ class AddressError(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
+    """Set of addresses; an allowlist of 1 MiB has 500,000 ranges, and each peer is looked up."""
+
     ranges: tuple[Range, ...] = ()
+    """Sorted and disjoint."""
+
+    @classmethod
+    def of(cls, ranges: Iterable[Range]) -> "Addresses":
+        """Return the set of all addresses in these ranges."""
+        found: list[Range] = []
+        for version, first, last in sorted(ranges):
+            if found and found[-1][0] == version and first <= found[-1][2]:
+                _, begin, end = found.pop()
+                found.append((version, begin, max(last, end)))
+            else:
+                found.append((version, first, last))
+        return cls(tuple(found))
 
     def __contains__(self, address: IPv4Address | IPv6Address) -> bool:
         version, number = address.version, int(address)
-        return any(version == each and first <= number <= last for each, first, last in self.ranges)
+        at = bisect_right(self.ranges, (version, number, _V6_MAX)) - 1
+        return at >= 0 and self.ranges[at][0] == version and number <= self.ranges[at][2]
 
     def __bool__(self) -> bool:
         return bool(self.ranges)
-
-    def __or__(self, other: "Addresses") -> "Addresses":
-        return Addresses(self.ranges + other.ranges)
 
 
 NOWHERE = Addresses()
 
 
-def parse_addresses(text: str) -> Addresses:
-    """Return the addresses that one pattern means. Raise AddressError."""
+def parse_addresses(*texts: str) -> Addresses:
+    """Return the addresses that these patterns mean. Raise AddressError."""
+    return Addresses.of(each for text in texts for each in _ranges(text))
+
+
+def _ranges(text: str) -> Iterable[Range]:
     if not text.strip():
-        return Addresses()
+        return ()
     if text in _EVERYBODY:
-        return Addresses(((4, 0, _V4_MAX), (6, 0, _V6_MAX)))
+        return (4, 0, _V4_MAX), (6, 0, _V6_MAX)
     if "{" in text or "}" in text:
-        return Addresses(tuple(_single(each, text) for each in _unfolded(text)))
+        return [_single(each, text) for each in _unfolded(text)]
     if "," in text:
-        return Addresses(tuple(_single(each, text) for each in text.split(",")))
+        return [_single(each, text) for each in text.split(",")]
     if "/" in text:
-        return Addresses((_network(text),))
+        return (_network(text),)
     if "*" in text or "-" in text:
-        return Addresses((_v6_range(text) if ":" in text else _v4_range(text),))
-    return Addresses((_single(text, text),))
+        return (_v6_range(text) if ":" in text else _v4_range(text),)
+    return (_single(text, text),)
 
 
 def _wrong(text: str, why: str = "") -> AddressError:

@@ -20,7 +20,7 @@ from zlib import error as ZlibError
 from protocol.java_numbers import plain_number
 
 AHEAD_BYTES_MAX = 32 << 20
-"""Bytes of bits that a text may have: 268 million messages between a level's ends."""
+"""Bytes of bits that the texts of a table may have: 268 million messages between a level's ends."""
 
 
 class AheadSet:
@@ -28,12 +28,16 @@ class AheadSet:
 
     __slots__ = ("_base", "_bits")
 
-    def __init__(self, base: int = 0, bits: bytes = b"") -> None:
+    def __init__(self, base: int = 0, bits: bytes | bytearray = b"") -> None:
         self._base = base
         self._bits = bytearray(bits)
 
     def __bool__(self) -> bool:
         return bool(self._bits)
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._bits)
 
     def __contains__(self, offset: int) -> bool:
         place = offset - self._base
@@ -104,7 +108,7 @@ class AheadSet:
         return offset
 
     def copy(self) -> "AheadSet":
-        return AheadSet(self._base, bytes(self._bits))
+        return AheadSet(self._base, self._bits)
 
     def encode(self) -> str:
         """Return the set as text; an empty set as an empty text."""
@@ -113,8 +117,9 @@ class AheadSet:
         return f"{self._base}:{b64encode(compress(bytes(self._bits), 1)).decode()}"
 
     @classmethod
-    def decode(cls, text: str) -> "AheadSet":
-        """Return the set of a text. Raises ValueError."""
+    def decode(cls, text: str, bytes_max: int | None = None) -> "AheadSet":
+        """Return the set of a text, at most `bytes_max` of its bits. Raises ValueError."""
+        most = AHEAD_BYTES_MAX if bytes_max is None else bytes_max
         if not text:
             return cls()
         first, _, rest = text.partition(":")
@@ -122,7 +127,7 @@ class AheadSet:
         if base is None or base & 7:
             raise ValueError(f"invalid offset {first[:20]!r} of delivered messages")
         try:
-            bits = decompressobj().decompress(b64decode(rest, validate=True), AHEAD_BYTES_MAX)
+            bits = decompressobj().decompress(b64decode(rest, validate=True), most + 1)[:most]
         except (Base64Error, ZlibError, ValueError) as error:
             raise ValueError(f"invalid set of delivered messages: {error}") from None
         return cls(base, bits)

@@ -16,7 +16,7 @@ from protocol.bodies_tables import DelayOffsetTable
 from protocol.fastjson import dumps
 from protocol.json_body import integer_of
 from protocol.table_rules import LONG_MAX, delay_offset_fault
-from storage.tables.ahead_set import AheadSet
+from storage.tables.ahead_set import AHEAD_BYTES_MAX, AheadSet
 from storage.tables.json_config import parsed_table
 from storage.tables.skipped_entry import LeftOuts, raise_fault, taken_entries
 
@@ -53,3 +53,16 @@ def _offset(key: object, value: object) -> tuple[int, int]:
 
 def format_delay_offsets(table: DelayOffsetTable) -> str:
     return dumps(table.to_json(), pretty=True).decode("utf-8")
+
+
+def ahead_sets(table: DelayOffsetTable) -> dict[int, AheadSet]:
+    """Return the delivered messages behind the offsets, by level.
+
+    Their bits have AHEAD_BYTES_MAX in all; those beyond it are delivered again.
+    """
+    sets: dict[int, AheadSet] = {}
+    room = AHEAD_BYTES_MAX
+    for level, text in (table.delivered_ahead or {}).items():
+        sets[level] = AheadSet.decode(text, room)
+        room -= sets[level].size_bytes
+    return sets

@@ -1,11 +1,13 @@
 """Tests of actors/admin/access_control.py: codes 50 to 54, and files that people write."""
 
 import json
+from time import thread_time
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from actors.access.acl_store import split_addresses
 from actors.admin.access_control import ACL_IS_OFF, WATCH_MS
 from protocol.codes import RequestCode as Code
 from protocol.frame import RemotingCommand
@@ -276,3 +278,11 @@ def test_unreadable_account_files_are_logged_once_and_change_nothing() -> None:
     assert made.ask_as("shop-account", send_command(topic="Orders")).code == 1
     known = "accounts missing"
     assert [each["event"] for each in logs].count(known) == 1
+
+
+def test_a_list_of_many_addresses_is_split_in_linear_time() -> None:
+    """40,000 numbers between braces took 0.9 s, a header of 1 MiB minutes."""
+    members = ",".join(["7"] * 40_000)
+    began_s = thread_time()
+    assert [*split_addresses(f"::1, 10.0.0.{{{members}}},")] == ["::1", f"10.0.0.{{{members}}}", ""]
+    assert thread_time() - began_s < 0.3

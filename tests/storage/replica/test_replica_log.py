@@ -12,6 +12,7 @@ from storage.files.disk import RealDisk
 from storage.log.commit_log import PutRecord, prepare_file
 from storage.message_store import MessageStore
 from storage.replica.replica_log import ReplicaLog
+from tests.storage.replica.test_replica_log_replica_scan import published
 from tests.support.brokers import STORE, store_in
 from tests.support.golden import manifest, replication, store, transfers
 
@@ -38,7 +39,7 @@ def take(replica: ReplicaLog, made: MessageStore, data: bytes) -> int:
         if data:
             wanted = made.commit_log.queue.capacity_end
             made.commit_log.adopt(prepare_file(wanted, made.config, made.disk))
-    return len(replica.publish())
+    return len(published(replica))
 
 
 def reports(name: str) -> set[int]:

@@ -95,6 +95,14 @@ def a_replica() -> tuple[CommitLog, ReplicaLog]:
     return log, ReplicaLog(log, DELAY_LEVELS_MS)
 
 
+def published(replica: ReplicaLog) -> list[DispatchEntry]:
+    """Publish all that has come, share by share."""
+    found = replica.publish()
+    while replica.has_more:
+        found += replica.publish()
+    return found
+
+
 def taken(
     made: tuple[CommitLog, ReplicaLog], pieces: list[bytes]
 ) -> Iterator[tuple[int, int, int, int, list[DispatchEntry] | str]]:
@@ -108,7 +116,7 @@ def taken(
                 if piece:
                     end = log.queue.capacity_end
                     log.adopt(prepare_file(end, log.config, log.queue.disk))
-            found = replica.publish()
+            found = published(replica)
         except StoreError as error:
             found = str(error)
         newest = replica.overlap_start(log.end_offset)
