@@ -13,7 +13,7 @@ from enum import StrEnum
 from actors.consumers.consumer_groups import ConsumerGroup
 from actors.engine.server_log import get_logger
 from actors.network.client_calls import next_opaque
-from actors.network.request import Peer
+from actors.network.messages import Peer
 from actors.tables.consumer_views import Member, Mismatch
 from protocol.bodies_own import GroupChange
 from protocol.codes import RequestCode
