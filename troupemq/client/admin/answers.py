@@ -3,7 +3,7 @@
 A Result is frozen, and its fields are the keys of `troupemq admin --json`, in this order.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -188,8 +188,6 @@ class Answers(Sequence[Found], Generic[Found]):
         cls, ask: Callable[[Failures], AsyncIterator[Found]], *, is_change: bool
     ) -> "Answers[Found]":
         """Return the complete answers of an event loop. Raises as they do while iterated over."""
-        from asyncio import sleep  # which a threaded client does not load
-
         failures = Failures()
         found: list[Found] = []
         error: ClientError | None = None
@@ -197,7 +195,7 @@ class Answers(Sequence[Found], Generic[Found]):
             async for each in ask(failures):
                 found.append(each)
                 if len(found) % GATHERED_PER_ROUND == 0:
-                    await sleep(0)
+                    await _Turn()
         except ClientError as raised:
             error = raised
 
@@ -213,6 +211,13 @@ class Answers(Sequence[Found], Generic[Found]):
             return answers.carry_out()
         answers._complete()
         return answers
+
+
+class _Turn:
+    """A pause in which an event loop runs other coroutines once, as asyncio's `sleep(0)` is."""
+
+    def __await__(self) -> Generator[None]:
+        yield
 
 
 def snake_case(found: Mapping[str, Any]) -> dict[str, Any]:
