@@ -4,6 +4,7 @@ Each step must end within STEP_MS_MAX of processor time, so that the answers of 
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from time import thread_time
@@ -23,6 +24,7 @@ from tests.troupemq.fake_server import WAIT_S, FakeServer, serve_routes
 from troupemq import BadAnswer, ConsumerSettings, MessageView, aio
 from troupemq.client.admin.answers import GATHERED_PER_ROUND, Answers, Failures
 from troupemq.client.aio.client import AioClient
+from troupemq.client.connection import client as client_module
 from troupemq.client.connection.client import HEARTBEATS_MAX, Client
 from troupemq.client.message import RECORDS_MAX
 
@@ -83,6 +85,22 @@ def test_a58_refused_requests_of_a_server_take_turns_on_the_event_loop(
     with steps_of_loops(monkeypatch) as longest:
         asyncio.run(ask())
     assert longest.ms < STEP_MS_MAX
+
+
+def test_a58_refused_requests_have_few_lines_in_the_log(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(client_module, "monotonic", lambda: 7.5)
+    request = encode(RemotingCommand(REFUSED))
+    server.on(CODE, lambda command: request * 100 + encode(command.answer()))
+    with caplog.at_level(logging.INFO, "troupemq"):
+        client = Client(server.address, ip="127.0.0.1")
+        try:
+            client.remoting.call(server.address, question(), LONG_MS)
+        finally:
+            client.remoting.close()
+    lines = [each for each in caplog.records if "unsupported" in each.getMessage()]
+    assert len(lines) == client_module.REFUSALS_OF_SECOND_MAX
 
 
 def test_a58_requests_that_take_long_end_a_turn(
