@@ -284,7 +284,7 @@ def test_a58_a_long_list_of_topics_leaves_the_event_loop_of_an_admin_free(
 
 
 def test_a58_results_are_gathered_in_turns_with_other_coroutines() -> None:
-    """Those of 60,000 queues took 0.2 s in one step."""
+    """Results about 60,000 queues took 0.2 s in one step."""
     count, turns = 4 * GATHERED_PER_ROUND, 0
 
     async def found(_: Failures) -> AsyncIterator[int]:
