@@ -32,7 +32,7 @@ from protocol.sink import (
     parse_mark,
 )
 from protocol.sql92 import compile_filter
-from protocol.stream import Stream
+from protocol.stream import CommandStream, Stream
 from protocol.table_rules import key_fault
 from protocol.tags import java_hash_code, tags_code
 from protocol.topic_names import group_name_fault, is_legal_name, is_system_topic, topic_name_fault
@@ -62,6 +62,15 @@ def read_stream(data: bytes) -> object:
         if events and isinstance(events[-1], FrameError):
             break
     return events
+
+
+def read_answers(data: bytes) -> object:
+    """Read what a client does in turns, here of three answers."""
+    stream = CommandStream(3)
+    commands = [*stream.receive(data)]
+    while stream.has_more:
+        commands += stream.more()
+    return commands
 
 
 def read_send(data: bytes) -> object:

@@ -48,13 +48,13 @@ from protocol.span_names import parse_traceparent
 from protocol.sql92 import EvaluationError, SqlError
 from protocol.sql92.compile import _cache
 from protocol.standard_json import library_loads
-from protocol.stream import CommandStream
 from protocol.tags import TagFilter
 from protocol.timers import LevelTimers, RecallHandle
 from tests.security.fuzzing.decoder import Decoder
 from tests.security.fuzzing.elsewhere import ELSEWHERE
 from tests.security.fuzzing.readers import (
     of_text,
+    read_answers,
     read_body,
     read_compressed,
     read_end,
@@ -133,10 +133,10 @@ PLAIN: list[Decoder] = [
     ),
     Decoder(
         "stream.client",
-        lambda data: list(CommandStream().receive(data)),
+        read_answers,
         (FrameError,),
         whole_seeds,
-        ("stream.CommandStream.receive",),
+        ("stream.CommandStream.receive", "stream.CommandStream.more"),
     ),
     Decoder(
         "send", read_send, (RemoteError,), without_length_seeds, ("send_wire.SendDecoder.general",)

@@ -235,7 +235,9 @@ class AdminBase:
     async def topics(self) -> list[str]:
         """Return the names of all topics, in order."""
         answer = await self.ask_namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        return sorted((await self._decoded(TopicList.decode, answer.body)).topic_list)
+        return await self._decoded(
+            lambda body: sorted(TopicList.decode(body).topic_list), answer.body
+        )
 
     @operation
     async def route(self, topic: str) -> TopicRouteData:

@@ -214,7 +214,8 @@ class GroupAdmin(MemberAdmin):
             except RouteNotFound:  # deleted in the meantime
                 continue
             _, there = await self._members_at(name)
-            yield _progress_of(name, stats, queues_of(stats, stuck_after_s), there)
+            queues = await self._caller.blocking(queues_of, stats, stuck_after_s)
+            yield _progress_of(name, stats, queues, there)
 
     @reads
     async def all_progress(
@@ -259,18 +260,21 @@ class GroupAdmin(MemberAdmin):
                 trouble[place.address] = str(error)
             else:
                 tables += found.consume_stats_list
-        groups = [
-            group_of(
-                name,
-                queues_of(stats, stuck_after_s),
-                tps=sum(each.consume_tps for each in stats),
-                members=members_told(stats),
-                stats=stats,
-            )
-            for name, stats in sorted(stats_by_group(tables))
-            if stats
-        ]
-        return groups, trouble
+
+        def groups() -> list[GroupProgress]:
+            return [
+                group_of(
+                    name,
+                    queues_of(stats, stuck_after_s),
+                    tps=sum(each.consume_tps for each in stats),
+                    members=members_told(stats),
+                    stats=stats,
+                )
+                for name, stats in sorted(stats_by_group(tables))
+                if stats
+            ]
+
+        return await self._caller.blocking(groups), trouble
 
     @operation
     async def progress(
@@ -302,7 +306,8 @@ class GroupAdmin(MemberAdmin):
     ) -> ProgressReport:
         stats = await self._stats_of(failures, group)
         there, members = await self._asked_members(group, client, with_stacks=with_stacks)
-        queues = queues_of(stats, stuck_after_s, members, await self._came_ms(stats))
+        came_ms = await self._came_ms(stats)
+        queues = await self._caller.blocking(queues_of, stats, stuck_after_s, members, came_ms)
         after_ms = max(stuck_after_ms(each, stuck_after_s) for each in stats or [ProgressStats()])
         return ProgressReport(
             _progress_of(group, stats, queues, there),
@@ -333,7 +338,8 @@ class GroupAdmin(MemberAdmin):
             report = await self._report(failures, group, stuck_after_s, with_stacks=False)
             queues = report.queues
         else:
-            queues = tuple(queues_of(await self._stats_of(failures, group), stuck_after_s))
+            stats = await self._stats_of(failures, group)
+            queues = tuple(await self._caller.blocking(queues_of, stats, stuck_after_s))
         for each in queues:
             yield each
 

@@ -216,7 +216,7 @@ class LifeAdmin(MessageAdmin):
 
     async def _traces(self, failures: Failures, message_id: str, topic: str) -> list[TraceEvent]:
         copies = await self._copies(failures, topic, message_id)
-        return [*events_in(copies, message_id)]
+        return await self._caller.blocking(lambda: [*events_in(copies, message_id)])
 
     # --- stages
 

@@ -400,7 +400,12 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
     ) -> list[TraceEvent]:
         """Return the traces of a message: sends and consumptions with their duration."""
         views = await self.query_by_key(trace_topic, message_id)
-        return sorted(events_in(views, message_id), key=lambda event: str(event.time_ms or ""))
+
+        def events() -> list[TraceEvent]:
+            found = events_in(views, message_id)
+            return sorted(found, key=lambda event: str(event.time_ms or ""))
+
+        return await self._caller.blocking(events)
 
     # --- sending
 

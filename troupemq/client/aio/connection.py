@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from ssl import SSLError
 from typing import cast
 
-from protocol.errors import FrameError
 from protocol.frame import RemotingCommand
 from remoting.tls import reason_of_tls
 from remoting.tls_options import WANTS_TLS
@@ -36,8 +35,8 @@ class AioConnection(ConnectionBase, asyncio.Protocol):
         has_tls: bool,
     ) -> None:
         """`on_command` takes the peer's requests; `on_end` is called once when it is broken."""
-        super().__init__(address)
-        self._on_command, self._on_end, self._loop = on_command, on_end, loop
+        super().__init__(address, on_command)
+        self._on_end, self._loop = on_end, loop
         self._has_tls = has_tls
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._unsent: list[bytes] = []
@@ -105,8 +104,7 @@ class AioConnection(ConnectionBase, asyncio.Protocol):
         self._write()
 
     def data_received(self, data: bytes) -> None:
-        self._deliver(self._frames.receive(data))
-        if self._frames.has_more and self._transport is not None:
+        if self._goes_on(self._frames.receive(data)) and self._transport is not None:
             self._transport.pause_reading()
             self._loop.call_soon(self._go_on)
 
@@ -114,22 +112,17 @@ class AioConnection(ConnectionBase, asyncio.Protocol):
         """Deliver more of what was received, after a turn of everything else on the loop."""
         if self.broken_by is not None:
             return
-        self._deliver(self._frames.more())
-        if self._frames.has_more:
+        if self._goes_on(self._left or self._frames.more()):
             self._loop.call_soon(self._go_on)
-        elif self._transport is not None:
+        elif self._transport is not None and self.broken_by is None:
             self._transport.resume_reading()
 
-    def _deliver(self, commands: Iterator[RemotingCommand]) -> None:
+    def _goes_on(self, commands: Iterator[RemotingCommand]) -> bool:
         try:
-            for command in commands:
-                self._has_heard = True
-                if command.is_response:
-                    self._pending.answered(command)
-                else:
-                    self._on_command(self, command)
-        except FrameError as error:
-            self.end(ConnectionFailed(f"{self.address}: broken frame, {error}"))
+            return self._deliver(commands)
+        except ConnectionFailed as error:
+            self.end(error)
+            return False
 
     def pause_writing(self) -> None:
         self._is_paused = True

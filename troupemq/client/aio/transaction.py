@@ -19,6 +19,7 @@ from troupemq.client.log import client_logger
 from troupemq.client.message import Message, MessageQueue, MessageView, SendStatus
 from troupemq.client.producing.queue_choice import QueueChoice
 from troupemq.client.producing.transaction import (
+    CHECKS_BYTES_MAX,
     CHECKS_OPEN_MAX,
     TransactionResult,
     TransactionState,
@@ -87,6 +88,7 @@ class TransactionProducer(Producer, TransactionWork):
         self._check_state = check
         self._turns = asyncio.Semaphore(checks_max)
         self._checks: set[asyncio.Task[None]] = set()
+        self._open_bytes = 0
         self._core = self._client
         self._core.serves[RequestCode.CHECK_TRANSACTION_STATE] = self._asked
 
@@ -137,9 +139,11 @@ class TransactionProducer(Producer, TransactionWork):
     def _asked(self, command: RemotingCommand) -> None:
         """Begin to answer a check-back."""
         header = CheckTransactionStateHeader.decode(command.fields)
-        if len(self._checks) >= CHECKS_OPEN_MAX or not self.is_running:
-            return
         body, address = bytes(command.body or b""), self._client.asked_by
+        is_full = self._open_bytes + len(body) > CHECKS_BYTES_MAX
+        if is_full or len(self._checks) >= CHECKS_OPEN_MAX or not self.is_running:
+            return
+        self._open_bytes += len(body)
         task = self._client.remoting.spawn(self._answer(header, body, address))
         self._checks.add(task)
         task.add_done_callback(self._checks.discard)
@@ -153,6 +157,8 @@ class TransactionProducer(Producer, TransactionWork):
         except ClientError as error:
             hint = "the broker will check back again"
             log.warning("check-back failed", address=address, error=str(error), hint=hint)
+        finally:
+            self._open_bytes -= len(body)
 
     async def _decide(
         self, header: CheckTransactionStateHeader, view: MessageView, address: str

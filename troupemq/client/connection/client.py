@@ -59,6 +59,8 @@ REPORT_CODES = frozenset(
 """Requests that take a millisecond and more, where all answers arrive."""
 REPORTS_OF_SECOND_MAX = 50
 """Answered ones in a second; an operator's tools ask once for each page or command."""
+REFUSALS_OF_SECOND_MAX = 20
+"""Refused requests of brokers that are logged in a second."""
 TOO_MANY_REPORTS = "this client was asked too often: ask again in a second"
 
 RequestHandler = Callable[[RemotingCommand], RemotingCommand | Answer | None]
@@ -159,6 +161,22 @@ def _context_of(tls: Tls | None) -> "SSLContext | None":
         raise ArgumentIllegal(f"TLS: {error}") from None
 
 
+class _PerSecond:
+    """A limit of events in a second, on one thread."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._second, self._count = 0.0, 0
+
+    def takes(self) -> bool:
+        """Count an event; return whether it is within the limit."""
+        second = monotonic() // 1
+        if second != self._second:
+            self._second, self._count = second, 0
+        self._count += 1
+        return self._count <= self._most
+
+
 class ClientSends(Protocol):
     """The parts of a client's connections that do not wait for an answer."""
 
@@ -214,7 +232,8 @@ class ClientCore:
         self.producer_groups: list[str] = []
         self._to_refresh: set[str] = set()
         self._lock = Lock()
-        self._report_second, self._report_count = 0.0, 0
+        self._reports = _PerSecond(REPORTS_OF_SECOND_MAX)
+        self._refusals = _PerSecond(REFUSALS_OF_SECOND_MAX)
 
     @property
     def id(self) -> str:
@@ -266,29 +285,24 @@ class ClientCore:
         """Return the answer to a broker's request, or a future of it."""
         self.asked_by = address
         handler = self.serves.get(command.code)
-        if command.code in REPORT_CODES and self._has_too_many_reports():
+        if command.code in REPORT_CODES and not self._reports.takes():
             return command.answer(ResponseCode.SYSTEM_BUSY, remark=TOO_MANY_REPORTS)
         if handler is not None:
             try:
                 return handler(command)
             except RemoteError as error:
-                log.warning("invalid request rejected", address=address, code=command.code)
+                if self._refusals.takes():
+                    log.warning("invalid request rejected", address=address, code=command.code)
                 return command.answer(error.code, remark=error.remark)
             except Exception as error:  # it must not end the thread of all connections
-                log.error("request failed", address=address, code=command.code, exc_info=True)
+                if self._refusals.takes():
+                    log.error("request failed", address=address, code=command.code, exc_info=True)
                 remark = f"{type(error).__name__}: {error}"
                 return command.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
-        log.info("unsupported request rejected", address=address, code=command.code)
+        if self._refusals.takes():
+            log.info("unsupported request rejected", address=address, code=command.code)
         remark = f" request type {command.code} not supported"
         return command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
-
-    def _has_too_many_reports(self) -> bool:
-        """Count a request for a report; return whether it is one too many in this second."""
-        second = monotonic() // 1
-        if second != self._report_second:
-            self._report_second, self._report_count = second, 0
-        self._report_count += 1
-        return self._report_count > REPORTS_OF_SECOND_MAX
 
     def refresh_soon(self, topic: str) -> None:
         """Refresh the route of `topic` after REFRESH_DELAY_MS, once for all calls until then."""

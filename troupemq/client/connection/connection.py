@@ -25,6 +25,7 @@ from socket import (
     socket,
 )
 from threading import Lock, Thread
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from protocol.errors import FrameError
@@ -61,15 +62,23 @@ SILENT_PEER_MS = 120_000
 """Time without a sign of life after which a connection counts as lost, as it does at a broker."""
 
 
-class ConnectionBase:
-    """State that both kinds of connections to servers have."""
+TURN_S = 0.01
+"""Time of a turn after which a request of the server ends it."""
 
-    def __init__(self, address: str) -> None:
+
+class ConnectionBase:
+    """State that both kinds of connections to servers have, and the delivery of what arrives."""
+
+    def __init__(self, address: str, on_command: Callable[[Any, RemotingCommand], None]) -> None:
+        """`on_command` takes the peer's requests, where answers arrive."""
         self.address = address
+        self._on_command = on_command
         self.is_open = False
         self.broken_by: str | None = None
         self._has_heard = False
         self._frames = CommandStream(ANSWERS_OF_A_TURN_MAX)
+        self._left: Iterator[RemotingCommand] | None = None
+        """Decoded commands that wait for the next turn."""
         self._pending = PendingAnswers(address)
         """Added to with a lock, removed without: waiting for it tripled answer times."""
         self._unsent_bytes = 0
@@ -79,6 +88,24 @@ class ConnectionBase:
     ) -> None:
         """Send or queue a request. Raises ConnectionFailed and ClientBusy if nothing was sent."""
         raise NotImplementedError
+
+    def _deliver(self, commands: Iterator[RemotingCommand]) -> bool:
+        """Deliver commands for a turn; return whether some are left. Raises ConnectionFailed."""
+        end_s = monotonic() + TURN_S
+        try:
+            for command in commands:
+                self._has_heard = True
+                if command.is_response:
+                    self._pending.answered(command)
+                else:
+                    self._on_command(self, command)
+                    if monotonic() > end_s:
+                        self._left = commands
+                        return True
+        except FrameError as error:
+            raise ConnectionFailed(f"{self.address}: broken frame, {error}") from None
+        self._left = None
+        return self._frames.has_more
 
     def answer(self, response: RemotingCommand) -> None:
         """Send the answer to a request of the server."""
@@ -100,13 +127,12 @@ class ServerConnection(ConnectionBase):
     ) -> None:
         """Start to connect. Raises ConnectionFailed.
 
-        `on_command` takes the peer's requests, on the I/O thread. `on_changed` is called on any
-        thread when the I/O thread must check this connection. `later` runs a task on the I/O
-        thread after a number of ms.
+        `on_command` is called on the I/O thread. `on_changed` is called on any thread when the I/O
+        thread must check this connection. `later` runs a task on the I/O thread after a number of
+        ms.
         """
-        super().__init__(address)
+        super().__init__(address, on_command)
         self.watched = 0
-        self._on_command = on_command
         self._on_changed = on_changed
         self._later = later
         self._lock = Lock()
@@ -238,14 +264,15 @@ class ServerConnection(ConnectionBase):
         """
         if not self.is_open and not self._opened():
             return False
-        goes_on = bool(events & EVENT_READ) and not self._frames.has_more and self._receive()
+        is_behind = self._left is not None or self._frames.has_more
+        goes_on = bool(events & EVENT_READ) and not is_behind and self._receive()
         if events & EVENT_WRITE:
             self._send()
         return goes_on
 
     def go_on(self) -> bool:
         """Deliver more of what was received, as `ready`."""
-        return self.broken_by is None and self._deliver(self._frames.more())
+        return self.broken_by is None and self._deliver(self._left or self._frames.more())
 
     def _opened(self) -> bool:
         """Continue to open; return whether it is open. Raises ConnectionFailed."""
@@ -267,18 +294,6 @@ class ServerConnection(ConnectionBase):
         if not data:
             raise ConnectionFailed(f"{self.address} closed the connection{self._perhaps_tls()}")
         return self._deliver(self._frames.receive(data))
-
-    def _deliver(self, commands: Iterator[RemotingCommand]) -> bool:
-        try:
-            for command in commands:
-                self._has_heard = True
-                if not command.is_response:
-                    self._on_command(self, command)
-                else:
-                    self._pending.answered(command)
-        except FrameError as error:
-            raise ConnectionFailed(f"{self.address}: broken frame, {error}") from None
-        return self._frames.has_more
 
     def _send(self) -> None:
         while self._unsent:  # Parts stay there until they are sent, so that no sender overtakes.

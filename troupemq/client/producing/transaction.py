@@ -50,6 +50,8 @@ log = client_logger(__name__)
 CHECK_THREADS_MAX = 1000
 CHECKS_OPEN_MAX = 2000
 """Limit of check-backs that wait or run; further ones are dropped, and the broker repeats them."""
+CHECKS_BYTES_MAX = 64 << 20
+"""Limit of their messages, of which brokers take 4 MiB each by default."""
 
 
 class TransactionState(Enum):
@@ -201,7 +203,7 @@ class TransactionProducer(Producer, TransactionWork):
         )
         self._check_state = check
         self._checks = Workers("troupemq-check", check_threads)
-        self._open_checks = 0
+        self._open_checks = self._open_bytes = 0
         self._checks_lock = Lock()
         self._core = self._client
         self._core.serves[RequestCode.CHECK_TRANSACTION_STATE] = self._asked
@@ -256,12 +258,13 @@ class TransactionProducer(Producer, TransactionWork):
     def _asked(self, command: RemotingCommand) -> None:
         """Queue a check-back, on the I/O thread."""
         header = CheckTransactionStateHeader.decode(command.fields)
-        address = self._client.asked_by
+        address, body = self._client.asked_by, bytes(command.body or b"")
         with self._checks_lock:
-            if self._open_checks >= CHECKS_OPEN_MAX or not self.is_running:
+            is_full = self._open_bytes + len(body) > CHECKS_BYTES_MAX
+            if is_full or self._open_checks >= CHECKS_OPEN_MAX or not self.is_running:
                 return
             self._open_checks += 1
-        body = bytes(command.body or b"")
+            self._open_bytes += len(body)
         self._checks.run(lambda: self._answer(header, body, address))
 
     def _answer(self, header: CheckTransactionStateHeader, body: bytes, address: str) -> None:
@@ -277,6 +280,7 @@ class TransactionProducer(Producer, TransactionWork):
         finally:
             with self._checks_lock:
                 self._open_checks -= 1
+                self._open_bytes -= len(body)
 
     def _decide(self, header: CheckTransactionStateHeader, view: MessageView, address: str) -> None:
         state, error = self._call("check", lambda: self._check_state(view), view.message_id)

@@ -18,6 +18,7 @@ from tests.troupemq.client.cluster import MESSAGE, SEND, Cluster, refuse, stored
 from tests.troupemq.fake_server import WAIT_S
 from troupemq.client.errors import BadAnswer, BrokerError, MessageIllegal
 from troupemq.client.message import Message, MessageQueue, MessageView, SendStatus
+from troupemq.client.producing import transaction
 from troupemq.client.producing.transaction import Check, TransactionProducer, TransactionState
 
 END = RequestCode.END_TRANSACTION
@@ -197,3 +198,26 @@ def test_invalid_check_backs_are_ignored(cluster: Cluster) -> None:
         cluster.a.push(question())
         _, header = end_of(cluster)
     assert (header.commit_or_rollback, seen) == (8, ["pg"])
+
+
+def test_check_backs_over_their_limit_of_bytes_are_dropped(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2,000 of 16 MiB each were held in memory."""
+    monkeypatch.setattr(transaction, "CHECKS_BYTES_MAX", 1000)
+    seen: list[bytes] = []
+
+    def check(view: MessageView) -> TransactionState:
+        seen.append(view.body)
+        return COMMIT
+
+    with member(cluster, check) as producer:
+        producer.send(MESSAGE, queue=QUEUE)
+        record = MessageRecord("T", bytes(1000), format({"PGROUP": "pg"}))
+        large = replace(question(), body=encode_record(record))
+        for asked in (large, question(), question()):
+            cluster.a.push(asked)
+        end_of(cluster)
+        end_of(cluster)
+    assert seen == [b"half"] * 2
+    assert producer._open_bytes == 0
