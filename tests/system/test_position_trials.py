@@ -21,8 +21,8 @@ from troupemq.testing.fake_disk import FakeDisk
 CONFIG = replace(STORE, commit_log_file_bytes=16_384, consume_queue_file_bytes=400)
 FIRST_ROUND_MS, ROUND_MS = 64_000, 14_000
 """Time in which expired files are deleted: after the start, and later."""
-OPERATIONS = ("send",) * 8 + ("pull",) * 8 + ("commit",) * 4 + ("wait",) * 3
-OPERATIONS += ("delete", "expire", "clean", "clean", "start", "start")
+USUAL = ("send",) * 8 + ("pull",) * 8 + ("commit",) * 4 + ("wait",) * 3
+OPERATIONS = (*USUAL, "delete", "expire", "clean", "clean", "start", "start")
 
 
 class Reader:
