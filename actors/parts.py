@@ -164,8 +164,7 @@ class Parts:
     @cached_property
     def first_pulls(self) -> FirstPulls:
         """Detector of offsets beyond the queues' max offsets at the start; unused on a slave."""
-        found = () if self.config.is_slave else self.store.consume_queues
-        ends = {(each.topic, each.queue_id): each.max_offset for each in found if not each.is_empty}
+        ends = {} if self.config.is_slave else self.store.consume_queues.next_offsets()
         return FirstPulls(ends, self.system.clock.monotonic_ms())
 
     def starts_in_memory(self, topic: str, queue_id: int) -> bool:

@@ -9,7 +9,8 @@ PullCorrection corrects and reports an offset:
 
     offset below the min offset               to the min offset, as in 4.9.7
     offset above the max offset, live group    to the group's consumer offset; without one to the
-                                               start of a new group in a young queue
+                                               start of a new group in a young queue, or to the
+                                               end at the broker's start (old_places.py)
     offset above the max offset, others        to the max offset, as in 4.9.7
     offset from before the queue was deleted   to the min offset of the new one (old_places.py)
     offset of a log that has lost its end      to the group's consumer offset, a broadcasting
@@ -42,7 +43,7 @@ from actors.pulling.property_filters import (
 from actors.sending.appender import InternalRecord
 from actors.sending.messages import InternalAppend
 from actors.sending.send_rules import FAQ
-from actors.tables.consumer_views import ConsumerView, Subscription
+from actors.tables.consumer_views import ConsumerView, Member, Subscription
 from actors.tables.offset_searches import Offsets
 from actors.tables.old_places import FirstPulls, OldPlaces
 from protocol.bodies import PERM_READ, MessageQueue, OffsetMovedEvent
@@ -249,13 +250,13 @@ class PullCorrection:
 
     def old(self, header: PullMessageHeader, peer: Peer, now_ms: float) -> GetResult | None:
         """Return the result for a pull from before a deletion or the start; else None."""
-        watches = self._first_pulls.ends and not self._first_pulls.is_over(now_ms)
+        watches = not self._first_pulls.is_over(now_ms)
         if not watches and not self._old_places.marks:
             return None
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         view = self._consumers.value.get(group)
         member = None if view is None else view.members.get(peer.peer_id)
-        if watches and (found := self._before_start(header, peer, view)):
+        if watches and (found := self._before_start(header, peer, view, member)):
             return found
         if not self._old_places.is_old_pull(
             topic,
@@ -272,29 +273,37 @@ class PullCorrection:
         return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, low, low, high)
 
     def _before_start(
-        self, header: PullMessageHeader, peer: Peer, view: ConsumerView | None
+        self,
+        header: PullMessageHeader,
+        peer: Peer,
+        view: ConsumerView | None,
+        member: Member | None,
     ) -> GetResult | None:
         """Return the result for a pull of a live group from before the start; else None.
 
         A client may pull up to 30 s before its first heartbeat. Such pulls are noted, too.
         """
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        pulls, offset = self._first_pulls, header.queue_offset
         is_alone = view is not None and view.message_model == BROADCASTING
-        reader = peer.peer_id if is_alone else group
-        end = self._first_pulls.end_passed(topic, reader, queue_id, header.queue_offset)
-        committed = self._offsets.value.get(offset_key(topic, group), {}).get(queue_id)
-        if is_alone:
-            committed = end
-        if end is None or committed is None or committed >= header.queue_offset:
-            self._first_pulls.note(topic, reader, queue_id)
-            if view is None:
-                self._first_pulls.note(topic, peer.peer_id, queue_id)
+        reader = group if member is None or not is_alone else f"{group}@{member.client_id}"
+        queue = self._queues.get_or_create(topic, queue_id)
+        low, high = queue.min_offset, queue.max_offset
+        goal = pulls.end_passed(topic, reader, queue_id, offset)
+        if goal is None and view is None:
+            pulls.note(topic, peer.peer_id, queue_id)
+        if goal is not None and is_alone:
+            goal = pulls.end_passed(topic, peer.peer_id, queue_id, offset)
+        elif goal is not None:
+            committed = self._offsets.value.get(offset_key(topic, group), {}).get(queue_id)
+            if committed is not None or offset <= high or not low:
+                goal = committed
+        if goal is None or max(low, goal) >= offset:
+            pulls.note(topic, reader, queue_id)
             return None
         if view is None:
             return None
-        queue = self._queues.get_or_create(topic, queue_id)
-        low, high = queue.min_offset, queue.max_offset
-        return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, max(low, min(committed, end)), low, high)
+        return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, max(low, goal), low, high)
 
     def aim(self, header: PullMessageHeader, result: GetResult) -> None:
         """Correct the next offset of a pull above the max offset."""

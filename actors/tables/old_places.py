@@ -18,7 +18,7 @@ under ASYNC_FLUSH, after a change of masters, and with a store from a backup. A 
 continues at its old position and would skip new messages up to it.
 
     first pull of a group's queue, beyond the end at the start     moved to the consumer offset
-    the same of a broadcasting member, if it has asked no offset   moved to the end at the start
+    that of a broadcasting member, if it has asked no offset       moved to the end at the start
     commit beyond the end at the start, before any pull            ignored
 
 A position that a consumer has queried since then is its consumer offset, which is not beyond the
@@ -165,26 +165,30 @@ class FirstPulls:
     """Queue ends at the start, for PullMessage and ConsumerOffsets; times are monotonic."""
 
     def __init__(self, ends: Mapping[tuple[str, int], int], now_ms: float) -> None:
-        """Take the ends of all queues with messages, by topic and queue id."""
-        self.ends = ends
-        """The watched ends; empty once the watch is over."""
+        """Take the ends of all queues, by topic and queue id; others had none.
+
+        Without any queue there is nothing to watch.
+        """
+        self._ends = ends or None
         self._until_ms = now_ms + WATCH_MS
         self._seen: set[tuple[str, str | int, int]] = set()
 
     def is_over(self, now_ms: float) -> bool:
         """Return whether the watch is over, and free its memory then."""
-        if self.ends and now_ms > self._until_ms:
-            self.ends, self._seen = {}, set()
-        return not self.ends
+        if self._ends is not None and now_ms > self._until_ms:
+            self._ends, self._seen = None, set()
+        return self._ends is None
 
     def note(self, topic: str, reader: str | int, queue_id: int) -> None:
-        """Note that a group has pulled, or that a connection has pulled or asked for an offset."""
-        if (topic, queue_id) in self.ends and len(self._seen) < SEEN_MAX:
+        """Note that a group or member has pulled, or that a connection has asked for an offset."""
+        if self._ends is not None and len(self._seen) < SEEN_MAX:
             self._seen.add((topic, reader, queue_id))
 
     def end_passed(self, topic: str, reader: str | int, queue_id: int, offset: int) -> int | None:
         """Return the queue's end at the start if this offset is beyond it and stale, else None."""
-        end = self.ends.get((topic, queue_id))
-        if end is None or offset <= end or (topic, reader, queue_id) in self._seen:
+        if self._ends is None:
+            return None
+        end = self._ends.get((topic, queue_id), 0)
+        if offset <= end or (topic, reader, queue_id) in self._seen:
             return None
         return end

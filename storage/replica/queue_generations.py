@@ -4,6 +4,9 @@ When a master deletes a topic, or a queue without messages, later queue offsets 
 slave sees only a record with queue offset 0 for a queue that has others. It then removes the queue,
 and the new one begins with this record.
 
+A master that has lost a queue may begin it at a consumer offset instead. A single record with such
+a queue offset may be damaged, so that the record behind it settles the question, too.
+
 The physical offset distinguishes this from a repetition: records that end before the queue's last
 record are not new. A flipped bit looks the same, so recovery appends an undecided record 0 to the
 old queue. Record 1 then settles the question.
@@ -34,6 +37,8 @@ class QueueGenerations:
         self._queues = store.consume_queues
         delay_levels = delay_levels_ms(store.config.message_delay_level)
         self._first_at_end = first_finder(store.commit_log, delay_levels)
+        self._undecided: dict[tuple[bytes, int], DispatchEntry] = {}
+        """Last record of each queue with a queue offset above 0 that the queue already had."""
 
     def take_removed(self) -> tuple[RemovedQueues, dict[str, int]]:
         """Return the removed queues and `begun`, and reset both."""
@@ -55,10 +60,14 @@ class QueueGenerations:
 
     def _begin_anew(self, queue: ConsumeQueue, entry: DispatchEntry) -> None:
         """Remove the queue if this record shows that the queue is of an older generation."""
-        first: DispatchEntry | None = None
+        key = entry.topic, entry.queue_id
+        first = self._undecided.pop(key, None)
+        if first is not None and entry.queue_offset != first.queue_offset + 1:
+            first = None
         if entry.queue_offset == 1:
             first = self._first_at_end(queue)
         if entry.queue_offset and first is None:
+            self._undecided[key] = entry
             return
         take_out(self._store, queue, self.removed)
         self.begun[queue.topic] = (first or entry).physical_offset

@@ -8,7 +8,7 @@ import click
 
 from storage.errors import StoreError
 from troupemq.cli.admin.output import Output
-from troupemq.cli.admin.times import parse_time
+from troupemq.cli.admin.times import NUMBER, OFFSET, parse_time
 from troupemq.cli.options import (
     FilePath,
     FiniteRange,
@@ -148,13 +148,13 @@ SHOWN_MAX = 20
 @click.option(
     "--queue",
     "queue_id",
-    type=click.IntRange(0),
+    type=NUMBER,
     metavar="ID",
     help="Send only this archived queue. [default: all]",
 )
 @click.option(
     "--from-offset",
-    type=click.IntRange(0),
+    type=OFFSET,
     default=0,
     show_default=True,
     metavar="OFFSET",
@@ -162,7 +162,7 @@ SHOWN_MAX = 20
 )
 @click.option(
     "--to-offset",
-    type=click.IntRange(0),
+    type=OFFSET,
     metavar="OFFSET",
     help="Send up to this queue offset, exclusive. [default: to the end]",
 )

@@ -1,9 +1,10 @@
 """Checks of arguments, made before a call has any effect."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache, wraps
 from inspect import signature
+from math import ceil
 from types import UnionType
 from typing import ParamSpec, TypeVar
 
@@ -14,6 +15,7 @@ Called = ParamSpec("Called")
 Returned = TypeVar("Returned")
 
 SHOWN_CHARS_MAX = 200
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MS_MAX = (1 << 31) - 1
 TIME_MS_MAX = (1 << 63) - 1
 DELAY_S_MAX = 366 * 86_400
@@ -130,10 +132,13 @@ def check_time(time_ms: object, what: str) -> None:
 
 
 def milliseconds(time: object, what: str) -> int:
-    """Return ms since 1970 of a datetime, or of ms since 1970. Raises ArgumentIllegal."""
+    """Return ms since 1970 of a datetime, or of ms since 1970. Raises ArgumentIllegal.
+
+    A part of a ms counts as a whole one: nothing is delivered early.
+    """
     if isinstance(time, datetime):
         try:
-            time = int(time.timestamp() * 1000)
+            time = -((_EPOCH - time.astimezone(UTC)) // timedelta(milliseconds=1))
         except (ValueError, OverflowError, OSError):
             raise ArgumentIllegal(f"{what} is out of range: {time!r}") from None
     check_time(time, what)
@@ -147,7 +152,7 @@ def delay_milliseconds(delay: object, what: str) -> int:
         delay = delay.total_seconds()
     check_range(delay, 0, DELAY_S_MAX, what)
     assert isinstance(delay, int | float)
-    return round(delay * 1000)
+    return ceil(round(delay * 1000, 3))
 
 
 def check_integer(value: object, least: int, most: int, what: str) -> None:

@@ -428,22 +428,29 @@ def test_a_restarted_ha_master_continues(name: str) -> None:
 
 
 @pytest.mark.heavy
-def test_a_slave_keeps_new_messages_of_a_queue_that_its_master_cleaned() -> None:
-    """The queue began again below the numbers that the slave has."""
+@pytest.mark.parametrize("kills", [False, True])
+def test_a_slave_keeps_new_messages_of_a_queue_that_its_master_cleaned(kills: bool) -> None:
+    """The queue began again below the numbers that the slave has; after a kill it does."""
     with following(store=replace(STORE, commit_log_file_bytes=16_384)) as pair:
+        master = pair.master
         for number in range(30):
             pair.send(b"old %d" % number, topic=TOPIC, queue_id=0)
-        commit(pair.master, "consumers", 25)
-        pair.master.make_topic("Other", queues=1)
+        commit(master, "consumers", 25)
+        master.make_topic("Other", queues=1)
         for _ in range(60):
             pair.send(bytes(1000), topic="Other", queue_id=0)
         pair.advance(20_000)
         for code in (Code.DELETE_EXPIRED_COMMITLOG, Code.CLEAN_EXPIRED_CONSUMEQUEUE):
-            assert pair.master.ask(RemotingCommand(code)).code == ResponseCode.SUCCESS
+            assert master.ask(RemotingCommand(code)).code == ResponseCode.SUCCESS
             pair.advance(FIRST_ROUND_MS)
+        if kills:
+            pair.kill(master)
+            pair.advance(10_000)
         new = [b"new %d" % number for number in range(40)]
         for body in new:
             pair.send(body, topic=TOPIC, queue_id=0)
         pair.advance(1000)
-        assert pulled(pair.master) == new
+        assert pulled(master) == new
         assert pulled(pair.slave)[-40:] == new
+        assert master.offset(Code.GET_MAX_OFFSET) == pair.slave.offset(Code.GET_MAX_OFFSET)
+        assert (master.offset(Code.GET_MIN_OFFSET) == 25) is kills

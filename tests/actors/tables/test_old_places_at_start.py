@@ -63,6 +63,45 @@ def test_broadcasting_member_begins_at_the_offset_that_it_has_asked_for() -> Non
         assert pulled(made, 250)[1] == [*range(250, 255)]
 
 
+def test_broadcasting_member_skips_nothing_of_a_queue_that_lost_everything() -> None:
+    made = broker()
+    made.make_topic()
+    made.make_topic("Other")
+    made.send(topic="Other")
+    made.system.advance(11_000)
+    left = made.disk.killed()  # type: ignore[attr-defined]
+    made.crash()
+    made.disk = left
+    made.start()
+    send_many(made, 30)
+    made.subscribe(model="BROADCASTING")
+    assert pulled(made, 20)[::2] == (ResponseCode.PULL_OFFSET_MOVED, 0)
+    assert pulled(made, 0)[1] == [*range(30)]
+    made.client = made.new_client(2)
+    made.subscribe(model="BROADCASTING")
+    assert pulled(made, 20)[1] == [*range(20, 30)], "it has pulled over its former connection"
+
+
+@pytest.mark.parametrize("offset", [None, 90])
+def test_pull_behind_messages_that_expired_since_the_start_is_not_moved(offset: int | None) -> None:
+    """The answer named the same offset again and again."""
+    with with_50_lost(150, "BROADCASTING" if offset is None else "CLUSTERING") as made:
+        queue = made.broker.store.consume_queues.get("Topic", 0)
+        assert queue is not None
+        queue.min_offset = 250
+        assert pulled(made, 250) == (ResponseCode.PULL_NOT_FOUND, [], 250)
+
+
+def test_group_without_an_offset_continues_at_the_end_of_the_start() -> None:
+    with with_50_lost(10, "BROADCASTING") as made:
+        queue = made.broker.store.consume_queues.get("Topic", 0)
+        assert queue is not None
+        queue.min_offset = 5
+        made.subscribe(group="others")
+        pull = made.pull(150, consumer_group="others")
+        assert (pull.fields or {})["nextBeginOffset"] == "100"
+
+
 def test_offsets_queried_or_pulled_since_the_start_are_accepted() -> None:
     with with_50_lost(150) as made:
         commit(made, 200, oneway=False, group="others")  # an order

@@ -178,6 +178,8 @@ def test_a_misspelled_setting_of_a_broker_is_not_sent(broker: FakeServer, run: R
         ("queryCq", "-t", "T", "-q", "0", "-i", "99999999999999999999"),
         ("updateTopic", "-c", "C", "-t", "T", "-r", "99999999999"),
         ("consumeMessage", "-t", "T", "-c", "-1"),
+        ("brokerConsumeStats", "-b", "h:1", "-l", "1_0"),
+        ("startMonitoring", "-l", " 10"),
         ("clusterList", "-i", "nan"),
         ("clusterList", "-i", "1e300"),
         ("updateBrokerConfig", "-c", "C", "-k", "a", "-v", "1\nb=2"),

@@ -87,10 +87,11 @@ def test_an_empty_pipe_reports_that_nothing_was_sent(broker: FakeBroker) -> None
         ("top", "--interval", "nan"),
         ("job", "redrive", "g", "--rate", "nan"),
         ("job", "restore", "a", "T", "--rate", "nan"),
+        ("job", "restore", "a", "T", "--from-offset", "1_0"),
         ("store", "backup", "/", "b", "--rate", "inf"),
     ],
 )
-def test_a_time_or_rate_is_a_finite_number(arguments: tuple[str, ...]) -> None:
+def test_a_time_rate_or_offset_is_a_finite_number(arguments: tuple[str, ...]) -> None:
     """`--wait-s nan` ended at once, and `inf` with a traceback."""
     result = CliRunner().invoke(cli, [*arguments])
     assert result.exit_code == 2 and "Invalid value for '--" in result.output, result.output

@@ -52,6 +52,13 @@ def test_delay_and_wait_are_properties() -> None:
         ({"delay": 0.0015}, "TIMER_DELAY_MS", "2"),
         ({"delay": timedelta(hours=2)}, "TIMER_DELAY_MS", "7200000"),
         ({"deliver_at": 1_795_188_797_085}, "TIMER_DELIVER_MS", "1795188797085"),
+        ({"delay": 0.0301}, "TIMER_DELAY_MS", "31"),
+        ({"delay": 4.35}, "TIMER_DELAY_MS", "4350"),
+        (
+            {"deliver_at": datetime(2038, 11, 20, 12, 0, 0, 1001, tzinfo=UTC)},
+            "TIMER_DELIVER_MS",
+            "2173867200002",
+        ),
         (
             {"deliver_at": datetime(2026, 11, 20, 12, tzinfo=UTC)},
             "TIMER_DELIVER_MS",

@@ -251,7 +251,7 @@ listing(
         default=STATS_TIMEOUT_MS,
         show_default=True,
     ),
-    option("l", "level", "Only queues with at least this consumer lag.", type=int, default=0),
+    option("l", "level", "Only queues with at least this consumer lag.", type=OFFSET, default=0),
     yes_no("o", "order", "Only ordered topics.", to="only_ordered"),
 )
 
@@ -263,7 +263,7 @@ listing(
     option(
         "r", "rounds", "End after N checks. [default: run until Ctrl-C]", type=COUNT, metavar="N"
     ),
-    option("l", "level", "Report a consumer lag from N messages on.", type=int, default=100_000),
+    option("l", "level", "Report a consumer lag from N messages on.", type=OFFSET, default=100_000),
     until_interrupted=True,
 )
 def start_monitoring(
