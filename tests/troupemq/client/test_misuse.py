@@ -452,7 +452,7 @@ def test_an_argument_of_admin_was_told_by_the_attribute_that_it_lacks(
 
     async def awaited() -> None:
         async with AioAdmin("127.0.0.1:1") as admin:
-            await call(admin)
+            await untyped(call(admin))
 
     with pytest.raises(ArgumentIllegal, match=told):
         asyncio.run(awaited())
