@@ -28,8 +28,9 @@ from protocol.bloom import BloomFilter
 from protocol.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE
 from protocol.ha import TRANSFER_BYTES_MAX, TRANSFER_HEAD_BYTES
 from protocol.host import without_brackets
-from protocol.java_numbers import parse_double, parse_long, plain_number
+from protocol.java_numbers import parse_double, parse_long
 from protocol.properties_file import parse_properties
+from remoting.address import split_address
 from remoting.local_address import address_of, local_address, local_host_name
 from storage.config import StoreConfig, key, keys_of, secret_keys_of
 from storage.errors import NotPermitted, WrongSetting, kind_of, reason_of
@@ -527,6 +528,9 @@ def _check_host(setting: str, host: str) -> None:
 
 
 def _check_address(setting: str, address: str, advice: str) -> None:
-    host, _, port = address.rpartition(":")
-    if not host or not plain_number(port, _PORT_MAX):
+    try:
+        _, port = split_address(address)
+    except ValueError:
+        port = 0
+    if not port:
         raise ConfigError(f"{setting} holds {address}: {advice}.")

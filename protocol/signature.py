@@ -177,6 +177,10 @@ class Credentials:
     _key: SecretKey = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        """Raise ValueError for keys that are no strings; the error does not show them."""
+        if not (isinstance(self.access_key, str) and isinstance(self.secret_key, str)):
+            kinds = (type(self.access_key).__name__, type(self.secret_key).__name__)
+            raise ValueError(f"access_key and secret_key are strings, and not {', '.join(kinds)}")
         object.__setattr__(self, "_key", SecretKey(self.secret_key))
 
     def sign(self, command: RemotingCommand, now_ms: int) -> None:

@@ -9,7 +9,11 @@ def split_address(address: str) -> tuple[str, int]:
     """Return host and port of `host:port` or `[v6]:port`. Raises ValueError for other texts."""
     host, _, port = address.rpartition(":")
     number = plain_number(port, PORT_MAX)
-    if not host or number is None:
+    if "://" in address:
+        raise ValueError(f"{address!r} is a URL: write host:port alone")
+    if host.endswith(":"):
+        raise ValueError(f"{address!r} has no port: write an IPv6 address as [::1]:9876")
+    if not host or number is None or len(host.split()) > 1:
         raise ValueError(f"{address!r} is not an address of the form host:port")
     return host.removeprefix("[").removesuffix("]"), number
 

@@ -1,5 +1,6 @@
 """Contents of a store directory, read without a broker or its lock: `store dump`."""
 
+from errno import ENOSPC
 from json import dumps
 from pathlib import Path
 
@@ -55,6 +56,8 @@ def dump(path: Path, limit: int | None, from_number: int | None, as_json: bool) 
     except BrokenPipeError:
         raise  # `| head`: click ends the command silently
     except OSError as error:
+        if error.errno == ENOSPC:
+            raise  # the output has no room
         leave(f"Cannot read {error.filename or path}: {reason_of(error)}.")
     except DumpError as error:
         leave(str(error))

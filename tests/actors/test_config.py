@@ -179,6 +179,10 @@ def test_an_unknown_setting_of_the_command_line_is_named_as_ignored() -> None:
             "namesrvAddr=localhost",
             "namesrvAddr holds localhost: write host:port, several with ; between.",
         ),
+        (
+            "namesrvAddr=http://ns:9876",
+            "namesrvAddr holds http://ns:9876: write host:port, several with ; between.",
+        ),
         ("brokerIP1=/tmp/x", "brokerIP1 is /tmp/x: write a host's name or address."),
         ("brokerIP2=a b", "brokerIP2 is a b: write a host's name or address."),
         ("bindAddress=1.2.3.4/24", "bindAddress is 1.2.3.4/24: write a host's name or address."),

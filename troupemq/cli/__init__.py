@@ -19,7 +19,8 @@ which costs more than half of a command's start-up time.
 """
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from errno import ENOSPC
 from typing import Any
 
@@ -81,13 +82,15 @@ class Commands(CommandGroup):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; Ctrl-C ends it with one line and the shells' exit code."""
         try:
-            return super().invoke(ctx)
+            with _output_told():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             leave("interrupted by Ctrl-C.", INTERRUPTED)
-        except OSError as error:
-            if error.errno != ENOSPC or error.filename is not None:
-                raise
-            leave(f"cannot write the output: {error.strerror}.")
+
+    def make_context(self, *given: Any, **named: Any) -> click.Context:
+        """Parse the command line; --help and --version print while it is parsed."""
+        with _output_told():
+            return super().make_context(*given, **named)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if not hasattr(gc, "freeze"):  # PyPy: the imports' garbage would stay in its heap
@@ -141,6 +144,17 @@ class Commands(CommandGroup):
             case "completion":
                 return completion
         return None
+
+
+@contextmanager
+def _output_told() -> Iterator[None]:
+    """End the command with one sentence if its output finds no room."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != ENOSPC or error.filename is not None:
+            raise
+        leave(f"cannot write the output: {error.strerror}.")
 
 
 def _store() -> click.Group:

@@ -57,7 +57,10 @@ def health(what: str, port: int | None, host: str, address: str | None, verbose:
 
 def _ask_over_http(host: str, port: int, what: str) -> tuple[bool, list[tuple[bool, str]]]:
     """Return whether all checks pass, and for each check whether it passes and a line of text."""
-    connection = HTTPConnection(host, port, timeout=TIMEOUT_S)
+    try:
+        connection = HTTPConnection(host, port, timeout=TIMEOUT_S)
+    except HTTPException:
+        leave(f"{host!r} is not a host name: give --host a name or an address.", WRONG_OPTIONS)
     try:
         connection.request("GET", f"/health/{what}")
         answer = connection.getresponse()

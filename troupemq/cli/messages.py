@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from protocol.compression import CompressionError
+from storage.errors import reason_of
 from troupemq.cli.options import (
     YEAR_S,
     FiniteRange,
@@ -167,6 +168,8 @@ def send(
     """
     own = dict(_name_and_value(text) for text in properties)
     bodies = _lines_of_stdin() if body is None else iter([os.fsencode(body)])
+    if body is None and sys.stdin is None:
+        leave("stdin is closed: give a body with -b, or its lines in a pipe or a file.")
     if body is None and sys.stdin.isatty():
         say("type one message per line; Ctrl-D ends the input. For a single message use -b BODY.")
     waiting: list[Future[SendResult]] = []
@@ -197,11 +200,14 @@ def send(
 
 def _lines_of_stdin() -> Iterator[bytes]:
     number = 0
-    for number, line in enumerate(sys.stdin.buffer, 1):
-        body = line.rstrip(b"\r\n")
-        if not body:
-            raise MessageIllegal(f"line {number} of stdin is empty: a message needs a body")
-        yield body
+    try:
+        for number, line in enumerate(sys.stdin.buffer, 1):
+            body = line.rstrip(b"\r\n")
+            if not body:
+                raise MessageIllegal(f"line {number} of stdin is empty: a message needs a body")
+            yield body
+    except OSError as error:
+        raise ClientError(f"stdin cannot be read: {reason_of(error)}") from None
     if number == 0:
         say("nothing was sent: stdin is empty. For a single message use -b BODY.")
 

@@ -84,6 +84,9 @@ Next steps, in another terminal:
   troupemq admin --help"""
 
 
+_NO_NAMESRV = "No name server is set, so clients do not find it: name one with -n."
+
+
 @click.command()
 @click.option("--once", is_flag=True, help="Stop after the tour, with exit code 0 if it succeeded.")
 @click.option(
@@ -347,6 +350,7 @@ def broker(
             f"Broker {broker_config.broker_name} on port {servers.ports['broker']}: clients are "
             f"sent to {host_port(broker_config.broker_ip1, servers.ports['broker'])} (brokerIP1), "
             f"messages are stored in {store_config.root} (storePathRootDir), {servers.reserve}."
+            + ("" if broker_config.namesrv_addresses else f" {_NO_NAMESRV}")
             + (f" {CTRL_C_ENDS_IT}" if is_first else "")
         )
         return servers.serving()

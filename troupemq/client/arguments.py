@@ -85,13 +85,14 @@ def _with_names_checked(
     def checked(*args: Called.args, **named: Called.kwargs) -> Returned:
         for name in named:
             if name not in known():
-                raise ArgumentIllegal(_unknown(called, name, known(), settings))
+                raise ArgumentIllegal(unknown_name(called, name, known(), settings))
         return plain(*args, **named)
 
     return checked
 
 
-def _unknown(called: str, name: str, known: Sequence[str], settings: type | None) -> str:
+def unknown_name(called: str, name: str, known: Sequence[str], settings: type | None = None) -> str:
+    """Return the error for an unknown argument, with the known name that it is close to."""
     from difflib import get_close_matches  # only needed for an error
 
     said = f"{called} has no argument {name!r}"

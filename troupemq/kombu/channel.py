@@ -15,7 +15,9 @@ from kombu.exceptions import BatchPublishError, ChannelError
 from kombu.transport import base, virtual
 from kombu.utils.uuid import uuid
 
-from troupemq.client.errors import ClientError, RouteNotFound
+from storage.spelling import closest
+from troupemq.client.arguments import MS_MAX, check_flag, check_integer
+from troupemq.client.errors import ArgumentIllegal, ClientError, RouteNotFound
 from troupemq.client.log import client_logger
 from troupemq.client.message import Message, word_of
 from troupemq.client.receiving.delivery import Delivery
@@ -125,6 +127,9 @@ class QoS(virtual.QoS):
         return []
 
 
+_OWN_OPTIONS = ("confirm_publish", "max_reconsume_times")
+
+
 class Channel(virtual.Channel):
     """A channel of a Transport."""
 
@@ -136,14 +141,18 @@ class Channel(virtual.Channel):
     """Deliveries after a killed worker before a task becomes a dead letter."""
     confirm_publish = True
     """Whether a publication returns when it is stored; pyamqp has the same option."""
-    from_transport_options = (
-        *virtual.Channel.from_transport_options,
-        "confirm_publish",
-        "max_reconsume_times",
-    )
+    from_transport_options = (*virtual.Channel.from_transport_options, *_OWN_OPTIONS)
 
     def __init__(self, connection: Any, **options: Any) -> None:
         super().__init__(connection, **options)
+        for name in connection.client.transport_options:
+            known = self.from_transport_options
+            if name not in known and (meant := closest(name, _OWN_OPTIONS)) is not None:
+                raise ArgumentIllegal(f"unknown transport option {name}: did you mean {meant}?")
+        check_flag(self.confirm_publish, "the transport option confirm_publish")
+        check_integer(
+            self.max_reconsume_times, 0, MS_MAX, "the transport option max_reconsume_times"
+        )
         self._shared: Shared = connection.shared
         self._fetchers: dict[str, Fetcher] = {}
         self._ready: deque[tuple[str, Payload, Delivery | None]] = deque()

@@ -10,6 +10,8 @@ from urllib.parse import quote, unquote
 
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
+from storage.spelling import closest
+from troupemq.client.errors import ArgumentIllegal
 
 SCHEME, TLS_SCHEME = "troupemq", "troupemqs"
 LOCAL_HOST, PORT = "127.0.0.1", 9876
@@ -113,6 +115,9 @@ def _address(host: str, port: int | None) -> str:
     return host if has_port else f"{host}:{port or PORT}"
 
 
+_TLS_OPTIONS = ("ca_certs", "certfile", "keyfile", "keyfile_password", "cert_reqs")
+
+
 def _tls_of(ssl: Any) -> Tls | None:
     """Return the TLS options of Celery's `broker_use_ssl`, or of a URL: True, or a dict.
 
@@ -122,6 +127,9 @@ def _tls_of(ssl: Any) -> Tls | None:
         return None
     given = ssl if isinstance(ssl, dict) else {}
     options = {name.removeprefix("ssl_"): value for name, value in given.items()}
+    for name in options:
+        if name not in _TLS_OPTIONS and (meant := closest(name, _TLS_OPTIONS)) is not None:
+            raise ArgumentIllegal(f"unknown TLS option {name}: did you mean {meant}?")
     return Tls(
         trust=options.get("ca_certs", ""),
         certificate=options.get("certfile", ""),

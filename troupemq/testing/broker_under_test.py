@@ -1,7 +1,7 @@
 """Faults that a test injects into a broker, and checks of its messages."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -11,8 +11,10 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.compression import CompressionError
 from protocol.delay_levels import delay_levels_ms
 from protocol.topic_names import DLQ_TOPIC_PREFIX
+from storage.spelling import did_you_mean
+from troupemq.client.arguments import check_instance
 from troupemq.client.connection.route import route_of
-from troupemq.client.errors import ClientError, RouteNotFound
+from troupemq.client.errors import ArgumentIllegal, ClientError, RouteNotFound
 from troupemq.client.message import MessageQueue, MessageView
 from troupemq.testing.messages import AddFault, Effect, InjectedFault, SetDiskFull
 
@@ -94,6 +96,9 @@ class BrokerUnderTest(ABC):
         `request` is a name of REQUESTS, a name of RequestCode, or "all". `times` is the number of
         requests to refuse, None for all until its `is_ended` is set.
         """
+        if code not in ResponseCode.__members__:
+            meant = did_you_mean(str(code), ResponseCode.__members__, "use a name of ResponseCode")
+            raise ArgumentIllegal(f"unknown response code {code!r}: {meant}")
         return self._add(
             InjectedFault(
                 Effect.REFUSE, _codes(request), times, code=ResponseCode[code], remark=remark
@@ -240,8 +245,21 @@ def not_within(what: str, within_s: float, instead: str) -> AssertionError:
     return AssertionError(f"waited {within_s:g} s for {what}{found}")
 
 
+def check_tables(topics: Mapping[str, int] | None, settings: Mapping[str, str] | None) -> None:
+    """Raise ArgumentIllegal unless both are tables, and the settings are texts."""
+    if topics is not None:
+        check_instance(topics, Mapping, 'topics are a dict of queue counts, as {"Orders": 4}')
+    if settings is not None:
+        check_instance(settings, Mapping, 'settings are a dict, as {"brokerRole": "ASYNC_MASTER"}')
+        for name, value in settings.items():
+            check_instance(value, str, f"the setting {name} is a string, as in broker.conf")
+
+
 def milliseconds(duration: Duration) -> float:
     """Return seconds, a timedelta or a text such as "2h" or "1m 30s" in ms. Raises ValueError."""
+    check_instance(
+        duration, str | int | float | timedelta, "a duration is seconds, a timedelta or a text"
+    )
     if isinstance(duration, str):
         return float(sum(delay_levels_ms(duration)))
     if isinstance(duration, timedelta):

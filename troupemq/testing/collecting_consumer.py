@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TypeAlias
 
+from troupemq.client.callbacks import check_callback
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.listener import Result
@@ -24,6 +25,8 @@ class CollectingConsumer(PushConsumer):
         self.received: list[MessageView] = []
         """Messages that were handled without an error, in order."""
         self.errors: list[Exception] = []
+        if handler is not None:
+            check_callback(handler, "handler", "messages")
         self._handler = handler
         settings = ConsumerSettings(commit_interval_ms=COMMIT_MS)
         super().__init__(

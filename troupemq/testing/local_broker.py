@@ -28,6 +28,7 @@ from troupemq.testing.broker_under_test import (
     QUEUES,
     BrokerUnderTest,
     Duration,
+    check_tables,
     listed,
     milliseconds,
     not_within,
@@ -147,6 +148,7 @@ class LocalBroker(BrokerUnderTest):
         * `topics`: queues of each topic. Other topics are made by the first send.
         * `settings`: of the broker, by the names of broker.conf.
         """
+        check_tables(topics, settings)  # before the folder is made
         parent = MEMORY if _has_room_in_memory() else None
         self.folder = Path(mkdtemp(prefix="troupemq-", dir=parent))
         self.topics = dict(topics or {})

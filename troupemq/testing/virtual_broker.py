@@ -67,6 +67,7 @@ from troupemq.client.errors import ConnectionFailed, RequestTimeout
 from troupemq.testing.broker_under_test import (
     BrokerUnderTest,
     Duration,
+    check_tables,
     milliseconds,
     not_within,
 )
@@ -299,6 +300,7 @@ class VirtualBroker(BrokerUnderTest):
         settings: Mapping[str, str] | None = None,
     ) -> None:
         """Start a broker; arguments as in `simulated`."""
+        check_tables(topics, settings)
         self.seed = seed
         self.disk = FakeDisk()
         self._random = Random(seed)

@@ -469,6 +469,6 @@ def test_a_misspelled_name_was_told_without_the_one_that_was_meant(
     assert told in done.stderr
 
 
-def test_members_of_nobody_were_told_as_a_topic_without_queues(run: Run) -> None:
+def test_an_empty_list_of_members_was_told_as_a_topic_without_queues(run: Run) -> None:
     done = run("allocateMQ", "-t", "T", "-i", " , ")
     assert done.exit_code == 2 and "it names no member." in done.output

@@ -120,6 +120,12 @@ def test_a_port_above_65535_was_asked_at_another_port() -> None:
     assert result.exit_code == 2 and "99999 is not in the range 0<=x<=65535" in result.output
 
 
+def test_a_host_with_a_blank_was_a_traceback() -> None:
+    result = ask("--host", "a b", "-p", "1")
+    assert result.exit_code == 2
+    assert "'a b' is not a host name" in result.stderr and result.stderr.count("\n") == 1
+
+
 def test_any_answer_at_the_main_port_proves_liveness() -> None:
     with FakeServer() as server:
         server.handlers[RequestCode.GET_KV_CONFIG] = lambda asked: asked.answer(

@@ -2,9 +2,12 @@
 
 import json
 import os
+import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import replace
-from errno import ENOSPC, EPIPE
+from errno import EBADF, ENOSPC, EPIPE
+from io import StringIO
 from pathlib import Path
 
 import click
@@ -113,6 +116,49 @@ def test_a_closed_output_ends_consume_and_the_message_is_redelivered(
     assert isinstance(result, RetryLater) and ended and printer.is_over
     assert printer.failure is not None and printer.printed == 0
     assert isinstance(printer([view()]), RetryLater)
+
+
+class FullDisk(StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(ENOSPC, os.strerror(ENOSPC))
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["store", "dump", "."]])
+def test_output_without_room_was_a_traceback_or_told_as_a_failure_to_read(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with redirect_stdout(FullDisk()), pytest.raises(SystemExit) as end:
+        cli(words)
+    assert end.value.code == 1
+    assert capsys.readouterr().err == (
+        "troupemq: cannot write the output: No space left on device.\n"
+    )
+
+
+class WriteOnly:
+    def isatty(self) -> bool:
+        return False
+
+    @property
+    def buffer(self) -> Iterator[bytes]:
+        raise OSError(EBADF, os.strerror(EBADF))
+
+
+@pytest.mark.parametrize(
+    ("stdin", "told"),
+    [
+        (None, "stdin is closed: give a body with -b"),
+        (WriteOnly(), "stdin cannot be read: Bad file"),
+    ],
+)
+def test_a_send_without_a_readable_stdin_was_a_traceback(
+    stdin: object, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", stdin)
+    with FakeServer() as server, pytest.raises(SystemExit) as end:
+        cli(["send", "-t", "T", "-n", server.address])
+    assert end.value.code == 1
+    assert told in (said := capsys.readouterr().err) and said.count("\n") == 1
 
 
 def test_a_full_disk_behind_stdout_is_a_one_sentence_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,6 +219,7 @@ def test_a_name_server_and_a_broker_find_each_other(
         assert result.exit_code == 0
         assert f"{tmp_path}/store (storePathRootDir)" in result.stdout
         assert "127.0.0.1:" in result.stdout and "(brokerIP1)" in result.stdout
+        assert "No name server is set" not in result.stdout
         assert "sendMessageThreadPoolNums" in result.stderr and "noSuchKey" in result.stderr
 
     monkeypatch.setattr(commands, "serve", Started(start_broker))
@@ -346,3 +347,21 @@ def test_one_broker_does_not_start_on_the_first_of_several_stores(
 def test_a_setting_without_a_value_is_a_usage_error() -> None:
     result = CliRunner().invoke(cli, ["broker", "-s", "listenPort"])
     assert result.exit_code == 2 and "KEY=VALUE" in result.stderr
+
+
+def test_a_broker_without_a_name_server_started_without_a_word_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients did not find it, and nothing said why."""
+    monkeypatch.setattr(commands, "serve", Started(lambda broker: None))
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    settings = {
+        "listenPort": "0",
+        "bindAddress": "127.0.0.1",
+        "storePathRootDir": f"{tmp_path}/store",
+        "mappedFileSizeCommitLog": "1048576",
+    }
+    words = [word for each in settings.items() for word in ("-s", "=".join(each))]
+    result = CliRunner().invoke(cli, ["broker", *words], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "No name server is set, so clients do not find it: name one with -n." in result.stdout

@@ -1,5 +1,6 @@
 """The client used wrongly: one clear error, at once, and nothing left behind."""
 
+import asyncio
 import gc
 import sys
 from collections.abc import Callable, Sequence
@@ -11,14 +12,19 @@ from typing import Any
 import pytest
 
 from protocol.codes import RequestCode
+from protocol.signature import Credentials
+from remoting.tls_options import Tls
 from tests.troupemq.client.cluster import MESSAGE, Cluster, sends
 from tests.troupemq.client.consuming.test_consumer import Seen, broker, consumer, fill
 from tests.troupemq.client.producing.test_transaction import QUEUE, member, question
 from tests.troupemq.fake_broker import FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer
+from troupemq.aio import Admin as AioAdmin
+from troupemq.client.admin import Admin
 from troupemq.client.callbacks import ResultFuture
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.idempotent import MemorySeen, SqliteSeen
 from troupemq.client.consuming.pull_consumer import PullConsumer
 from troupemq.client.errors import (
     ArgumentIllegal,
@@ -29,8 +35,14 @@ from troupemq.client.errors import (
 )
 from troupemq.client.message import Message, MessageView, SendResult
 from troupemq.client.producing.producer import Producer
-from troupemq.client.producing.queue_choice import RoundRobin, by_hash_of
+from troupemq.client.producing.queue_choice import (
+    FaultAvoiding,
+    LowestLatency,
+    RoundRobin,
+    by_hash_of,
+)
 from troupemq.client.producing.transaction import TransactionProducer, TransactionState
+from troupemq.client.receiving.simple_consumer import SimpleConsumer
 from troupemq.client.settings import ConsumerSettings, ProducerSettings
 
 __all__ = ["broker"]
@@ -381,3 +393,83 @@ def test_a_second_consumer_with_the_same_client_id_is_refused_while_the_first_ru
         PullConsumer("other", broker.namesrv.address, instance_name="one").stop()
     with second():
         pass
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: Credentials("a", untyped(None)), "are strings, and not str, NoneType"),
+        (lambda: Credentials(untyped(5), "secret"), "are strings, and not int, str"),
+        (
+            lambda: Producer("g", tls=Tls(checks_server=untyped(None))),
+            "checks_server is True or",
+        ),
+        (lambda: Producer("g", tls=Tls(untyped(5))), "trust of Tls is a string, and not 5"),
+        (lambda: Producer("g", tls=Tls(key_password=untyped(5))), "key_password of Tls is a str"),
+        (lambda: MemorySeen(untyped("x")), "keys_max is 'x', and not an integer"),
+        (lambda: MemorySeen(lease_s=float("nan")), "lease_s is a number of seconds, and not nan"),
+        (lambda: SqliteSeen(untyped(None)), "path is a file, and not None"),
+        (lambda: SqliteSeen("seen", untyped(None)), "keep_s is a number of seconds, and not"),
+        (lambda: LowestLatency(untyped("x")), "again_s is 'x'"),
+        (
+            lambda: FaultAvoiding(untyped(5)),
+            "steps of FaultAvoiding are lists, and not 5",
+        ),
+        (lambda: FaultAvoiding([1.0], []), "have the same length"),
+    ],
+)
+def test_a_wrong_argument_was_told_by_what_failed_later(
+    call: Callable[[], object], told: str
+) -> None:
+    """None for checks_server accepted any server; a secret of None was told as `encode`."""
+    with pytest.raises(ValueError, match=told):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda admin: admin.members_of(5), "a group's name is a string, and not 5"),
+        (lambda admin: admin.timers(broker=5), "broker is a string or None, and not 5"),
+        (lambda admin: admin.timers(brokr="b"), "timers has no argument 'brokr': did you mean"),
+        (lambda admin: admin.allocate_queues("T", "one"), "members is an iterable, and not 'one'"),
+        (lambda admin: admin.stored_offset("g", "T"), "the queue is a MessageQueue, and not 'T'"),
+        (lambda admin: admin.reader("T"), "the queue is a MessageQueue, and not 'T'"),
+        (lambda admin: admin.runtime_info("b:1", timeout_ms="x"), "timeout_ms is a number, and"),
+        (lambda admin: admin.runtime_info("b:1", float("nan")), "timeout_ms is a number, and"),
+        (
+            lambda admin: admin.update_topic("T", read_queues="4"),
+            "read_queues is '4', and not an integer",
+        ),
+    ],
+)
+def test_an_argument_of_admin_was_told_by_the_attribute_that_it_lacks(
+    call: Callable[[Any], object], told: str
+) -> None:
+    """`members_of(5)` ended in `can only concatenate str (not "int") to str`."""
+    with Admin("127.0.0.1:1") as admin, pytest.raises(ArgumentIllegal, match=told):
+        call(admin)
+
+    async def awaited() -> None:
+        async with AioAdmin("127.0.0.1:1") as admin:
+            await untyped(call(admin))
+
+    with pytest.raises(ArgumentIllegal, match=told):
+        asyncio.run(awaited())
+
+
+def test_a_wish_to_wait_for_room_is_true_or_false() -> None:
+    with (
+        FakeServer() as server,
+        Producer("g", server.address) as producer,
+        pytest.raises(ArgumentIllegal, match="wait_for_room is True or False"),
+    ):
+        producer.send_async(Message("T", b"x"), wait_for_room=untyped("false"))
+
+
+@pytest.mark.parametrize(
+    "call", [lambda consumer: consumer.retry(None), lambda consumer: consumer.extend(5, 1)]
+)
+def test_only_a_delivery_is_given_back_or_kept(call: Callable[[Any], object]) -> None:
+    with pytest.raises(ArgumentIllegal, match="what is settled is a Delivery, and not"):
+        call(SimpleConsumer("g", "127.0.0.1:1"))

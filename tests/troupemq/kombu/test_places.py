@@ -11,6 +11,7 @@ kombu = pytest.importorskip("kombu", reason="kombu is not installed")
 from protocol.signature import Credentials
 from protocol.topic_names import RETRY_TOPIC_PREFIX, TOPIC_CHARS_MAX, is_legal_name
 from remoting.tls_options import Tls
+from troupemq.client.errors import ArgumentIllegal
 from troupemq.kombu.places import KombuPlace, place_of
 
 PLACE = KombuPlace(("a:9876",))
@@ -97,3 +98,9 @@ def test_names_are_legal_and_differ() -> None:
     assert max(map(len, made)) + len(RETRY_TOPIC_PREFIX) <= TOPIC_CHARS_MAX
     assert PLACE.queue("celery") == "k-celery"
     assert PLACE.queue("a.b") == "k-a%2Eb"
+
+
+def test_a_misspelled_tls_option_trusted_the_certificates_of_the_machine() -> None:
+    with pytest.raises(ArgumentIllegal, match="TLS option ca_cert: did you mean ca_certs"):
+        place_of("a", ssl={"ca_cert": "ca"})
+    assert place_of("a", ssl={"server_hostname": "a"}).tls == Tls()

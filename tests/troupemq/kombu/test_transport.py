@@ -26,7 +26,7 @@ from tests.compat.patience import wait_until
 from tests.support.unreadable import UNREADABLE, send_unreadable
 from troupemq import Message
 from troupemq import Producer as PlainProducer
-from troupemq.client.errors import BrokerError, ConnectionFailed
+from troupemq.client.errors import ArgumentIllegal, BrokerError, ConnectionFailed
 from troupemq.kombu import Transport, fetching
 from troupemq.kombu.readers import ReadQueue
 from troupemq.testing import LocalBroker, running_broker
@@ -490,3 +490,19 @@ def test_closed_connections_leave_no_threads(connect: Connect) -> None:
     connection.release()
     left = {thread.name for thread in live_threads()} - before
     assert not {name for name in left if name.startswith("troupemq")}
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"max_reconsume_time": 3}, "unknown transport option max_reconsume_time: did you mean"),
+        ({"max_reconsume_times": "3"}, "max_reconsume_times is '3', and not an integer"),
+        ({"confirm_publish": "no"}, "confirm_publish is True or False, and not 'no'"),
+    ],
+)
+def test_a_wrong_transport_option_had_no_effect_and_no_error(
+    connect: Connect, options: dict[str, object], told: str
+) -> None:
+    with pytest.raises(ArgumentIllegal, match=told):
+        connect(transport_options=options).channel()
+    connect(transport_options={"visibility_timeout": 3600}).channel()  # of other transports

@@ -5,10 +5,12 @@ from datetime import timedelta
 from pathlib import Path
 from threading import enumerate as live_threads
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from troupemq import (
+    ArgumentIllegal,
     BrokerError,
     ClientError,
     ConsumeFrom,
@@ -22,7 +24,7 @@ from troupemq import (
     TransactionProducer,
     TransactionState,
 )
-from troupemq.testing import LocalBroker, running_broker
+from troupemq.testing import LocalBroker, VirtualBroker, local_broker, running_broker
 
 TRIES_ONCE = ProducerSettings(retries=0)
 SHORT_MS = 200.0
@@ -303,3 +305,40 @@ def test_store_is_in_memory_where_there_is_room(
     finally:
         broker.stop()
     assert not broker.folder.exists()
+
+
+def untyped(value: object) -> Any:
+    return value
+
+
+@pytest.mark.parametrize(
+    ("topics", "settings", "told"),
+    [
+        (["Orders"], None, 'topics are a dict of queue counts, as {"Orders": 4}, and not'),
+        ("Orders", None, "topics are a dict"),
+        (None, {"maxMessageSize": 1024}, "the setting maxMessageSize is a string, as in"),
+        (None, "brokerRole=SLAVE", "settings are a dict"),
+    ],
+)
+def test_topics_in_a_list_left_a_folder_and_a_cryptic_error(
+    topics: object, settings: object, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error was `dictionary update sequence element #0 has length 6; 2 is required`."""
+    monkeypatch.setattr(local_broker, "MEMORY", str(tmp_path))
+    with (
+        pytest.raises(ArgumentIllegal, match=told),
+        running_broker(untyped(topics), untyped(settings)),
+    ):
+        raise AssertionError("started")
+    with pytest.raises(ArgumentIllegal, match=told):
+        VirtualBroker(1, untyped(topics), untyped(settings))
+    assert not [*tmp_path.iterdir()]
+
+
+def test_wrong_arguments_of_the_broker_of_a_test_are_named(broker: LocalBroker) -> None:
+    with pytest.raises(ArgumentIllegal, match="a duration is seconds, a timedelta or a text"):
+        broker.advance(untyped(None))
+    with pytest.raises(ArgumentIllegal, match="'SYSTEM_BUSSY': did you mean SYSTEM_BUSY"):
+        broker.fail("send", "SYSTEM_BUSSY")
+    with pytest.raises(ArgumentIllegal, match="handler is a function"):
+        broker.consume("Orders", untyped(5))

@@ -2,6 +2,7 @@
 
 answers.py    results, and answers of several servers with their failures
 operations.py  methods for threads and event loops; callers.py: their requests, blocking
+argument_types.py  check of their arguments
 base.py       requests, the base of all methods; flows.py: all of them
 topics.py     topics and their order; queues.py: queues and traffic
 members.py    members of groups, producers; groups.py: settings and lag; offsets.py: resets

@@ -309,6 +309,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
 
     async def _address_of(self, queue: MessageQueue) -> str:
         """Return the address of a broker to read a queue at. Raises RouteNotFound."""
+        check_instance(queue, MessageQueue, "the queue is a MessageQueue")
         for place in await self.topic_brokers(queue.topic):
             if place.name == queue.broker_name:
                 return place.address

@@ -10,11 +10,12 @@ a subclass of BlockingMethods, else a coroutine function. Types, signatures and 
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import wraps
-from inspect import Parameter, signature
+from inspect import signature
 from types import GenericAlias
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
 
 from troupemq.client.admin.answers import Answers, Failures
+from troupemq.client.admin.argument_types import PLACES, check_arguments
 from troupemq.client.connection.calls import finished
 
 Found = TypeVar("Found")
@@ -61,11 +62,16 @@ class operation(_Shown, Generic[Given, Found]):
         name = method.__name__
 
         @wraps(method)
+        async def awaited(asked: object, /, *given: Any, **named: Any) -> Found:
+            check_arguments(method, given, named)
+            return await method(asked, *given, **named)
+
+        @wraps(method)
         def blocking(asked: BlockingMethods, /, *given: Any, **named: Any) -> Found:
             work: Coroutine[Any, Any, Found] = getattr(asked._flows, name)(*given, **named)
             return finished(work)
 
-        super().__init__(blocking, method)
+        super().__init__(blocking, awaited)
 
     @overload
     def __get__(self, asked: None, owner: type) -> Callable[Concatenate[Any, Given], Found]: ...
@@ -79,11 +85,6 @@ class operation(_Shown, Generic[Given, Found]):
         return self._shown(asked, owner)
 
 
-_PLACES = tuple(
-    Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=str | None)
-    for name in ("broker", "cluster")
-)
-"""Parameters that `**where` stands for."""
 _LEFT_OUT = ("failures", "where")
 
 
@@ -100,12 +101,14 @@ class reads(_Shown, Generic[Given, Found]):
     ) -> None:
         @wraps(method)
         def blocking(asked: BlockingMethods, /, *given: Any, **named: Any) -> Answers[Found]:
+            check_arguments(method, given, named)
             flows = asked._flows
             answers = Answers(lambda failures: stepped(method(flows, failures, *given, **named)))
             return answers.carry_out() if self.is_change else answers
 
         @wraps(method)
         async def awaited(asked: object, /, *given: Any, **named: Any) -> Answers[Found]:
+            check_arguments(method, given, named)
             return await Answers.gathered(
                 lambda failures: method(asked, failures, *given, **named), is_change=self.is_change
             )
@@ -113,7 +116,7 @@ class reads(_Shown, Generic[Given, Found]):
         super().__init__(blocking, awaited)
         shown = signature(method)
         kept = [each for each in shown.parameters.values() if each.name not in _LEFT_OUT]
-        kept += _PLACES if "where" in shown.parameters else ()
+        kept += PLACES if "where" in shown.parameters else ()
         made = GenericAlias(Answers, get_args(shown.return_annotation))
         for each in (self._blocking, self._awaited):
             each.__signature__ = shown.replace(  # type: ignore[attr-defined]

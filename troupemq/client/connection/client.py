@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from itertools import count
 from random import getrandbits
 from socket import AF_INET, AF_INET6, SOCK_DGRAM, getaddrinfo, inet_pton, socket
@@ -17,7 +18,7 @@ from protocol.headers.client import UnregisterClientHeader
 from protocol.message_id import UniqueIds
 from protocol.signature import Credentials
 from remoting.tls_options import Tls, tls_of_environment
-from troupemq.client.arguments import check_instance
+from troupemq.client.arguments import check_flag, check_instance
 from troupemq.client.connection.calls import (
     Blocking,
     Call,
@@ -146,13 +147,15 @@ def _check_account(credentials: Credentials | None) -> None:
         raise ArgumentIllegal(
             f"credentials are Credentials(access_key, secret_key), you gave {given}"
         )
-    if not isinstance(credentials.access_key, str) or not isinstance(credentials.secret_key, str):
-        raise ArgumentIllegal("access_key and secret_key are strings")
 
 
 def _context_of(tls: Tls | None) -> "SSLContext | None":
     if tls is None:
         return None
+    check_flag(tls.checks_server, "checks_server")  # another false value would check nothing
+    for each in fields(tls):
+        if isinstance(each.default, str):
+            check_instance(getattr(tls, each.name), str, f"{each.name} of Tls is a string")
     from remoting.tls import TlsUnusable  # loads OpenSSL
 
     try:

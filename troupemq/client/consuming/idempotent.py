@@ -21,6 +21,7 @@ from threading import Lock
 from time import time
 from typing import Protocol, Self
 
+from troupemq.client.arguments import MS_MAX, check_instance, check_integer
 from troupemq.client.callbacks import check_callback, unknown_result
 from troupemq.client.consuming.listener import (
     ConsumeResult,
@@ -29,6 +30,7 @@ from troupemq.client.consuming.listener import (
     RetryLater,
     failure_of,
 )
+from troupemq.client.errors import ArgumentIllegal
 from troupemq.client.message import MessageView
 
 LEASE_S = 15 * 60.0
@@ -155,6 +157,8 @@ class MemorySeen:
         clock_s: Callable[[], float] = time,
     ) -> None:
         """Keep the newest `keys_max` finished keys; `clock_s` returns seconds."""
+        check_integer(keys_max, 1, MS_MAX, "keys_max")
+        _check_times(lease_s=lease_s)
         self._keys_max = keys_max
         self._lease_s = lease_s
         self._clock_s = clock_s
@@ -203,6 +207,8 @@ class SqliteSeen:
         clock_s: Callable[[], float] = time,
     ) -> None:
         """Open the file; finished keys are deleted after `keep_s`. Raises sqlite3.Error."""
+        check_instance(path, str | Path, "path is a file")
+        _check_times(keep_s=keep_s, lease_s=lease_s)
         self._keep_s = keep_s
         self._lease_s = lease_s
         self._clock_s = clock_s
@@ -276,3 +282,9 @@ class SqliteSeen:
             self._database.execute("ROLLBACK")
             raise
         self._database.execute("COMMIT")
+
+
+def _check_times(**times_s: object) -> None:
+    for name, time_s in times_s.items():
+        if isinstance(time_s, bool) or not isinstance(time_s, int | float) or not time_s >= 0:
+            raise ArgumentIllegal(f"{name} is a number of seconds, and not {time_s!r}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
 from troupemq.client.arguments import (
+    check_flag,
     check_instance,
     check_timeout,
     names_checked,
@@ -412,6 +413,7 @@ class Producer(SendMaker, ClientMember):
     def _may_wait(self, wanted: bool | None) -> Callable[[], bool]:
         """Return a function that returns whether the calling thread may block."""
         if wanted is not None:
+            check_flag(wanted, "wait_for_room")
             return lambda: wanted and not self._client.remoting.runs_on_this_thread()
         return lambda: not (self._client.remoting.runs_on_this_thread() or runs_event_loop())
 

@@ -16,6 +16,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from protocol.tags import java_hash_code
+from troupemq.client.arguments import MS_MAX, check_instance, check_range
 from troupemq.client.callbacks import check_callback
 from troupemq.client.errors import ArgumentIllegal
 from troupemq.client.message import Message, MessageQueue
@@ -116,6 +117,12 @@ class FaultAvoiding(LearningChoice):
         not_available_ms: Sequence[float] = NOT_AVAILABLE_MS,
         clock_s: Clock = monotonic,
     ) -> None:
+        for times_ms in (latency_max_ms, not_available_ms):
+            check_instance(times_ms, list | tuple, "the steps of FaultAvoiding are lists")
+            for each in times_ms:
+                check_range(each, 0, MS_MAX, "a step of FaultAvoiding")
+        if len(latency_max_ms) != len(not_available_ms):
+            raise ArgumentIllegal("latency_max_ms and not_available_ms have the same length")
         self._steps = list(zip(latency_max_ms, not_available_ms, strict=True))
         self._clock_s = clock_s
         self._in_turn = RoundRobin()
@@ -170,6 +177,7 @@ class LowestLatency(LearningChoice):
     """Weight of the latest send in its broker's mean."""
 
     def __init__(self, again_s: float = 10.0, clock_s: Clock = monotonic) -> None:
+        check_range(again_s, 0, MS_MAX, "again_s")
         self._again_s = again_s
         self._clock_s = clock_s
         self._in_turn = RoundRobin()

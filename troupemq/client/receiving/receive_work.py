@@ -65,6 +65,7 @@ EXTENSIONS = 4
 """Checks for messages to extend within one invisible time."""
 
 CONSUME_TYPE = "CONSUME_POP"
+_DELIVERY = "what is settled is a Delivery"
 
 Held = TypeVar("Held", bound=HeldMessage[Any])
 
@@ -235,12 +236,14 @@ class ReceiveWork(ABC, Generic[Held]):
     def _retrying(
         self, delivery: Held, level: int, seconds: float | timedelta | None, reason: str | None
     ) -> Coroutine[Any, Any, None]:
+        check_instance(delivery, HeldMessage, _DELIVERY)
         delay_ms = retry_delay_ms(level, seconds, reason)
         self.check_running()
         flow = self._flows.retry(delivery.receipt, level, delay_ms, reason or "")
         return self._settle(delivery, flow, DeliveryState.RETRIED)
 
     def _extending(self, delivery: Held, seconds: float | timedelta) -> Coroutine[Any, Any, None]:
+        check_instance(delivery, HeldMessage, _DELIVERY)
         hold_ms = delay_milliseconds(seconds, "seconds")
         self.check_running()
         is_held = delivery.holds_with_connection
@@ -264,7 +267,7 @@ class ReceiveWork(ABC, Generic[Held]):
         check_instance(deliveries, Iterable, "what is settled is a list of Deliveries")
         own: dict[Held, None] = {}
         for each in deliveries:
-            check_instance(each, HeldMessage, "what is settled is a Delivery")
+            check_instance(each, HeldMessage, _DELIVERY)
             if each.consumer is not self:
                 raise ArgumentIllegal("a delivery is settled by the consumer that received it")
             own[each] = None
