@@ -304,7 +304,8 @@ class ConsumerOffsets(TickedTable):
         self._change(self._forgetting(message.group))
 
     def _forgetting(self, group: str) -> Iterator[None]:
-        gone = [key for key in self._offsets if key.endswith(offset_key("", group))]
+        end = offset_key("", group)
+        gone = [key for key in self._offsets if key.endswith(end)]
         yield from search_steps(self._offsets)
         for key in gone:
             self._drop(key)
