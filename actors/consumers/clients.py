@@ -13,7 +13,7 @@ RegisterFilters takes the heartbeat with it: FilterTable answers it.
 Source: ClientManageProcessor.java, ConsumerManageProcessor.java, DefaultConsumerIdsChangeListener.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -103,7 +103,7 @@ class GroupNotices:
     def __init__(self, groups: Mapping[str, ConsumerGroup]) -> None:
         self._groups = groups
         self._left = NOTICES_PER_ROUND
-        self._untold: dict[str, None] = {}
+        self._untold: OrderedDict[str, None] = OrderedDict()
         self._fields: dict[str, str] = {}
         self._peers: Iterator[Peer] = iter(())
 
@@ -126,11 +126,13 @@ class GroupNotices:
                 code, opaque = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, next_opaque()
                 peer.send(RemotingCommand(code, self._fields, opaque=opaque, flag=ONEWAY_FLAG))
             elif self._untold:
-                name = next(iter(self._untold))
-                del self._untold[name]
+                name, _ = self._untold.popitem(last=False)
                 group = self._groups.get(name)
+                if group is None:
+                    self._left -= 1
+                    continue
                 self._fields = NotifyConsumerIdsChangedHeader(name).encode()
-                self._peers = iter(() if group is None else group.peers())
+                self._peers = iter(group.peers())
             else:
                 return
 
