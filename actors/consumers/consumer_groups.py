@@ -5,7 +5,7 @@ A connection identifies a client, and may be in many groups. Times are monotonic
 Source: broker/client/ConsumerManager.java, ConsumerGroupInfo.java, ProducerManager.java.
 """
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -195,7 +195,7 @@ class Consumers:
         """Group names by connection, in the order of registration."""
         self._places = 0
         self._compare_left = COMPARED_PER_ROUND
-        self._uncompared: dict[str, None] = {}
+        self._uncompared: OrderedDict[str, None] = OrderedDict()
         """Groups changed since the last comparison of their members."""
 
     def check(self, peer_id: int, said: Sequence[ConsumerData]) -> None:
@@ -288,13 +288,11 @@ class Consumers:
         """Compare members of waiting groups; return the groups with changed mismatches."""
         changed = []
         while self._uncompared and self._compare_left > 0:
-            name = next(iter(self._uncompared))
-            del self._uncompared[name]
+            name, _ = self._uncompared.popitem(last=False)
             group = self.groups.get(name)
-            if group is not None:
-                self._compare_left -= group.places
-                if group.compare():
-                    changed.append(name)
+            self._compare_left -= 1 if group is None else group.places
+            if group is not None and group.compare():
+                changed.append(name)
         return changed
 
     def _compare(self, name: str, group: ConsumerGroup) -> bool:

@@ -94,7 +94,7 @@ class GroupNotices:
     def __init__(self, groups: Mapping[str, ConsumerGroup]) -> None:
         self._groups = groups
         self._left = NOTICES_PER_ROUND
-        self._untold: dict[str, None] = {}
+        self._untold: OrderedDict[str, None] = OrderedDict()
         self._fields: dict[str, str] = {}
         self._peers: Iterator[Peer] = iter(())
 
@@ -117,10 +117,12 @@ class GroupNotices:
                 code, opaque = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, next_opaque()
                 peer.send(RemotingCommand(code, self._fields, opaque=opaque, flag=ONEWAY_FLAG))
             elif self._untold:
-                name = next(iter(self._untold))
-                del self._untold[name]
+                name, _ = self._untold.popitem(last=False)
                 group = self._groups.get(name)
+                if group is None:
+                    self._left -= 1
+                    continue
                 self._fields = NotifyConsumerIdsChangedHeader(name).encode()
-                self._peers = iter(() if group is None else group.peers())
+                self._peers = iter(group.peers())
             else:
                 return

@@ -16,7 +16,7 @@ beginning and one at the end.
 Source: broker/slave/SlaveSynchronize.java.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -69,6 +69,8 @@ AGAIN_MS = 1000
 LOOK_MS = 500
 """Interval between checks whether the log is long enough for the offsets."""
 TIMEOUT_MS = 3000
+ENTRIES_MAX = 500_000
+"""Topics, or groups, of a master; a name server takes as many topics of a broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,7 @@ class SlaveSync(Actor):
         own_end = self._log.end_offset
         has_all = 0 <= self._master_end <= own_end
         topics = self._table(client, RequestCode.GET_ALL_TOPIC_CONFIG, parse_topics)
+        check_count(topics.topic_configs)
         self._to["topics"].tell(ReplaceTopics(topics, own_end, has_all, self._continues))
         offsets = self._table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, parse_offsets)
         left_out: LeftOuts = []
@@ -218,6 +221,7 @@ class SlaveSync(Actor):
         text = format_delay_offsets(table) if left_out else text
         delays = TakeDelayOffsets(table, text, ahead_sets(table))
         groups = self._table(client, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, parse_groups)
+        check_count(groups.subscription_group_table)
         self._to["groups"].tell(TakeGroups(groups, self._continues))
         self._continues = True
         info = KVTable.decode(self._ask(client, RequestCode.GET_BROKER_RUNTIME_INFO))
@@ -322,3 +326,9 @@ class SlaveSync(Actor):
     def on_failure(self, *_: object) -> None:
         """Disconnect; the restarted actor waits for MasterClientAddress."""
         self._close()
+
+
+def check_count(table: Sized) -> None:
+    """Raise ValueError for a table with too many entries."""
+    if len(table) > ENTRIES_MAX:
+        raise ValueError(f"a table of {len(table)} entries; a slave takes at most {ENTRIES_MAX}")

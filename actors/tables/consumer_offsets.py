@@ -218,15 +218,14 @@ class ConsumerOffsets(TickedTable):
         self._change(self._merging(message.table.offset_table))
 
     def _merging(self, table: Mapping[str, Mapping[int, int]]) -> Iterator[None]:
-        """Let the master's offsets replace those of the same groups.
-
-        A group or topic that the master deleted loses its offsets if the master's table has
-        none of it.
-        """
+        """Replace the offsets of the same keys; forget deleted groups and topics without any."""
         for key, queues in table.items():
             yield
             before = self._offsets.get(key)
             if before == queues:
+                continue
+            if self._ceiling and not self._ceiling.takes(queues, before, len(self._offsets)):
+                self.log_dropped("offsets of the master not taken: too many", key=key[:200])
                 continue
             self._offsets[key] = dict(queues)
             self._journal.replace(key, queues, before or ())
@@ -306,7 +305,8 @@ class ConsumerOffsets(TickedTable):
         self._change(self._forgetting(message.group))
 
     def _forgetting(self, group: str) -> Iterator[None]:
-        gone = [key for key in self._offsets if key.endswith(offset_key("", group))]
+        end = offset_key("", group)
+        gone = [key for key in self._offsets if key.endswith(end)]
         yield from search_steps(self._offsets)
         for key in gone:
             self._drop(key)

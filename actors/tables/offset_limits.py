@@ -172,6 +172,18 @@ class OffsetCeiling:
         """Count offsets of new queues."""
         self._count += offsets
 
+    def takes(self, queues: Mapping[int, int], before: Mapping[int, int] | None, keys: int) -> bool:
+        """Count a master's offsets in place of those `before`; return False beyond a limit.
+
+        `keys` is the number of pairs of topic and group.
+        """
+        more = len(queues) - len(before or ())
+        is_full = self._count + more > OFFSETS_MAX or (before is None and keys >= KEYS_MAX)
+        if self._most and more > 0 and is_full:
+            return False
+        self._count += more
+        return True
+
     def count(self, group: str, topic: str, queue_id: int, keys: int) -> LimitReached | None:
         """Count a new offset; return the refusal if it exceeds a limit.
 

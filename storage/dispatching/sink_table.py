@@ -20,6 +20,7 @@ them loses one of its own, so that it does not displace those of others.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 from protocol.message import RecordError, RecordHead
@@ -217,10 +218,9 @@ class SinkTable:
 
     def _forget_old(self) -> None:
         oldest_ms = self._covered.last_timestamp - self._days_ms
-        while self._lanes:
-            lane, progress = next(iter(self._lanes.items()))
-            if progress.store_timestamp >= oldest_ms:
-                return
+        # The first of a dict is found slowly behind many deleted ones.
+        items = takewhile(lambda item: item[1].store_timestamp < oldest_ms, self._lanes.items())
+        for lane, _ in [*items]:
             self._drop(lane)
 
     # -- the file, written by another thread too ------------------------------------------------

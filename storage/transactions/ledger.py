@@ -19,6 +19,7 @@ Of a record the ledger reads head fields and properties, laid out as in protocol
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from struct import Struct
 from struct import error as StructError
 from typing import Any, Final, TypeAlias
@@ -218,9 +219,10 @@ class TransactionLedger:
         return True
 
     def forget_before(self, min_physical: int) -> None:
-        pending = self.pending
-        while pending and (oldest := next(iter(pending))) < min_physical:
-            self._remove(pending[oldest])
+        # The first of a dict is found slowly behind many deleted ones.
+        oldest = takewhile(lambda each: each.physical_offset < min_physical, self.pending.values())
+        for pending in [*oldest]:
+            self._remove(pending)
 
     # -- taking records (the loop is hot: nearly every record is of no interest) --------------
 

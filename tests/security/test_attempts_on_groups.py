@@ -1,11 +1,14 @@
 """Attempts with what a broker keeps of groups: offsets and locks by the ten thousand (A18)."""
 
 from dataclasses import replace
+from time import thread_time
 
 import pytest
 from structlog.testing import capture_logs
 
 from actors.consumers import queue_locks
+from actors.consumers.consumer_groups import Consumers
+from actors.consumers.group_changes import NOTICES_PER_ROUND, GroupNotices
 from actors.consumers.queue_locks import REQUEST_QUEUES_MAX
 from actors.tables import consumer_offsets
 from protocol.bodies import LockBatchRequest, LockBatchResponse, MessageQueue
@@ -128,3 +131,21 @@ def test_a18_a_lock_stores_no_long_names(where: str) -> None:
     answer = made.ask(locking(1, **{where: "x" * 2000}))
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark == "queue lock names have at most 1024 characters"
+
+
+@pytest.mark.heavy
+def test_a18_groups_that_are_gone_before_their_turn_count_for_the_round() -> None:
+    """Notices and comparisons of 60,000 such groups took a second in one round."""
+    names, groups = [f"group-{number}" for number in range(60_000)], Consumers()
+    notices = GroupNotices(groups.groups)
+    groups._uncompared.update(dict.fromkeys(names))
+    began_s, rounds = thread_time(), 0
+    notices.send(names)
+    while notices.is_used or groups.is_used:
+        rounds += 1
+        assert groups.compare_more() == []
+        notices.begin_round()
+        groups.begin_round()
+        notices.send()
+    assert thread_time() - began_s < 0.8
+    assert rounds >= len(names) // NOTICES_PER_ROUND

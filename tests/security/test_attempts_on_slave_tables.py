@@ -7,9 +7,11 @@ from time import thread_time
 from zlib import compress
 
 import pytest
+from structlog.testing import capture_logs
 
 from actors.delays.messages import TakeDelayOffsets
-from actors.tables import offset_changes, topics
+from actors.replication import slave_sync
+from actors.tables import offset_changes, offset_limits, topics
 from actors.tables.messages import (
     GroupsGone,
     MergeOffsets,
@@ -29,6 +31,8 @@ from protocol.frame import RemotingCommand
 from storage.tables import delay_offsets
 from storage.tables.ahead_set import AheadSet
 from tests.support.brokers import BROKER, SimulatedBroker
+from tests.support.slave_tables import synced
+from tests.support.told import times
 
 COUNT = 4_000
 NAMES = [f"n{number}" for number in range(COUNT)]
@@ -110,6 +114,42 @@ def test_a37_queues_of_many_deleted_topics_are_removed_in_pieces(
     removed += growths(made, lambda: len(told))
     assert {*told} >= {*configs}
     assert max(removed) <= 10
+
+
+def test_a37_a_slave_keeps_a_limited_number_of_a_masters_offsets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each table of 16 MiB added a million groups, which took 1.7 GiB."""
+    monkeypatch.setattr(offset_limits, "KEYS_MAX", 10)
+    monkeypatch.setattr(offset_limits, "OFFSETS_MAX", 20)
+    made = a_slave()
+    table = made.system.address("consumer_offsets")
+    with capture_logs() as logs:
+        table.tell(offsets(NAMES[:8]))
+        table.tell(offsets(NAMES[:30], 2))
+        table.tell(MergeOffsets(ConsumerOffsetTable({"n0@n0": dict.fromkeys(range(12), 1)})))
+        made.system.drain()
+    assert times(logs, "offsets of the master not taken: too many") == [1]
+    live = made.broker.tables.live_offsets.value
+    assert [*live] == [f"{name}@{name}" for name in NAMES[:10]]
+    assert live["n0@n0"] == {0: 2} and live["n9@n9"] == {0: 2}
+
+
+@pytest.mark.parametrize("what", ["topics", "groups"])
+def test_a37_tables_with_too_many_entries_are_not_taken(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with capture_logs() as logs, synced() as (master, slave, _):
+        for name in NAMES[:30]:
+            master.make_topic(name) if what == "topics" else master.make_group(name)
+        most = len(getattr(master.broker.tables, what).value) - 1
+        monkeypatch.setattr(slave_sync, "ENTRIES_MAX", most)
+        slave.system.advance(4000)
+        assert len(getattr(slave.broker.tables, what).value) == most - 29
+    (reason,) = [
+        each["reason"] for each in logs if each["event"] == "table sync from master failed"
+    ]
+    assert f"a table of {most + 1} entries; a slave takes at most {most}" in reason
 
 
 def test_a37_delivered_timers_of_a_master_have_one_limit() -> None:

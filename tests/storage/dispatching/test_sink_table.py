@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from random import Random
+from time import thread_time
 
 import pytest
 
@@ -201,6 +202,17 @@ def test_lanes_are_dropped_by_age_and_by_count(log: TransactionLog) -> None:
     assert table.find(Lane("q", 2, "Topic")) is None
     saved(log, table)
     assert [lane.partition for lane in table.lanes()] == [1]
+
+
+def test_old_lanes_are_dropped_in_linear_time(log: TransactionLog, table: SinkTable) -> None:
+    """20,000 took 113 ms, 100,000 three seconds."""
+    table.dispatch([log.append(record(marked(0)))])
+    old = Progress(0, 0, bytes(8), 1)
+    table._lanes = {Lane(f"q{number}", 0, "Topic"): old for number in range(60_000)}
+    began_s = thread_time()
+    log.log.sync(log.log.end_offset)
+    assert table.unsynced(at_once=True) is not None and not table._lanes
+    assert thread_time() - began_s < 0.4
 
 
 def test_an_account_with_too_many_lanes_loses_only_its_own(log: TransactionLog) -> None:
