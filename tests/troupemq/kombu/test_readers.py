@@ -4,6 +4,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, cast
 
+import pytest
+
+pytest.importorskip("kombu", reason="kombu is not installed")
+
 from protocol.frame import RemotingCommand
 from protocol.headers.client import PullMessageResponseHeader
 from protocol.message import MessageRecord, encode_record
