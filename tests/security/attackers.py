@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from functools import cache
 from resource import RLIMIT_NOFILE, getrlimit, setrlimit
 from select import select
-from socket import SO_RCVBUF, SOL_SOCKET, create_connection, socket
+from socket import SO_LINGER, SO_RCVBUF, SOL_SOCKET, create_connection, socket
 from struct import pack
 from time import monotonic
 
@@ -43,6 +43,8 @@ def connect(
     port: int, stack: ExitStack, receive_bytes: int | None = None, host: str = ""
 ) -> socket:
     line = stack.enter_context(create_connection(("127.0.0.1", port), WAIT_S, (host, 0)))
+    # Its end is a reset: thousands of ports that wait for a minute leave none for other tests.
+    line.setsockopt(SOL_SOCKET, SO_LINGER, pack("ii", 1, 0))
     if receive_bytes is not None:
         line.setsockopt(SOL_SOCKET, SO_RCVBUF, receive_bytes)
     return line
