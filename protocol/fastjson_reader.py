@@ -42,7 +42,7 @@ _WORD = compile_pattern(r"[A-Za-z_$][\w$]*")
 _SURROGATES = compile_pattern("[\ud800-\udbff][\udc00-\udfff]")
 _LONE_SURROGATE = compile_pattern("[\ud800-\udfff]")
 """Lone surrogate; Java writes it as a question mark."""
-_PATH_STEP = compile_pattern(r"\.((?:\\.|[^.\[\\])+)|\[(-?[0-9]{1,19})\]")
+_PATH_STEP = compile_pattern(r"\.((?:[^.\[\\]++|\\.)++)|\[(-?[0-9]{1,19})\]")
 _SIMPLE_ESCAPES = {
     '"': '"',
     "'": "'",

@@ -1,5 +1,7 @@
 """The fastjson dialect, checked against what fastjson 1.2.69 printed and read."""
 
+from time import process_time
+
 import pytest
 
 from protocol import fastjson_reader
@@ -166,6 +168,14 @@ def test_references_to_a_long_text_are_refused() -> None:
     text = b'{"a":"%b","b":[%b]}' % (b"x" * 60_000, b",".join([b'{"$ref":"$.a"}'] * 100))
     with pytest.raises(FastjsonError, match="too much text"):
         loads(text)
+
+
+def test_a_reference_with_a_long_path_is_read_fast() -> None:
+    """A path of 1 MiB took 0.12 s on the loop."""
+    text = '{"a":[{"$ref":"$.%s"}]}' % ("s" * (1 << 20))
+    began_s = process_time()
+    assert loads(text) == {"a": [None]}
+    assert process_time() - began_s < 0.05
 
 
 def test_references_nested_too_deep_are_refused() -> None:
