@@ -449,7 +449,8 @@ def _with_limit(decoder: Decoder) -> Decoder:
     if decoder.name.startswith("body."):
         kind = decoder.name.removeprefix("body.")
         found = next(each for each in _subclasses(Body, "protocol.") if each.__name__ == kind)
-        return replace(decoder, bytes_max=1 << 20) if found.nodes_max < NODES_MAX else decoder
+        is_read_on_loop = found.nodes_max <= SHORT_NODES_MAX
+        return replace(decoder, bytes_max=1 << 20) if is_read_on_loop else decoder
     return replace(decoder, bytes_max=BYTES_MAX.get(decoder.name, decoder.bytes_max))
 
 
