@@ -250,7 +250,8 @@ class PullCorrection:
 
     def old(self, header: PullMessageHeader, peer: Peer, now_ms: float) -> GetResult | None:
         """Return the result for a pull from before a deletion or the start; else None."""
-        watches = not self._first_pulls.is_over(now_ms)
+        pulls = self._first_pulls
+        watches = pulls.ends is not None and not pulls.is_over(now_ms)
         if not watches and not self._old_places.marks:
             return None
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id

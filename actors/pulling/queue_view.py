@@ -187,7 +187,7 @@ class QueueOffsets(Responder):
         """Answer with the offset of the next message; 0 for a missing queue."""
         header = QueueHeader.decode(request.command.fields)
         queue = self._store.consume_queues.get(header.topic, header.queue_id)
-        self._first_pulls.note(header.topic, request.peer.peer_id, header.queue_id)
+        self._note(request, queue)
         return _offset(request, 0 if queue is None else queue.max_offset)
 
     @serves(RequestCode.GET_MIN_OFFSET)
@@ -229,8 +229,13 @@ class QueueOffsets(Responder):
         header = SearchOffsetHeader.decode(request.command.fields)
         queue = self._store.consume_queues.get(header.topic, header.queue_id)
         offset = times.offset_at(queue, header.timestamp)
-        self._first_pulls.note(header.topic, request.peer.peer_id, header.queue_id)
+        self._note(request, queue)
         return _offset(request, offset)
+
+    def _note(self, request: Request, queue: ConsumeQueue | None) -> None:
+        """Note that a client has asked for an offset of a queue; any name may be asked for."""
+        if queue is not None:
+            self._first_pulls.note(queue.topic, request.peer.peer_id, queue.queue_id)
 
     def _earliest(self, request: Request, times: QueueTimes) -> RemotingCommand:
         header = QueueHeader.decode(request.command.fields)

@@ -169,26 +169,27 @@ class FirstPulls:
 
         Without any queue there is nothing to watch.
         """
-        self._ends = ends or None
+        self.ends = ends or None
+        """The watched ends; None once the watch is over."""
         self._until_ms = now_ms + WATCH_MS
         self._seen: set[tuple[str, str | int, int]] = set()
 
     def is_over(self, now_ms: float) -> bool:
         """Return whether the watch is over, and free its memory then."""
-        if self._ends is not None and now_ms > self._until_ms:
-            self._ends, self._seen = None, set()
-        return self._ends is None
+        if self.ends is not None and now_ms > self._until_ms:
+            self.ends, self._seen = None, set()
+        return self.ends is None
 
     def note(self, topic: str, reader: str | int, queue_id: int) -> None:
         """Note that a group or member has pulled, or that a connection has asked for an offset."""
-        if self._ends is not None and len(self._seen) < SEEN_MAX:
+        if self.ends is not None and len(self._seen) < SEEN_MAX:
             self._seen.add((topic, reader, queue_id))
 
     def end_passed(self, topic: str, reader: str | int, queue_id: int, offset: int) -> int | None:
         """Return the queue's end at the start if this offset is beyond it and stale, else None."""
-        if self._ends is None:
+        if self.ends is None:
             return None
-        end = self._ends.get((topic, queue_id), 0)
+        end = self.ends.get((topic, queue_id), 0)
         if offset <= end or (topic, reader, queue_id) in self._seen:
             return None
         return end

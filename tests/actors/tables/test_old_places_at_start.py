@@ -5,10 +5,14 @@ from contextlib import contextmanager
 
 import pytest
 
+from actors.tables import old_places
 from actors.tables.old_places import WATCH_MS, FirstPulls
 from protocol.codes import RequestCode, ResponseCode
+from protocol.frame import RemotingCommand
 from tests.support.brokers import SimulatedBroker
 from tests.support.numbering import broker, commit, committed, pulled, send_many
+
+MISSING = {"topic": "no-such-topic", "timestamp": "1"}
 
 
 @contextmanager
@@ -58,6 +62,20 @@ def test_each_broadcasting_member_continues_behind_the_lost_messages(new_count: 
 
 def test_broadcasting_member_begins_at_the_offset_that_it_has_asked_for() -> None:
     with with_50_lost(150, "BROADCASTING") as made:
+        assert made.offset(RequestCode.GET_MAX_OFFSET) == 250
+        send_many(made, 5)
+        assert pulled(made, 250)[1] == [*range(250, 255)]
+
+
+def test_questions_about_missing_queues_take_no_room_from_those_about_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A name of any length was kept for two minutes, for 200,000 questions."""
+    monkeypatch.setattr(old_places, "SEEN_MAX", 2)
+    with with_50_lost(150, "BROADCASTING") as made:
+        for number in range(3):
+            for code in (RequestCode.GET_MAX_OFFSET, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP):
+                made.ask(RemotingCommand(code, {**MISSING, "queueId": str(number)}))
         assert made.offset(RequestCode.GET_MAX_OFFSET) == 250
         send_many(made, 5)
         assert pulled(made, 250)[1] == [*range(250, 255)]
