@@ -2,12 +2,13 @@
 
 Owns: the requests in flight.
 Receives: MakePage from MetricsPort, CallDone from ClientCalls, its own timer.
-Sends: CallClient to ClientCalls, MakePage with the results to MetricsRenderer.
+Sends: CallClient to ClientCalls, MakePage with the answers to MetricsRenderer, which reads them.
 
-At most CLIENTS_MAX consumers are asked. A consumer without an answer after WAIT_MS is left out.
+At most CLIENTS_MAX consumers are asked. A consumer without an answer after WAIT_MS is left out, as
+are answers that exceed ANSWERS_BYTES_MAX.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
 
@@ -19,15 +20,19 @@ from actors.metrics.page import MetricsPage, labels
 from actors.metrics.selection import MetricsSelection
 from actors.metrics.sources import FigureSet
 from actors.network.messages import CallClient, CallDone
-from actors.network.request import short_body
+from actors.network.request import SHORT_BODY_BYTES_MAX
 from actors.tables.consumer_views import ConsumerView
 from protocol.bodies_client import ConsumerRunningInfo, ConsumeStatus
 from protocol.codes import V3_1_8_SNAPSHOT, RequestCode, ResponseCode
 from protocol.errors import RemoteError
 from protocol.frame import RemotingCommand
+from protocol.topic_names import GROUP_CHARS_MAX, RETRY_TOPIC_PREFIX
 
 CLIENTS_MAX = 500
 WAIT_MS = 3000.0
+ANSWERS_BYTES_MAX = 16 << 20
+"""Bytes of all answers for a page: 500 consumers of 60 queues each."""
+_TOPIC_CHARS_MAX = len(RETRY_TOPIC_PREFIX) + GROUP_CHARS_MAX
 _NAMES: Mapping[str, tuple[str, str]] = {
     "rocketmq_client_consume_fail_msg_count": (
         "consume_failed_msgs",
@@ -42,14 +47,20 @@ _NAMES: Mapping[str, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ClientFigure:
-    """Statistics of one consumer for one topic."""
+class ConsumerAnswer:
+    """Answer of one consumer, as it arrived."""
 
     address: str
     client_id: str
     group: str
-    topic: str
-    status: ConsumeStatus
+    body: bytes
+
+    def statuses(self) -> Mapping[str, ConsumeStatus]:
+        """Return the statistics by topic; empty for an invalid body. A long one takes 60 ms."""
+        try:
+            return ConsumerRunningInfo.decode(self.body).status_table
+        except RemoteError:
+            return {}
 
 
 @dataclass(slots=True)
@@ -58,7 +69,8 @@ class _Asking:
 
     page: MakePage
     owed: int
-    found: list[ClientFigure] = field(default_factory=list)
+    found: list[ConsumerAnswer] = field(default_factory=list)
+    left_bytes: int = ANSWERS_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +91,9 @@ class _Enough:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerAnswers:
-    """Statistics of the consumers that were asked for a page."""
+    """Answers of the consumers that were asked for a page."""
 
-    figures: Sequence[ClientFigure] = ()
+    found: Sequence[ConsumerAnswer] = ()
 
 
 class ClientFigures(Actor):
@@ -136,15 +148,12 @@ class ClientFigures(Actor):
         asking.owed -= 1
         answer = message.answer
         if answer is not None and answer.code == ResponseCode.SUCCESS and answer.body:
-            try:
-                table = ConsumerRunningInfo.decode(short_body(answer)).status_table
-            except RemoteError:
-                table = {}
-            remote, client_id = message.peer.remote, asked.client_id
-            asking.found += [
-                ClientFigure(remote, client_id, asked.group, topic, status)
-                for topic, status in table.items()
-            ]
+            size, remote = len(answer.body), message.peer.remote
+            if size <= min(SHORT_BODY_BYTES_MAX, asking.left_bytes):
+                asking.left_bytes -= size
+                body = bytes(answer.body)  # a view would keep all bytes of its read
+                found = ConsumerAnswer(remote, asked.client_id, asked.group, body)
+                asking.found.append(found)
         if not asking.owed:
             self._done(asked.serial)
 
@@ -166,25 +175,22 @@ class ClientFigures(Actor):
 
 
 def write_client_figures(
-    page: MetricsPage, found: Sequence[ClientFigure], selection: MetricsSelection
+    page: MetricsPage, found: Sequence[ConsumerAnswer], selection: MetricsSelection
 ) -> None:
     """Write the families; they are empty if no consumer was asked."""
-    shown = [
-        each
-        for each in found
-        if selection.shows_topic(each.topic) and selection.shows_group(each.group)
-    ][: selection.series_max]
-    texts = [
-        labels(
-            {
-                "clientAddr": each.address,
-                "clientId": each.client_id,
-                "group": each.group,
-                "topic": each.topic,
-            }
-        )
-        for each in shown
-    ]
+    shown = [*islice(_shown(found, selection), selection.series_max)]
     for name, (attribute, meaning) in _NAMES.items():
-        values = [float(getattr(each.status, attribute)) for each in shown]
-        page.gauge(name, meaning, zip(texts, values, strict=True))
+        page.gauge(name, meaning, ((text, float(getattr(each, attribute))) for text, each in shown))
+
+
+def _shown(
+    found: Sequence[ConsumerAnswer], selection: MetricsSelection
+) -> Iterator[tuple[str, ConsumeStatus]]:
+    """Yield the labels and statistics of the shown topics."""
+    for each in found:
+        if not selection.shows_group(each.group):
+            continue
+        for topic, status in each.statuses().items():
+            if len(topic) <= _TOPIC_CHARS_MAX and selection.shows_topic(topic):
+                pairs = {"clientAddr": each.address, "clientId": each.client_id}
+                yield labels({**pairs, "group": each.group, "topic": topic}), status

@@ -102,7 +102,7 @@ class ExporterPage:
         self._groups(page, shown, rates)
         self._diffs(page, lags)
         self._members(page)
-        write_client_figures(page, reading.of(ConsumerAnswers).figures, self._selection)
+        write_client_figures(page, reading.of(ConsumerAnswers).found, self._selection)
 
     # --- broker
 

@@ -60,6 +60,8 @@ PART_LINES = 250
 """Lines written, joined or freed at once; other threads wait meanwhile."""
 NAMES_KNOWN = 1 << 15
 """Maximum names in a Remembered, some 200 bytes each."""
+NAME_CHARS_MAX = 1024
+"""Maximum characters of a remembered name: of a client id."""
 
 Value = TypeVar("Value")
 Sample = tuple[str, float]
@@ -89,9 +91,11 @@ class Remembered(dict[str, Value]):
         self._work = work
 
     def __missing__(self, name: str) -> Value:
-        if len(self) >= NAMES_KNOWN:
-            self.popitem()
-        value = self[name] = self._work(name)
+        value = self._work(name)
+        if len(name) <= NAME_CHARS_MAX:
+            if len(self) >= NAMES_KNOWN:
+                self.popitem()
+            self[name] = value
         return value
 
 

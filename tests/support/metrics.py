@@ -8,7 +8,7 @@ from actors.children.metrics import WITH_FIGURES
 from actors.engine.messages import AskFigures
 from actors.metrics.actor_figures import ActorFamilies
 from actors.metrics.broker_metrics import BrokerMetrics
-from actors.metrics.client_figures import ClientFigure, ConsumerAnswers
+from actors.metrics.client_figures import ConsumerAnswer, ConsumerAnswers
 from actors.metrics.page import Packed
 from actors.metrics.page_server import BROKER_PATH, EXPORTER_PATH
 from actors.metrics.sources import FigureSet
@@ -33,7 +33,7 @@ class Scraper:
         """The samples of /metrics."""
         return samples(self.text())
 
-    def for_exporter(self, *clients: ClientFigure) -> Found:
+    def for_exporter(self, *clients: ConsumerAnswer) -> Found:
         """The samples of /metrics/exporter."""
         found = {**self.reading(EXPORTER_PATH).found, ConsumerAnswers: ConsumerAnswers(clients)}
         return samples(text_of(self.metrics.pages[EXPORTER_PATH]("client", FigureSet(found))))

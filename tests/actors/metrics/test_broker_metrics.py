@@ -12,7 +12,7 @@ from actors.broker_server import start_broker
 from actors.engine.system import ActorSystem
 from actors.jobs.messages import JobFigures, JobState
 from actors.metrics.broker_page import regrouped
-from actors.metrics.client_figures import ClientFigure
+from actors.metrics.client_figures import ConsumerAnswer
 from actors.metrics.sources import FigureSet
 from actors.naming.messages import RegistrationFigures
 from actors.network.messages import ConnectionFigures
@@ -23,7 +23,7 @@ from actors.sending.replication_progress import FollowFigures, SlaveFigures
 from actors.tables.consumer_views import ClientCounts
 from actors.transactions.messages import OpenHalves
 from protocol.bodies_admin import ConsumeStatsBody
-from protocol.bodies_client import ConsumeStatus
+from protocol.bodies_client import ConsumerRunningInfo, ConsumeStatus
 from protocol.bodies_tables import KVTable
 from protocol.codes import LanguageCode, RequestCode
 from protocol.frame import RemotingCommand
@@ -271,7 +271,8 @@ def test_metrics_of_boards_for_the_official_exporter_have_values() -> None:
     made = busy_broker()
     producing(made)
     status = ConsumeStatus(pull_rt=1.5, consume_ok_tps=7.0)
-    client = ClientFigure("192.0.2.7:1", "c", "consumers", "Topic", status)
+    body = ConsumerRunningInfo(status_table={"Topic": status, "x" * 10_000: status}).encode()
+    client = ConsumerAnswer("192.0.2.7:1", "c", "consumers", body)
     (record, *_) = made.records()
     for level in ("-1", "1"):  # a dead letter, and one for the retry topic
         fields = {"offset": str(record.physical_offset), "group": "consumers", "delayLevel": level}

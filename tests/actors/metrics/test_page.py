@@ -8,7 +8,15 @@ import pytest
 
 from actors.engine.short_collections import short_collections, without_collections
 from actors.metrics import page as page_module
-from actors.metrics.page import PART_LINES, MetricsPage, Remembered, labels, let_go, number
+from actors.metrics.page import (
+    NAME_CHARS_MAX,
+    PART_LINES,
+    MetricsPage,
+    Remembered,
+    labels,
+    let_go,
+    number,
+)
 from tests.support.metrics import samples, text_of, value
 from tests.support.runtimes import of_cpython
 
@@ -93,6 +101,8 @@ def test_the_cache_of_names_is_bounded_and_filled_once(
     known = Remembered(work)
     assert [known[name] for name in "abcdab"] == [*"ABCDAB"]
     assert len(known) == 3 and made == [*"abcd"], "the newest goes"
+    known["x" * (NAME_CHARS_MAX + 1)]
+    assert len(known) == 3, "clients may invent long ones"
 
 
 class Freed(list[int]):
