@@ -17,13 +17,21 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from actors.config import BrokerConfig
+from actors.consumers.queue_work import QUEUES_MAX
 from actors.dispatching.messages import CheckRecord, RecordChecked
 from actors.engine.actor import Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.messages import Message
 from actors.engine.server_log import get_logger
-from actors.network.messages import CallClient, CallDone, CallEnd, Request, RequestMessage
+from actors.network.messages import (
+    AnswerRoom,
+    CallClient,
+    CallDone,
+    CallEnd,
+    Request,
+    RequestMessage,
+)
 from actors.network.request import Responder, serves, short_body
 from actors.tables.consumer_views import ConsumerView, Member
 from protocol.bodies import MessageQueue
@@ -46,6 +54,9 @@ log = get_logger(__name__)
 
 STATUS_MS = 5000
 """Timeout of a member's answer, as in 4.9.7."""
+
+WAITING_BYTES_MAX = 32 << 20
+"""Bytes of answers that wait to be read or passed on. Clients send faster than a thread reads."""
 
 NOT_SET = "not set any response code"
 """Meaningless remark that 4.9.7 leaves in these answers."""
@@ -82,6 +93,8 @@ class _Status:
     request: Request
     owed: int = 0
     found: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
+    left: int = field(default_factory=lambda: QUEUES_MAX)
+    """Queues for which the answer has room."""
 
     def refuse(self, remark: str) -> None:
         self.request.refuse(remark)
@@ -118,6 +131,7 @@ class ConsumerCalls(Responder):
         self._config = config
         self._consumers = consumers
         self._client_calls, self._record_checker = client_calls, record_checker
+        self._room = AnswerRoom(WAITING_BYTES_MAX)
 
     # --- requests passed on to one consumer
 
@@ -184,7 +198,8 @@ class ConsumerCalls(Responder):
         fields.update(more or {})
         command = RemotingCommand(request.command.code, fields, body)
         context = _PassedOn(request, group, client_id)
-        self._client_calls.tell(CallClient(member.peer, command, self.address, context))
+        call = CallClient(member.peer, command, self.address, context, room=self._room)
+        self._client_calls.tell(call)
 
     # --- requests to every member
 
@@ -192,12 +207,13 @@ class ConsumerCalls(Responder):
     def consumer_status(self, request: Request) -> None:
         """Ask the members of a group for their offsets; only one if the request names it."""
         header = GetConsumerStatusHeader.decode(request.command.fields)
-        log.info(
-            "consumer status requested",
-            topic=header.topic,
-            group=header.group,
-            peer=request.peer.remote,
-        )
+        if self.system.rarely.may_tell("many consumer status requests", group=header.group):
+            log.info(
+                "consumer status requested",
+                topic=header.topic,
+                group=header.group,
+                peer=request.peer.remote,
+            )
         view = self._consumers.value.get(header.group)
         if view is None:
             remark = f"No Any Consumer online in the consumer group: [{header.group}]"
@@ -212,7 +228,7 @@ class ConsumerCalls(Responder):
             fields = {"topic": header.topic, "group": header.group}
             command = RemotingCommand(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields)
             context = _Asked(status, member.client_id)
-            call = CallClient(member.peer, command, self.address, context, STATUS_MS)
+            call = CallClient(member.peer, command, self.address, context, STATUS_MS, self._room)
             self._client_calls.tell(call)
         if not asked:
             _answer_status(status)
@@ -222,10 +238,35 @@ class ConsumerCalls(Responder):
     @handles(CallDone, reads_only=True)
     def on_done(self, done: CallDone) -> None:
         """Answer the request, or note one member's offsets."""
-        if isinstance(done.context, _PassedOn):
-            _bring_back(done.context, done)
+        try:
+            if isinstance(done.context, _PassedOn):
+                _bring_back(done.context, done)
+            else:
+                self._note_status(done.context, done)
+        finally:
+            if done.answer is not None:
+                self._room.read_bytes += len(done.answer.body or b"")
+
+    def _note_status(self, asked: _Asked, done: CallDone) -> None:
+        """Note one member's offsets; the last one answers. Leave out failed members."""
+        status, warn = asked.status, self.system.rarely.warn
+        if status.owed <= 0:
+            return
+        status.owed -= 1
+        answer = done.answer
+        if answer is None or answer.code != ResponseCode.SUCCESS or not answer.body:
+            warn("consumer status missing", client=asked.client_id, why=done.why)
         else:
-            _note_status(done.context, done)
+            try:
+                body = ConsumerStatusBody.decode(short_body(answer))
+            except RemoteError as error:
+                warn("consumer status rejected", client=asked.client_id, why=error.remark)
+            else:
+                status.left -= len(body.message_queue_table)
+                if status.left >= 0:
+                    status.found[asked.client_id] = body.message_queue_table
+        if not status.owed:
+            _answer_status(status)
 
 
 def check_versions(members: Iterable[Member]) -> None:
@@ -261,26 +302,6 @@ def _bring_back(passed_on: _PassedOn, done: CallDone) -> None:
     else:
         remark = f"invoke consumer {who} Exception: {_NOT_SENT}: {done.why}"
         passed_on.request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
-
-
-def _note_status(asked: _Asked, done: CallDone) -> None:
-    """Note one member's offsets; the last one answers. Leave out failed members."""
-    status = asked.status
-    if status.owed <= 0:
-        return
-    status.owed -= 1
-    answer = done.answer
-    if answer is None or answer.code != ResponseCode.SUCCESS or not answer.body:
-        log.warning("consumer status missing", client=asked.client_id, why=done.why)
-    else:
-        try:
-            body = ConsumerStatusBody.decode(short_body(answer))
-        except RemoteError as error:
-            log.warning("consumer status rejected", client=asked.client_id, why=error.remark)
-        else:
-            status.found[asked.client_id] = body.message_queue_table
-    if not status.owed:
-        _answer_status(status)
 
 
 def _answer_status(status: _Status) -> None:

@@ -84,7 +84,11 @@ class ClientCalls(Actor):
             return
         call, timer = found
         timer.cancel()
-        call.done(CallEnd.ANSWERED, "", message.answer)
+        if call.room is None or call.room.take(len(message.answer.body or b"")):
+            call.done(CallEnd.ANSWERED, "", message.answer)
+        else:
+            self.system.rarely.warn("client answer dropped", peer=call.peer.remote)
+            call.done(CallEnd.NOT_ASKED, "too many bytes of clients' answers wait")
 
     @handles(_TooLate)
     def on_too_late(self, message: _TooLate) -> None:

@@ -302,6 +302,23 @@ class CallEnd(Enum):
 
 
 @dataclass(slots=True)
+class AnswerRoom:
+    """Bytes of answers that may wait for an actor on a thread; the loop counts what arrives."""
+
+    bytes_max: int
+    arrived_bytes: int = 0
+    read_bytes: int = 0
+    """Counted by the thread alone."""
+
+    def take(self, size: int) -> bool:
+        """Return whether an answer of `size` bytes has room, and count it. Only on the loop."""
+        if self.arrived_bytes - self.read_bytes + size > self.bytes_max:
+            return False
+        self.arrived_bytes += size
+        return True
+
+
+@dataclass(slots=True)
 class CallClient(Message):
     """Request to ask `peer` and to send CallDone to `then`, with this `context`.
 
@@ -313,6 +330,8 @@ class CallClient(Message):
     then: ActorAddress
     context: Any = None
     timeout_ms: float = CALL_MS
+    room: AnswerRoom | None = None
+    """Limit of the answers to all calls with the same room; None for callers on the loop."""
 
     def done(self, end: CallEnd, why: str, answer: RemotingCommand | None = None) -> None:
         self.then.tell(CallDone(self.context, self.peer, end, answer, why))

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from actors.consumers import consumer_calls
 from protocol.bodies import MessageQueue
 from protocol.bodies_client import ConsumerStatusBody
 from protocol.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
@@ -156,6 +157,28 @@ def test_every_member_is_asked_for_its_progress() -> None:
     assert offsets(answers[0]) == {"c2": {QUEUE: 6}}
     answer = ask(made, STATUS, topic="Topic", group="consumers", clientAddr="c3")
     assert offsets(answer) == {}
+
+
+def test_answers_that_were_read_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_calls, "WAITING_BYTES_MAX", 100)
+    made = broker()
+    member = Client(made, "c1", 1001)
+    for offset in range(5):
+        answers = start(made, STATUS, topic="Topic", group="consumers")
+        reply_status(member, offset)
+        made.system.drain()
+        assert offsets(answers[0]) == {"c1": {QUEUE: offset}}
+
+
+def test_members_past_the_queues_of_an_answer_are_omitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = broker()
+    monkeypatch.setattr(consumer_calls, "QUEUES_MAX", 1)
+    members = [Client(made, name, 1001 + n) for n, name in enumerate(("c1", "c2"))]
+    answers = start(made, STATUS, topic="Topic", group="consumers")
+    for each in members:
+        reply_status(each, 7)
+    made.system.drain()
+    assert offsets(answers[0]) == {"c1": {QUEUE: 7}}
 
 
 def test_members_with_unusable_answers_are_omitted() -> None:

@@ -14,7 +14,14 @@ from actors.engine.supervisor import ChildSpec
 from actors.network import client_calls
 from actors.network.client_calls import ClientCalls, Waiting
 from actors.network.connection import Connection
-from actors.network.messages import CallClient, CallDone, CallEnd, ClientAnswer, PeerClosed
+from actors.network.messages import (
+    AnswerRoom,
+    CallClient,
+    CallDone,
+    CallEnd,
+    ClientAnswer,
+    PeerClosed,
+)
 from protocol.codes import RequestCode
 from protocol.frame import RemotingCommand, encode
 from protocol.headers.client import QueueHeader
@@ -73,6 +80,23 @@ def test_an_answer_reaches_the_caller_with_the_context() -> None:
         bench.system.advance(5000)  # its timer is gone too
         bench.tell(ClientAnswer(asked.answer(), peer))  # and a second answer means nothing
         assert bench.ends() == []
+
+
+def test_answers_for_a_thread_have_room_again_once_others_are_read() -> None:
+    """1,400 answers of 430 KB waited to be read, and 570 MiB with them."""
+    room = AnswerRoom(10)
+    with calls() as bench:
+        peer = RecordingPeer()
+        for read_bytes, end in (
+            (0, CallEnd.ANSWERED),
+            (0, CallEnd.NOT_ASKED),
+            (6, CallEnd.ANSWERED),
+        ):
+            room.read_bytes += read_bytes
+            command = RemotingCommand(ASK)
+            bench.tell(CallClient(peer, command, bench.asker.address, None, 1000, room))
+            bench.tell(ClientAnswer(command.answer(body=b"123456"), peer))
+            assert bench.ends() == [(None, end)]
 
 
 def test_calls_are_distinguished_by_opaque_and_client() -> None:
