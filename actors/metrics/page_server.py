@@ -18,7 +18,7 @@ from itertools import chain
 from select import POLLIN, POLLOUT, poll
 from socket import MSG_PEEK, SHUT_RDWR, socket
 from ssl import SSLContext, SSLWantReadError, SSLWantWriteError
-from threading import BoundedSemaphore, Lock, Thread
+from threading import BoundedSemaphore, Event, Lock, Thread
 from time import monotonic
 from urllib.parse import parse_qsl, urlsplit
 
@@ -119,6 +119,8 @@ BROKER_PATH, EXPORTER_PATH = "/metrics", "/metrics/exporter"
 CONNECTIONS_MAX = 32
 HEAD_S = 5.0
 SEND_S = 30.0
+ACCEPT_AGAIN_S = 1.0
+"""Pause after a connection could not be accepted."""
 LOOK_S = 1.0
 """Minimum interval between checks of the TLS files."""
 RECEIVE_BYTES = 4096
@@ -230,6 +232,7 @@ class PageServer:
         """Connections closed because they exceeded a deadline."""
         self._pages: dict[str, Page] = {}
         self._free = BoundedSemaphore(CONNECTIONS_MAX)
+        self._closed = Event()
         self._thread = Thread(target=self._accept, name=f"pages at {self.port}", daemon=True)
         self._thread.start()
 
@@ -241,6 +244,7 @@ class PageServer:
 
     def close(self) -> None:
         """Stop accepting; connections in progress are still answered."""
+        self._closed.set()
         with suppress(OSError):
             self._socket.shutdown(SHUT_RDWR)  # wakes the accepting thread
         self._thread.join()
@@ -252,12 +256,18 @@ class PageServer:
         while True:
             try:
                 sock, _ = self._socket.accept()
-            except OSError:
-                return
+            except OSError:  # closed, or out of descriptors for now
+                if self._closed.wait(ACCEPT_AGAIN_S):
+                    return
+                continue
             if not self._free.acquire(blocking=False):
                 sock.close()
                 continue
-            Thread(target=self._serve, args=(sock,), name="page", daemon=True).start()
+            try:
+                Thread(target=self._serve, args=(sock,), name="page", daemon=True).start()
+            except RuntimeError:  # the system has no thread left
+                sock.close()
+                self._free.release()
 
     def _serve(self, sock: socket) -> None:
         try:

@@ -3,13 +3,14 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from errno import EMFILE
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from shutil import copyfile
 from socket import MSG_PEEK, create_connection, socket
 from ssl import SSLContext, SSLSocket
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 
@@ -294,3 +295,31 @@ def test_an_unread_long_page_over_tls_times_out(
             wait_until(lambda: server.late_count == 1, "its time is over")
         monkeypatch.setattr(page_server, "SEND_S", 30.0)
         assert get_with_tls(server.port, made.calls())[1] == b"x" * (32 << 20)
+
+
+def test_a_server_out_of_descriptors_or_threads_serves_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that accepts ended at the first failure: no page, and no health, was left."""
+    monkeypatch.setattr(page_server, "ACCEPT_AGAIN_S", 0.0)
+    accept, failed = socket.accept, Event()
+    start = page_server.Thread.start
+
+    def without_descriptors(sock: socket) -> object:
+        if not failed.is_set():
+            failed.set()
+            raise OSError(EMFILE, "too many open files")
+        return accept(sock)
+
+    def without_threads(thread: Thread) -> None:
+        if thread.name == "page":
+            monkeypatch.setattr(page_server.Thread, "start", start)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(socket, "accept", without_descriptors)
+    with serving(text_page(b"fine")) as server:
+        assert get(server.port) == (200, b"fine") and failed.is_set()
+        monkeypatch.setattr(page_server.Thread, "start", without_threads)
+        with pytest.raises(OSError):
+            get(server.port)
+        for _ in range(CONNECTIONS_MAX + 1):
+            assert get(server.port) == (200, b"fine")
