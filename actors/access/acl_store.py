@@ -20,6 +20,7 @@ from storage.access.acl_file import (
     VERSION,
     WHITE_LIST,
     AclFile,
+    AclFileError,
     as_list,
     split_perm,
 )
@@ -66,6 +67,8 @@ class AclStore:
         self._texts: Texts = {}
         self._seen: Texts = {}
         """Texts of the last look; the same texts need no further check, valid or not."""
+        self._found: Texts = {}
+        """Texts that the last look found; the next one takes them if they are still the same."""
         self._versions: dict[str, DataVersion] = {}
         self._fault = ""
         """Reason for which the last look changed nothing."""
@@ -83,18 +86,26 @@ class AclStore:
         versions = {path: file.version for path, file in snapshot.files.items()}
         self._take(self._seen, snapshot, versions)
 
-    def look(self) -> None:
+    def look(self, *, at_once: bool = True) -> bool:
+        """Take changed files; return False if another look must take them.
+
+        Unless `at_once`, two looks must find the same texts: a text may be half-written.
+        """
         texts: Texts = {}
         try:
             texts = read_texts(self._disk, self.path)
+            before, self._found = self._found, texts
             if texts == self._seen:
-                return
+                return True
+            if not at_once and texts != before:
+                return False
             snapshot = parse_texts(texts, takes_samples=self._takes_samples)
+            self._refuse_emptied(snapshot)
         except StoreError as error:
             if str(error) != self._fault:
                 log.error("access control reload failed, old accounts kept", reason=str(error))
             self._seen, self._fault = texts, str(error)
-            return
+            return True
         self._seen, self._fault = texts, ""
         self._gone = frozenset(self.published.value.accounts) - frozenset(snapshot.accounts)
         now_ms = self._now_ms()
@@ -107,6 +118,14 @@ class AclStore:
                 edited = texts[path] != self._texts.get(path)
                 versions[path] = known.next(now_ms) if edited else known
         self._take(texts, snapshot, versions)
+        return True
+
+    def _refuse_emptied(self, snapshot: AclSnapshot) -> None:
+        """Raise AclFileError for a file that has lost its content; 4.9.7 passes over it, too."""
+        before = self.published.value.files
+        for path, file in snapshot.files.items():
+            if not file.raw and path in before and before[path].raw:
+                raise AclFileError(f"{path} is empty: to remove its accounts, write accounts: [].")
 
     def _take(self, texts: Texts, snapshot: AclSnapshot, versions: dict[str, DataVersion]) -> None:
         self._texts, self._versions = texts, versions

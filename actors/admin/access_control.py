@@ -35,6 +35,9 @@ from protocol.headers.admin import (
 log = get_logger(__name__)
 
 WATCH_MS = 5000
+"""Time within which a changed file is in force."""
+SETTLED_MS = 250
+"""Time in which a changed file must stay the same: whoever writes it may be half-way."""
 ACL_IS_OFF = "access control is off: aclEnable is false"
 _FAILURES = {
     RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED,
@@ -65,13 +68,13 @@ class AclWatch(Responder):
 
     def on_start(self) -> None:
         if self.store is not None:
-            self.every(WATCH_MS, _Look())
+            self.every(WATCH_MS - SETTLED_MS, _Look())
 
     @handles(_Look)
     def on_look(self, _: _Look) -> None:
         """Reload the files; unusable ones change nothing."""
-        if self.store is not None:
-            self.store.look()
+        if self.store is not None and not self.store.look(at_once=False):
+            self.after(SETTLED_MS, _Look())
 
     @serves(RequestCode.GET_ACL_REFUSALS)
     def on_refusals(self, request: Request) -> RemotingCommand:

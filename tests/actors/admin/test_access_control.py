@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.access.acl_store import split_addresses
-from actors.admin.access_control import ACL_IS_OFF, WATCH_MS
+from actors.admin.access_control import ACL_IS_OFF, SETTLED_MS, WATCH_MS
 from protocol.codes import RequestCode as Code
 from protocol.frame import RemotingCommand
 from protocol.headers.admin import (
@@ -273,11 +273,29 @@ def test_unreadable_account_files_are_logged_once_and_change_nothing() -> None:
         assert len(told) == 1 and ACL_PATH in told[0]["reason"]
         write_accounts(made.disk, text)
         made.system.advance(WATCH_MS)
-        write_accounts(made.disk, "")
+        for emptied in ("", "# half of it\n"):
+            write_accounts(made.disk, emptied)
+            made.system.advance(2 * WATCH_MS)
+        assert made.ask_as("shop-account", send_command(topic="Orders")).code == 0
+        assert [each["reason"] for each in logs if each["event"] == told[0]["event"]][1:] == [
+            f"{ACL_PATH} is empty: to remove its accounts, write accounts: []."
+        ]
+        write_accounts(made.disk, "accounts: []\n")
         made.system.advance(WATCH_MS)
     assert made.ask_as("shop-account", send_command(topic="Orders")).code == 1
     known = "accounts missing"
     assert [each["event"] for each in logs].count(known) == 1
+
+
+def test_a_half_written_file_is_not_taken() -> None:
+    made = GuardedBroker(1)
+    orders = send_command(topic="Orders")
+    half = ACCOUNTS.partition("- {accessKey: shop-account")[0]
+    for _ in range(100):  # looks meet both states
+        for text, ms in ((half, SETTLED_MS * 0.8), (ACCOUNTS + "#\n", SETTLED_MS * 1.23)):
+            write_accounts(made.disk, text)
+            made.system.advance(ms)
+            assert made.ask_as("shop-account", orders).code == 0
 
 
 def test_a_list_of_many_addresses_is_split_in_linear_time() -> None:
