@@ -13,7 +13,7 @@ Source: namesrv/processor/DefaultRequestProcessor.java.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -52,7 +52,7 @@ from actors.naming.topic_intake import TopicIntake
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import LongAnswer, PeerClosed, Request
 from actors.network.request import check_waiting, serves
-from protocol.bodies import BrokerData, TopicRouteData
+from protocol.bodies import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from protocol.bodies_admin import TopicList
 from protocol.bodies_tables import DataVersion, TopicConfigTable
 from protocol.codes import VERSION_5, VERSION_STANDARD_JSON_ROUTE, RequestCode, ResponseCode
@@ -444,42 +444,36 @@ class Namesrv(KvServer):
         """
         command = request.command
         header = GetRouteInfoHeader.decode(command.fields)
-        route = self._routes.route(header.topic)
-        if route is None:
+        queues = self._routes.queues_at(header.topic)
+        if not queues:
             raise RemoteError(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"No topic route info in name server for the topic: {header.topic}{FAQ}",
             )
+        order = None
         if self._config.order_message_enable:
             order = self.kv.get(ORDER_TOPIC_CONFIG, header.topic)
-            route = replace(route, order_topic_conf=order)
-        if is_long := _is_long(route):
-            held_bytes = len(route.broker_datas) * _BROKER_BYTES
-            check_waiting(self._long_answers.waiting, command, held_bytes)
-        if command.version >= VERSION_5:
-            route = replace(route, broker_datas=[*map(_of_5, route.broker_datas)])
         standard = command.version >= VERSION_STANDARD_JSON_ROUTE
         standard = standard or bool(header.accept_standard_json_only)
-        if not is_long:
-            return command.answer(body=route.encode(standard_json=standard))
-        route = replace(route, broker_datas=[*map(_copied, route.broker_datas)])
-        self._long_answers.tell(LongAnswer(request, _LongRoute(route, standard)))
+        form = _RouteForm(order, command.version >= VERSION_5, standard)
+        if len(queues) <= ROUTE_BROKERS_HERE_MAX:
+            route = self._routes.route_of(queues)
+            if not _is_long(route, order or ""):
+                return command.answer(body=form.encode(route))
+        held_bytes = len(queues) * _BROKER_BYTES
+        check_waiting(self._long_answers.waiting, command, held_bytes)
+        self._long_answers.tell(LongAnswer(request, _LongRoute(self._routes, {**queues}, form)))
         return None
 
     @serves(RequestCode.GET_BROKER_CLUSTER_INFO)
     def cluster_info(self, request: Request) -> RemotingCommand | None:
         """Return all brokers; LongAnswers answers with many of them."""
-        found = self._routes.cluster_info()
-        if request.command.version >= VERSION_5:
-            table = {name: _of_5(data) for name, data in found.broker_addr_table.items()}
-            found = replace(found, broker_addr_table=table)
-        if (count := len(found.broker_addr_table)) <= ENCODED_HERE_MAX:
+        if (count := self._routes.broker_count) > ENCODED_HERE_MAX:
+            check_waiting(self._long_answers.waiting, request.command, count * _BROKER_BYTES)
+        found = _Clusters(self._routes.cluster_info(), request.command.version >= VERSION_5)
+        if count <= ENCODED_HERE_MAX:
             return request.command.answer(body=found.encode())
-        check_waiting(self._long_answers.waiting, request.command, count * _BROKER_BYTES)
-        known = found.broker_addr_table.items()
-        copied = {name: _copied(data) for name, data in known}
-        answer = LongAnswer(request, replace(found, broker_addr_table=copied))
-        self._long_answers.tell(answer)
+        self._long_answers.tell(LongAnswer(request, found))
         return None
 
     def _topics(self, request: Request, chosen: Chosen | None = None) -> RemotingCommand | None:
@@ -537,7 +531,7 @@ def _of_5(data: BrokerData) -> BrokerData:
 
     A slave never takes the master's place here.
     """
-    return replace(data, enable_acting_master=False)
+    return replace(_copied(data), enable_acting_master=False)
 
 
 def _copied(data: BrokerData) -> BrokerData:
@@ -545,26 +539,56 @@ def _copied(data: BrokerData) -> BrokerData:
     return replace(data, broker_addrs={**data.broker_addrs})
 
 
-def _is_long(route: TopicRouteData) -> bool:
-    """Return whether a route must be encoded on a thread."""
+def _is_long(route: TopicRouteData, order: str) -> bool:
+    """Return whether a route of few brokers must be encoded on a thread."""
     brokers = route.broker_datas
-    if len(brokers) > ROUTE_BROKERS_HERE_MAX:
-        return True
     addresses = [at for data in brokers for at in data.broker_addrs.values()]
     if len(addresses) > ROUTE_BROKERS_HERE_MAX * 3:
         return True
     servers = [each for some in route.filter_server_table.values() for each in some]
     names = [name for data in brokers for name in (data.cluster, data.broker_name)]
-    chars = sum(map(len, (*names, *addresses, *servers, route.order_topic_conf or "")))
+    chars = sum(map(len, (*names, *addresses, *servers, order)))
     return chars > ROUTE_CHARS_HERE_MAX
 
 
 @dataclass(frozen=True, slots=True)
-class _LongRoute:
-    """Body of a route that is encoded on a thread."""
+class _Clusters:
+    """Body of a list of all brokers."""
 
-    route: TopicRouteData
-    standard_json: bool
+    found: ClusterInfo
+    is_5: bool
 
     def encode(self) -> bytes:
-        return self.route.encode(standard_json=self.standard_json)
+        form = _of_5 if self.is_5 else _copied
+        table = {name: form(data) for name, data in self.found.broker_addr_table.items()}
+        return replace(self.found, broker_addr_table=table).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class _RouteForm:
+    """How a client gets a route."""
+
+    order: str | None
+    is_5: bool
+    standard_json: bool
+
+    def encode(self, route: TopicRouteData) -> bytes:
+        if self.is_5:
+            route = replace(route, broker_datas=[*map(_of_5, route.broker_datas)])
+        route = replace(route, order_topic_conf=self.order)
+        return route.encode(standard_json=self.standard_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _LongRoute:
+    """Body of a route that is made on a thread, of a copy of its queues."""
+
+    routes: RouteTable
+    queues: Mapping[str, QueueData]
+    form: _RouteForm
+
+    def encode(self) -> bytes:
+        route = self.routes.route_of(self.queues)
+        if not self.form.is_5:
+            route = replace(route, broker_datas=[*map(_copied, route.broker_datas)])
+        return self.form.encode(route)

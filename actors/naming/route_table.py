@@ -340,27 +340,38 @@ class RouteTable:
 
     # --- queries
 
+    def queues_at(self, topic: str) -> Mapping[str, QueueData]:
+        """Return a topic's queues by broker name; empty if no live broker has it."""
+        queues, brokers = self._queues.get(topic, {}), self._brokers
+        return queues if any(name in brokers for name in queues) else {}
+
     def route(self, topic: str) -> TopicRouteData | None:
         """Return the route of a topic, or None if no live broker has it."""
-        queues = self._queues.get(topic)
-        if not queues:
-            return None
-        brokers = [self._brokers[name] for name in queues if name in self._brokers]
-        if not brokers:
-            return None
-        addresses = [address for data in brokers for address in data.broker_addrs.values()]
-        servers = {at: self._filter_servers[at] for at in addresses if at in self._filter_servers}
-        return TopicRouteData(
-            queue_datas=[data for name, data in queues.items() if name in self._brokers],
-            broker_datas=brokers,
-            filter_server_table=servers,
-        )
+        queues = self.queues_at(topic)
+        return self.route_of(queues) if queues else None
+
+    def route_of(self, queues: Mapping[str, QueueData]) -> TopicRouteData:
+        """Return the route of a topic with these queues; of a copy also on any thread."""
+        brokers = {name: data for name in queues if (data := self._brokers.get(name)) is not None}
+        found = TopicRouteData([queues[name] for name in brokers], [*brokers.values()])
+        servers = self._filter_servers
+        if servers:
+            for data in found.broker_datas:
+                for at in [*data.broker_addrs.values()]:
+                    if (some := servers.get(at)) is not None:
+                        found.filter_server_table[at] = some
+        return found
 
     def cluster_info(self) -> ClusterInfo:
+        """Return all brokers; another thread must copy the data of each."""
         return ClusterInfo(
-            broker_addr_table=self._brokers,
+            broker_addr_table={**self._brokers},
             cluster_addr_table={name: sorted(own) for name, own in self._clusters.items()},
         )
+
+    @property
+    def broker_count(self) -> int:
+        return len(self._brokers)
 
     @property
     def topic_count(self) -> int:

@@ -52,12 +52,13 @@ def registration(
     crc: int | None = None,
     oneway: bool = False,
     address: str = "10.0.0.1:10911",
+    name: str = "broker-a",
 ) -> RemotingCommand:
     configs = {topic.topic_name: topic for topic in topics}
     table = TopicConfigTable(configs, DataVersion(1000, version))
     body = RegisterBrokerBody(table).encode(compressed=compressed)
     header = RegisterBrokerHeader(
-        "broker-a",
+        name,
         address,
         "C1",
         "10.0.0.1:10912",
