@@ -444,8 +444,10 @@ class Transactions(Responder):
                 given_up=checks.given_up_count,
                 left=len(checks.candidates) - checks.next,
             )
-        for group, count in checks.no_producer.items():
-            log.warning("no producer found for check-back", group=group, count=count)
+        if groups := checks.no_producer:
+            halves = sum(groups.values())
+            warn = self.system.rarely.warn
+            warn("no producer found for check-back", names=[*groups], count=halves)
         self._save_progress()
         self.after(self._config.transaction_check_interval_ms, _NextRound())
 

@@ -181,7 +181,7 @@ def test_a_check_without_a_producer_counts() -> None:
     half(made, "K")
     with capture_logs() as logs:
         round_of_checks(made)
-    assert [line["group"] for line in logs if line["event"].startswith("no producer")] == [GROUP]
+    assert [line["names"] for line in logs if line["event"].startswith("no producer")] == [[GROUP]]
     producer = producing(made)
     round_of_checks(made)
     (question,) = questions(producer)
