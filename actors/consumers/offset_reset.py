@@ -42,6 +42,8 @@ from storage.reading.queue_times import QueueTimes
 
 log = get_logger(__name__)
 
+NOTICED_AT_ONCE = 200
+"""Members in a round that get a short command: 10 ms."""
 NEWEST = -1
 """Timestamp that means: skip everything stored until now."""
 
@@ -75,6 +77,8 @@ class _Notices:
     header: ResetOffsetHeader
     members: deque[Member]
     bodies: _Bodies
+    at_once: int = 1
+    """Members in a round; a long command goes to one."""
     then: Callable[[], None] | None = None
 
 
@@ -179,8 +183,8 @@ class OffsetReset(QueueWorker):
         notices = _Notices(header, members, body)
         if len(goals) <= ENCODED_HERE_MAX:
             answer = request.command.answer(remark=NOT_SET, body=body.encode())
-            while notices.members:
-                self._send(notices)
+            notices.at_once = NOTICED_AT_ONCE
+            self.on_notices(notices)
             return answer
         notices.then = self.answered(request)
         done = partial(self.address.tell, notices)
@@ -189,9 +193,10 @@ class OffsetReset(QueueWorker):
 
     @handles(_Notices)
     def on_notices(self, notices: _Notices) -> None:
-        """Send a long command to one member, and to the others in the next rounds."""
-        if notices.members:
+        """Send the command to some members, and to the others in the next rounds."""
+        for _ in range(min(notices.at_once, len(notices.members))):
             self._send(notices)
+        if notices.members:
             self.system.loop.tell_in_next_round(self.address, notices)
         elif notices.then is not None:
             notices.then()
@@ -207,9 +212,10 @@ class OffsetReset(QueueWorker):
                 flag=ONEWAY_FLAG,
             )
         )
-        log.info(
-            "offset reset sent",
-            topic=header.topic,
-            group=header.group,
-            client=member.client_id,
-        )
+        if self.system.rarely.may_tell("many offset resets sent", group=header.group):
+            log.info(
+                "offset reset sent",
+                topic=header.topic,
+                group=header.group,
+                client=member.client_id,
+            )

@@ -2,6 +2,7 @@
 
 import pytest
 
+from actors.consumers import offset_reset
 from actors.engine.actor_address import ActorAddress
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.tables import offset_changes
@@ -189,6 +190,27 @@ def test_offline_mqadmin_sets_the_offsets_itself() -> None:
     assert offsets(made) == [2, 2]
     late.commit(4)
     assert offsets(made) == [4, 2]
+
+
+def test_many_members_get_a_reset_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """3,000 members kept the loop from all other clients for 0.15 s."""
+    monkeypatch.setattr(offset_reset, "NOTICED_AT_ONCE", 2)
+    made = filled()
+    members = [Client(made, f"c{number}", 1001 + number) for number in range(5)]
+    later: list[object] = []
+    tell = made.system.loop.tell_in_next_round
+
+    def note(address: ActorAddress, message: object) -> None:
+        if type(message).__name__ == "_Notices":
+            later.append(message)
+        tell(address, message)
+
+    monkeypatch.setattr(made.system.loop, "tell_in_next_round", note)
+    reset(made, -1)
+    made.system.drain()
+    for each in members:
+        assert [told.code for told in each.peer.received].count(TOLD) == 1
+    assert len(later) == 2
 
 
 def test_others_have_their_turn_during_a_reset_of_many_queues(
