@@ -194,9 +194,9 @@ class OffsetReset(QueueWorker):
     @handles(_Notices)
     def on_notices(self, notices: _Notices) -> None:
         """Send the command to some members, and to the others in the next rounds."""
-        for _ in range(min(notices.at_once, len(notices.members))):
-            self._send(notices)
         if notices.members:
+            for _ in range(min(notices.at_once, len(notices.members))):
+                self._send(notices)
             self.system.loop.tell_in_next_round(self.address, notices)
         elif notices.then is not None:
             notices.then()

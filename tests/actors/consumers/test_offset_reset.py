@@ -210,7 +210,7 @@ def test_many_members_get_a_reset_in_rounds(monkeypatch: pytest.MonkeyPatch) -> 
     made.system.drain()
     for each in members:
         assert [told.code for told in each.peer.received].count(TOLD) == 1
-    assert len(later) == 2
+    assert len(later) == 3
 
 
 def test_others_have_their_turn_during_a_reset_of_many_queues(
