@@ -297,7 +297,7 @@ def test_backup_has_the_journal_that_its_table_names(monkeypatch: pytest.MonkeyP
     made.crash()
     made.disk = found
     made.start()
-    assert bodies(made) == [1, 2, 5, 6, 7, 8, 9]
+    assert sorted(bodies(made)) == [1, 2, 5, 6, 7, 8, 9], "copies, as their time is over"
 
 
 @pytest.mark.parametrize("level, delay_ms", [(1, 1_000), (0, 10_000)])
