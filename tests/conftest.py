@@ -45,8 +45,7 @@ from troupemq.logs import shut_down_logs
 
 __all__ = ["tally", "tell", "tmp_path"]
 
-TESTS = Path(__file__).parent
-COMPAT = TESTS / "compat"
+COMPAT = Path(__file__).parent / "compat"
 HEAVY_S, LIGHT_S = 0.25, 0.02
 """Processor time of a heavy test or a seed, and of another test, about, for their order."""
 
@@ -116,21 +115,6 @@ def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
     """
     sched.config.cache.set("troupemq/ended_in", crashitem)
     pytest.exit(f"a process of the run ended in {crashitem}", returncode=1)
-
-
-def pytest_collection(session: pytest.Session) -> None:
-    """Let each process of a whole run begin with a share of the modules.
-
-    The others read what it has compiled: in a new checkout this takes a third of the time.
-    """
-    worker = getattr(session.config, "workerinput", None)
-    if worker is None or sys.dont_write_bytecode or session.config.args != ["tests"]:
-        return
-    number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
-    for path in sorted(TESTS.rglob("test_*.py"))[number::count]:
-        name = ".".join(path.relative_to(TESTS.parent).with_suffix("").parts)
-        with suppress(Exception, pytest.skip.Exception):  # the collection says why
-            import_module(name)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -105,6 +105,10 @@ A connection may be in 1,000 groups.
 """
 REGISTERED_PER_ROUND = 2500
 """Groups and subscriptions of a long heartbeat registered in a round, and its next group: 10 ms."""
+NEW_GROUPS_AT_ONCE = 100
+"""Groups of a heartbeat with new ones that are registered in a round, however short it is."""
+NEW_GROUP = 50
+"""Weight of a new group, which has a retry topic to make, settings and lines in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,12 +247,12 @@ class Clients(Responder):
         waits = any(RETRY_TOPIC_PREFIX + each.group_name not in topics for each in consumers)
         heartbeat = _Heartbeat(request, data, member, waits)
         self.begin_change()
-        if request.read is not None:
+        if request.read is not None or (waits and len(consumers) > NEW_GROUPS_AT_ONCE):
             self._long.append(heartbeat)
             if len(self._long) == 1:
                 self._register_long()
             return None
-        self._register_some(heartbeat, len(consumers) + SUBSCRIPTIONS_MAX)
+        self._register_some(heartbeat, NEW_GROUP * len(consumers) + SUBSCRIPTIONS_MAX)
         return self._registered(heartbeat)
 
     @handles(_RegisterMore)
@@ -280,7 +284,8 @@ class Clients(Responder):
         while heartbeat.done < len(consumers) and most > 0:
             each = consumers[heartbeat.done]
             heartbeat.done += 1
-            most -= 1 + len(each.subscription_data_set)
+            is_new = each.group_name not in self._consumers.groups
+            most -= (NEW_GROUP if is_new else 1) + len(each.subscription_data_set)
             if self._register_consumer(each, heartbeat.member):
                 heartbeat.changed.append(each.group_name)
 

@@ -131,7 +131,8 @@ class GroupTable(BatchedTable):
             most = self._config.auto_groups_max
             self.log_dropped("group not created: maxAutoGroups", group=message.group, most=most)
         else:
-            log.info("group created", group=message.group)
+            if self.system.rarely.may_tell("many groups created", group=message.group):
+                log.info("group created", group=message.group)
             self._put(SubscriptionGroupConfig(message.group))
 
     @handles(TakeGroups)

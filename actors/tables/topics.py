@@ -17,7 +17,7 @@ TopicSet has the topics, and the rules of their creation, change and deletion.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from actors.config import BrokerConfig
@@ -82,11 +82,10 @@ class Topics:
         self.configs = {topic.topic_name: topic for topic in _always_present(config)}
         self.system_topics = SYSTEM_TOPICS | self.configs.keys()
         self.version = DataVersion()
-        self._counted_at: DataVersion | None = None
-        self._own_count = 0
         if loaded is not None:
             self.configs.update(loaded.topic_configs)
             self.version = loaded.data_version
+        self._own_count = _count_of_groups(self.configs)
 
     def table(self) -> TopicConfigTable:
         """Return a copy that does not change."""
@@ -95,6 +94,7 @@ class Topics:
     def replace(self, table: TopicConfigTable) -> None:
         self.configs = dict(table.topic_configs)
         self.version = table.data_version
+        self._own_count = _count_of_groups(self.configs)
 
     def put(self, config: TopicConfig, now_ms: int) -> None:
         before = self.configs.get(config.topic_name)
@@ -106,6 +106,7 @@ class Topics:
                 last_queue=before.read_queue_nums - 1,
                 hint="consumers do not get their messages; consumer lag counts them",
             )
+        self._own_count += before is None and config.topic_name.startswith(OF_GROUPS)
         self.configs[config.topic_name] = config
         self.version = self.version.next(now_ms)
 
@@ -113,6 +114,7 @@ class Topics:
         """Delete a topic; return whether it existed."""
         if self.configs.pop(topic, None) is None:
             return False
+        self._own_count -= topic.startswith(OF_GROUPS)
         self.version = self.version.next(now_ms)
         return True
 
@@ -141,9 +143,6 @@ class Topics:
         most = 2 * self._config.auto_groups_max if is_own else self._config.auto_topics_max
         if not 0 < most <= len(self.configs):
             return False
-        if self._counted_at is not self.version:
-            self._counted_at = self.version
-            self._own_count = sum(name.startswith(OF_GROUPS) for name in self.configs)
         return most <= (self._own_count if is_own else len(self.configs) - self._own_count)
 
     def set_order(self, ordered: frozenset[str], now_ms: int) -> bool:
@@ -161,6 +160,11 @@ class Topics:
     def is_system(self, topic: str) -> bool:
         """Return whether administrators must not change the topic."""
         return topic in self.system_topics or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def _count_of_groups(topics: Iterable[str]) -> int:
+    """Return the number of retry and dead-letter topics."""
+    return sum(topic.startswith(OF_GROUPS) for topic in topics)
 
 
 def _always_present(config: BrokerConfig) -> list[TopicConfig]:
@@ -187,6 +191,15 @@ SLAVE_REFUSES = (
 
 REMOVED_PER_ROUND = 1_000
 """Deleted topics of which a slave removes the queues in a round of the loop: 2 ms."""
+
+
+CREATED_PER_ROUND = 50
+"""Topics that sends and groups create in a round of the loop: 5 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class _CreateOn:
+    """Create the next topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +242,9 @@ class TopicTable(BatchedTable):
         """On a slave: topics that its master deleted; whether an earlier table showed it."""
         self._removing: deque[tuple[str, ReplaceTopics]] = deque()
         """Deleted topics of which the queues are removed in the next rounds."""
+        self._creations: deque[CreateTopicOnSend | CreateSystemTopic] = deque()
+        """Topics to create in the next rounds."""
+        self._creations_left = CREATED_PER_ROUND
 
     def on_start(self) -> None:
         loaded = self.load(parse_topics)
@@ -259,6 +275,36 @@ class TopicTable(BatchedTable):
     @handles(CreateTopicOnSend)
     def on_create_on_send(self, message: CreateTopicOnSend) -> None:
         """Create the topic and answer with TopicReady."""
+        self._create_soon(message)
+
+    @handles(CreateSystemTopic)
+    def on_create_system_topic(self, message: CreateSystemTopic) -> None:
+        self._create_soon(message)
+
+    @handles(_CreateOn)
+    def on_create_on(self, _: _CreateOn) -> None:
+        """Create the next topics."""
+        self._creations_left = CREATED_PER_ROUND
+        while self._creations and self._creations_left:
+            self._create_next()
+
+    def _create_soon(self, message: CreateTopicOnSend | CreateSystemTopic) -> None:
+        """Create a topic now, or behind earlier ones in a next round."""
+        self._creations.append(message)
+        if self._creations_left:
+            self._create_next()
+
+    def _create_next(self) -> None:
+        if self._creations_left == CREATED_PER_ROUND:
+            self.system.loop.tell_in_next_round(self.address, _CreateOn())
+        self._creations_left -= 1
+        message = self._creations.popleft()
+        if isinstance(message, CreateTopicOnSend):
+            self._create_on_send(message)
+        else:
+            self._create_system_topic(message)
+
+    def _create_on_send(self, message: CreateTopicOnSend) -> None:
         config = self._topics.configs.get(message.topic)
         if config is not None:
             self.when_saved(lambda: message.reply_to.tell(TopicReady(message.topic, config)))
@@ -271,11 +317,9 @@ class TopicTable(BatchedTable):
                 self.log_dropped("topic not created: maxAutoTopics", topic=message.topic)
             message.reply_to.tell(TopicReady(message.topic, None))
             return
-        log.info("topic created", topic=made.topic_name, producer=message.producer)
-        self._create(made, message.reply_to)
+        self._create(made, message.reply_to, producer=message.producer)
 
-    @handles(CreateSystemTopic)
-    def on_create_system_topic(self, message: CreateSystemTopic) -> None:
+    def _create_system_topic(self, message: CreateSystemTopic) -> None:
         config = self._topics.configs.get(message.topic)
         if config is None and (message.topic in OF_GROUPS or not is_legal_name(message.topic)):
             self.log_dropped("topic not created: no legal name", topic=message.topic)
@@ -284,7 +328,6 @@ class TopicTable(BatchedTable):
             # 4.9.7 creates a topic of -1 queues for a group with -1 retry queues
             flag, queues = message.topic_sys_flag, max(0, message.queue_nums)
             made = TopicConfig(message.topic, queues, queues, READ_WRITE, topic_sys_flag=flag)
-            log.info("topic created", topic=message.topic)
             self._create(made, message.reply_to)
         elif message.reply_to is not None:
             reply_to = message.reply_to
@@ -348,7 +391,12 @@ class TopicTable(BatchedTable):
             self.system.loop.tell_in_next_round(self.address, _RemoveOn())
 
     def can_stop(self) -> bool:
-        return not self._removing and super().can_stop()
+        return not self._removing and not self._creations and super().can_stop()
+
+    def on_failure(self, *reason: object) -> None:
+        while self._creations:
+            self._creations.popleft().on_undelivered(self.remark())
+        super().on_failure(*reason)
 
     @handles(PermissionChanged)
     def on_permission_changed(self, _: PermissionChanged) -> None:
@@ -450,7 +498,9 @@ class TopicTable(BatchedTable):
 
     # --- changes
 
-    def _create(self, config: TopicConfig, reply_to: ActorAddress | None) -> None:
+    def _create(self, config: TopicConfig, reply_to: ActorAddress | None, **by: str) -> None:
+        if self.system.rarely.may_tell("many topics created", topic=config.topic_name):
+            log.info("topic created", topic=config.topic_name, **by)
         self._topics.put(config, self.system.clock.now_ms())
 
         def announce(_: str) -> None:

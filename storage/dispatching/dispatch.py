@@ -206,14 +206,14 @@ class Dispatcher:
     def write_out(self, queues_max: int = maxsize) -> bool:
         """Write what is only in memory to the files; called on a tick. Raise like `dispatch`.
 
-        Write `queues_max` queues. Return True if some are left of those that had something to write
-        when the first were taken. The followers come with the last ones.
+        Write `queues_max` queues, fewer if they are new. Return True if some are left of those that
+        had something to write when the first were taken. The followers come with the last ones.
         """
         queues = self._queues
         left, self._left = self._left or queues.unwritten_count, 0
-        queues.write_out_some(min(left, queues_max))
-        if left > queues_max:
-            self._left = left - queues_max
+        left -= queues.write_out_some(left, queues_max)
+        if left > 0:
+            self._left = left
             return True
         failure: StoreError | None = None
         for follower in self.followers:

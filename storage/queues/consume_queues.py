@@ -6,6 +6,7 @@ recoverTopicQueueTable, findConsumeQueue, FlushConsumeQueueService).
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from errno import EXDEV
+from sys import maxsize
 from zlib import crc32
 
 from protocol.codes import TRANSACTION_PREPARED
@@ -26,6 +27,8 @@ from storage.queues.unsynced import UnsyncedQueues, sync_files
 UNWRITTEN_UNITS_MAX = (4 << 20) // UNIT_BYTES
 """Maximum units held only in memory, over all queues; 1,024 queues then write 4 KiB each."""
 _PAGE_BYTES = 4096
+NEW_QUEUE = 32
+"""Weight of a queue without a file, which has folders and a file to make: 1 ms."""
 
 
 class ConsumeQueues:
@@ -270,13 +273,19 @@ class ConsumeQueues:
 
         Raises DiskFull or StoreError; unwritten units stay in memory.
         """
-        self.write_out_some(len(self._dirty))
+        self.write_out_some(len(self._dirty), maxsize)
 
-    def write_out_some(self, count: int) -> None:
-        """Write out the `count` queues that have waited longest. Raises like `write_out_all`."""
+    def write_out_some(self, count: int, weight: int) -> int:
+        """Write out some of the `count` queues that have waited longest; return how many.
+
+        Their weights, NEW_QUEUE for a new one, end it at `weight`. Raises like `write_out_all`.
+        """
         dirty, done = self._dirty, 0
         try:
             for queue in dirty[:count]:
+                if weight <= 0:
+                    break
+                weight -= NEW_QUEUE if queue.has_no_file else 1
                 queue.write_out()
                 self._unsynced[queue] = None
                 queue.dirty = False
@@ -285,6 +294,7 @@ class ConsumeQueues:
             del dirty[:done]
         if not dirty:
             self._unwritten_units = 0
+        return done
 
     @property
     def unwritten_count(self) -> int:

@@ -80,6 +80,11 @@ class StoredUnits:
         return not self._file_firsts and not self.tail
 
     @property
+    def has_no_file(self) -> bool:
+        """Whether all units are only in memory."""
+        return not self._file_firsts
+
+    @property
     def first_offset(self) -> int:
         """First queue offset with a unit, even if its message is deleted."""
         return self._file_firsts[0] if self._file_firsts else self.tail_first

@@ -234,9 +234,9 @@ def test_many_queues_are_written_out_a_few_at_a_time(monkeypatch: pytest.MonkeyP
         queues, counts = made.store.consume_queues, list[int]()
         written = queues.write_out_some
 
-        def write_out_some(count: int) -> None:
+        def write_out_some(count: int, weight: int) -> int:
             counts.append(queues.unwritten_count)
-            written(count)
+            return written(count, weight)
 
         monkeypatch.setattr(queues, "write_out_some", write_out_some)
         made.system.advance(200)

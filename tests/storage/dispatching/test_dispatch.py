@@ -29,7 +29,7 @@ from storage.dispatching.dispatch import (
 )
 from storage.errors import DiskFull
 from storage.index.index import Index
-from storage.queues.consume_queues import ConsumeQueues
+from storage.queues.consume_queues import NEW_QUEUE, ConsumeQueues
 from storage.queues.dispatch_entry import (
     Dispatched,
     DispatchEntry,
@@ -146,13 +146,16 @@ def test_queues_are_written_in_turn_and_new_ones_wait_for_the_next_round() -> No
     dispatcher = Dispatcher(queues, [])
     for queue_id in range(5):
         dispatcher.dispatch([entry(queue_id, queue_id=queue_id)])
-    assert dispatcher.write_out(2)
+    two = 2 * NEW_QUEUE  # each of them has a file to make, which took 1 ms and more
+    assert dispatcher.write_out(two)
     dispatcher.dispatch([entry(5, queue_id=7)])
-    assert dispatcher.write_out(2)
-    assert not dispatcher.write_out(2)
+    assert dispatcher.write_out(two)
+    assert not dispatcher.write_out(two)
     assert queues.unwritten_count == 1
-    assert not dispatcher.write_out(2)
+    assert not dispatcher.write_out(two)
     assert queues.unwritten_count == 0
+    dispatcher.dispatch([entry(6 + queue_id, queue_id=queue_id) for queue_id in range(5)])
+    assert dispatcher.write_out(2) and queues.unwritten_count == 3
 
 
 class Full:
