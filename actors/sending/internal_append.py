@@ -92,10 +92,15 @@ class InternalAppends:
         self.pending_count = 0
         """Number of records in `pending` that are not stored yet."""
 
-    def keep(self, append: InternalAppend, known_topics: Mapping[str, object]) -> None:
-        """Keep an append for the end of the batch, or until its topics are made."""
+    def keep(
+        self, append: InternalAppend, known_topics: Mapping[str, object], made: str = ""
+    ) -> None:
+        """Keep an append for the end of the batch, or until its topics are made.
+
+        `made` may lack in the known topics.
+        """
         for wanted in append.topics:
-            if wanted.topic not in known_topics:
+            if wanted.topic not in known_topics and wanted.topic != made:
                 self._parking.park(append, replace(wanted, reply_to=self._owner))
                 return
         self.pending.append(append)
@@ -112,7 +117,7 @@ class InternalAppends:
             answer_appends(released, ResponseCode.SYSTEM_ERROR, remark)
             return
         for append in released:
-            self.keep(append, {**known_topics, message.topic: message.config})
+            self.keep(append, known_topics, message.topic)
 
     def puts(self) -> list[InternalPut]:
         """Return the records to append next, in order; refuse those that the log cannot take."""
