@@ -141,7 +141,7 @@ class ConsumerOffsets(TickedTable):
         """Last published copy; nothing in it ever changes."""
         self._changed = False
         self._searches = OffsetSearches(self._publish)
-        self._changes = LongChanges()
+        self._changes = LongChanges(lambda: self.system.loop.round_count)
         self._unpublished: dict[str, None] = {}
         """Keys that have changed since the last copy."""
         self._consumers, self._topics = consumers, topics

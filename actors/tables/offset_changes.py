@@ -25,7 +25,7 @@ CHANGED_PER_ROUND = 2_000
 UNPUBLISHED_MAX = 20_000
 """Changed keys of which a copy is published before the next save: 20 ms."""
 
-_SEARCHED_PER_STEP = 100
+_SEARCHED_PER_STEP = 50
 """Entries of the table that a search passes in the time of a step."""
 
 
@@ -37,10 +37,16 @@ class _LongChange:
 
 
 class LongChanges:
-    """Changes under way, the first of which is worked on. Used by ConsumerOffsets alone."""
+    """Changes under way, the first of which is worked on. Used by ConsumerOffsets alone.
 
-    def __init__(self) -> None:
+    All changes of a round share its allowance: hundreds of topics may be deleted at once.
+    """
+
+    def __init__(self, round_count: Callable[[], int]) -> None:
+        """`round_count` returns the number of the loop's round."""
         self._waiting: deque[_LongChange] = deque()
+        self._round_count = round_count
+        self._round, self._left = -1, 0
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -51,15 +57,24 @@ class LongChanges:
         `refuse` is called with the reason if the change cannot be ended.
         """
         self._waiting.append(_LongChange(steps, refuse))
-        return len(self._waiting) == 1 and self.go_on()
+        if len(self._waiting) > 1:
+            return False
+        if (now := self._round_count()) != self._round:
+            self._round, self._left = now, CHANGED_PER_ROUND
+        return self._work()
 
     def go_on(self) -> bool:
-        """Do the next piece of the first change; return whether another piece follows."""
-        if not self._waiting:
-            return False
-        done = sum(1 for _ in islice(self._waiting[0].steps, CHANGED_PER_ROUND))
-        if done < CHANGED_PER_ROUND:
-            self._waiting.popleft()
+        """Do the next pieces, in a next round; return whether others follow."""
+        self._round, self._left = self._round_count(), CHANGED_PER_ROUND
+        return self._work()
+
+    def _work(self) -> bool:
+        while self._waiting and self._left:
+            most, change = self._left, self._waiting[0]
+            done = sum(1 for _ in islice(change.steps, most))
+            self._left -= done
+            if done < most:
+                self._waiting.popleft()
         return bool(self._waiting)
 
     def refuse(self, remark: str) -> None:
