@@ -20,6 +20,7 @@ Source: broker/offset/ConsumerOffsetManager.java, ConsumerManageProcessor.java.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from actors.engine.actor import handles
@@ -277,18 +278,19 @@ class ConsumerOffsets(TickedTable):
     def _forgetting_in(self, topic: str, groups: Sequence[str]) -> Iterator[None]:
         """Delete the offsets of these groups in a topic.
 
-        Live members may have positions there that they have not committed or keep
-        themselves. A mark is left for each.
+        Leave a mark for each, since live members may have positions that were not committed.
         """
         now_ms, views = self.system.clock.monotonic_ms(), self._consumers.value
-        in_queues = {} if self._bounds is None else dict.fromkeys(self._bounds.queue_ids(topic), 0)
-        for group, view in views.items() if in_queues else ():
+        noting, bounds = self._old_places.noting, self._bounds
+        ids = range(0) if bounds is None else bounds.queue_ids(topic)
+        for group, view in views.items() if ids else ():
             if topic in view.subscriptions:
-                self._old_places.note(topic, group, in_queues, now_ms, view)
+                yield from noting(topic, group, ids, {}, now_ms, view)
+            yield
         for group in groups:
-            queues = self._drop(offset_key(topic, group))
-            places = in_queues | queues if group in views else queues
-            self._old_places.note(topic, group, places, now_ms, views.get(group))
+            queues, live = self._drop(offset_key(topic, group)), views.get(group)
+            others = (each for each in (ids if live else ()) if each not in queues)
+            yield from noting(topic, group, chain(queues, others), queues, now_ms, live)
             yield from search_steps(queues)
 
     def _drop(self, key: str) -> dict[int, int]:

@@ -28,7 +28,7 @@ before the group's first heartbeat is noted as its first one.
 4.9.7 keeps the offsets of deleted topics and accepts every position.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -37,7 +37,7 @@ from actors.tables.consumer_views import ConsumerView, Member
 MARKS_MAX = 50_000
 """Marks of all groups; beyond it the oldest are removed.
 
-A deletion sets no more than that: 30 ms.
+A deletion sets no more than that: 30 ms, in several rounds.
 """
 OLD_MS = 600_000
 """Time after the deletion in which commits are compared with the mark."""
@@ -83,26 +83,29 @@ class OldPlaces:
         self._noted_ms, self._noted = -1.0, 0
         """Time of the last deletion, and the number of its marks."""
 
-    def note(
+    def noting(
         self,
         topic: str,
         group: str,
+        queue_ids: Iterable[int],
         offsets: Mapping[int, int],
         now_ms: float,
         view: ConsumerView | None = None,
-    ) -> None:
-        """Mark the deleted queues of a topic with the offsets and members of the group."""
+    ) -> Iterator[None]:
+        """Mark deleted queues of a topic with the offsets and members of the group, in steps."""
         members = () if view is None else view.members.values()
         client_ids = frozenset(member.client_id for member in members)
         marks = self.marks
         if now_ms != self._noted_ms:
             self._noted_ms, self._noted = now_ms, 0
-        for queue_id, offset in offsets.items():
+        for queue_id in queue_ids:
             if self._noted >= MARKS_MAX:
                 break
             self._noted += 1
             marks.pop((topic, group, queue_id), None)
-            marks[topic, group, queue_id] = _Mark(max(offset, 1), now_ms, client_ids)
+            offset = max(offsets.get(queue_id, 0), 1)
+            marks[topic, group, queue_id] = _Mark(offset, now_ms, client_ids)
+            yield
         for oldest in [*islice(marks, max(0, len(marks) - MARKS_MAX))]:
             del marks[oldest]
 

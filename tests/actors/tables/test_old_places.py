@@ -152,11 +152,11 @@ def test_a_deletion_sets_a_limited_number_of_marks(monkeypatch: pytest.MonkeyPat
     """A topic of 65,536 queues took 45 ms for each of its groups."""
     monkeypatch.setattr("actors.tables.old_places.MARKS_MAX", 5)
     places = OldPlaces()
-    for group in ("one", "two", "three"):
-        places.note("T", group, dict.fromkeys(range(3), 0), 1.0)
+    for group, count in (("one", 3), ("two", 2), ("three", 0)):
+        assert len([*places.noting("T", group, range(3), {}, 1.0)]) == count, "a step for each"
     assert [(group, queue) for _, group, queue in places.marks] == [
         *(("one", 0), ("one", 1), ("one", 2)),
         *(("two", 0), ("two", 1)),
     ]
-    places.note("U", "one", {0: 7}, 2.0)
+    assert len([*places.noting("U", "one", [0], {0: 7}, 2.0)]) == 1
     assert ("U", "one", 0) in places.marks and len(places.marks) == 5
