@@ -37,7 +37,7 @@ log = get_logger(__name__)
 WATCH_MS = 5000
 """Time within which a changed file is in force."""
 SETTLED_MS = 250
-"""Time in which a changed file must stay the same: whoever writes it may be half-way."""
+"""Time for which a changed file must stay the same, because it may be half-written."""
 ACL_IS_OFF = "access control is off: aclEnable is false"
 _FAILURES = {
     RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED,

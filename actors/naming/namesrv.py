@@ -566,7 +566,7 @@ class _Clusters:
 
 @dataclass(frozen=True, slots=True)
 class _RouteForm:
-    """How a client gets a route."""
+    """Form of a route for one client."""
 
     order: str | None
     is_5: bool

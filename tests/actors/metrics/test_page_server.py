@@ -301,7 +301,7 @@ def test_a_server_out_of_descriptors_or_threads_serves_on(monkeypatch: pytest.Mo
     """The thread that accepts ended at the first failure: no page, and no health, was left."""
     monkeypatch.setattr(page_server, "ACCEPT_AGAIN_S", 0.0)
     accept, failed = socket.accept, Event()
-    start = page_server.Thread.start
+    start = Thread.start
 
     def without_descriptors(sock: socket) -> object:
         if not failed.is_set():
@@ -311,14 +311,14 @@ def test_a_server_out_of_descriptors_or_threads_serves_on(monkeypatch: pytest.Mo
 
     def without_threads(thread: Thread) -> None:
         if thread.name == "page":
-            monkeypatch.setattr(page_server.Thread, "start", start)
+            monkeypatch.setattr(Thread, "start", start)
             raise RuntimeError("can't start new thread")
         start(thread)
 
     monkeypatch.setattr(socket, "accept", without_descriptors)
     with serving(text_page(b"fine")) as server:
         assert get(server.port) == (200, b"fine") and failed.is_set()
-        monkeypatch.setattr(page_server.Thread, "start", without_threads)
+        monkeypatch.setattr(Thread, "start", without_threads)
         with pytest.raises(OSError):
             get(server.port)
         for _ in range(CONNECTIONS_MAX + 1):

@@ -166,7 +166,7 @@ class Uncopied(dict[str, object]):
     def __iter__(self) -> NoReturn:
         raise AssertionError("copied")
 
-    keys = __iter__  # type: ignore[assignment]
+    keys = __iter__
 
 
 def test_waiting_appends_copy_no_table_of_topics() -> None:
