@@ -342,9 +342,9 @@ class HoldTable:
             ]
         )
 
-    def of_queue(self, topic: bytes, queue_id: int) -> list[Hold]:
-        """Remove and return the pulls that wait at this queue."""
-        return self._take([*self._held.get((topic, queue_id), ())])
+    def of_queue(self, topic: bytes, queue_id: int, most: int) -> list[Hold]:
+        """Remove and return at most `most` pulls that wait at this queue."""
+        return self._take([*islice(self._held.get((topic, queue_id), ()), most)])
 
     def doubtful(self) -> list[Hold]:
         """Remove and return the pulls that wait for the verification of any unit."""

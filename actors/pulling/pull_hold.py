@@ -64,6 +64,11 @@ class _ForgetMore:
     """Forget more pulls of closed connections."""
 
 
+@dataclass(slots=True)
+class _EmptyMore:
+    """Wake more pulls at emptied queues."""
+
+
 class PullHold(Actor):
     """Actor on the event loop."""
 
@@ -84,6 +89,8 @@ class PullHold(Actor):
         """Messages that have arrived and may wake pulls, in batches."""
         self._is_more_due = False
         self._gone: deque[int] = deque()
+        self._emptied: deque[tuple[bytes, int]] = deque()
+        """Emptied queues of which pulls may still wait."""
         """Closed connections with pulls in the table."""
         self._draining = False
         self._owes_answers = False
@@ -154,9 +161,27 @@ class PullHold(Actor):
 
     @handles(QueuesEmptied)
     def on_queues_emptied(self, message: QueuesEmptied) -> None:
-        """Wake all pulls at emptied queues: their offsets no longer exist."""
+        """Wake all pulls at emptied queues, in rounds: their offsets no longer exist."""
+        is_first = not self._emptied
         for topic, queue_id in message.queues:
-            self._wake(self._table.of_queue(topic.encode("utf-8", "surrogateescape"), queue_id))
+            self._emptied.append((topic.encode("utf-8", "surrogateescape"), queue_id))
+        if is_first:
+            self._wake_emptied()
+
+    @handles(_EmptyMore)
+    def on_empty_more(self, _: _EmptyMore) -> None:
+        self._wake_emptied()
+
+    def _wake_emptied(self) -> None:
+        rest = TAKEN_AT_ONCE
+        while self._emptied and rest:
+            taken = self._table.of_queue(*self._emptied[0], rest)
+            if len(taken) < rest:
+                self._emptied.popleft()
+            rest -= len(taken)
+            self._wake(taken)
+        if self._emptied:
+            self.system.loop.tell_in_next_round(self.address, _EmptyMore())
 
     @handles(UnitVerified)
     def on_unit_verified(self, message: UnitVerified) -> None:

@@ -4,8 +4,10 @@ from random import Random
 
 import pytest
 
+from actors.dispatching.messages import QueuesEmptied
 from actors.pulling import held_pulls, pull_hold
-from actors.pulling.held_pulls import TICK_MS
+from actors.pulling.held_pulls import TICK_MS, HoldTable
+from actors.pulling.messages import Hold
 from actors.pulling.pull_hold import PullHold
 from protocol.codes import ResponseCode
 from protocol.frame import RemotingCommand
@@ -231,6 +233,26 @@ def test_messages_of_many_queues_wake_their_pulls_in_several_rounds(
     made.system.drain()
     assert [code_and_bodies(answer) for (answer,) in held] == [(0, [b"news"])] * 8
     assert sum(taken) == 8 and max(taken) == 2
+
+
+def test_pulls_at_removed_queues_are_answered_in_several_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """96,000 at the queues of a deleted topic took 0.17 s in one round."""
+    monkeypatch.setattr(pull_hold, "TAKEN_AT_ONCE", 3)
+    made, taken = broker(), list[int]()
+    answers = [start_pull(made, queue_id=queue_id) for queue_id in (2, 2, 3, 2, 3, 3, 2)]
+    take = HoldTable.of_queue
+
+    def of_queue(table: HoldTable, topic: bytes, queue_id: int, most: int) -> list[Hold]:
+        found = take(table, topic, queue_id, most)
+        taken.append(len(found))
+        return found
+
+    monkeypatch.setattr(HoldTable, "of_queue", of_queue)
+    made.system.address("pull_hold").tell(QueuesEmptied([("Topic", 2), ("Topic", 3)]))
+    made.system.drain()
+    assert taken == [3, 1, 2, 1] and not [each for each in answers if each == []]
 
 
 def test_many_pulls_of_closed_connections_are_all_dropped(
