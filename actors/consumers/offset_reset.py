@@ -70,7 +70,7 @@ class _Bodies:
         return body
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Notices:
     """The members that have not got their new offsets yet."""
 
@@ -99,6 +99,8 @@ class OffsetReset(QueueWorker):
         self._tables = tables
         self._consumer_offsets = addresses["consumer_offsets"]
         self._long_answers = addresses["long_answers"]
+        self._telling: deque[_Notices] = deque()
+        """Resets whose members are told, one after the other."""
 
     @serves(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     def on_reset(self, request: Request) -> None:
@@ -194,12 +196,21 @@ class OffsetReset(QueueWorker):
     @handles(_Notices)
     def on_notices(self, notices: _Notices) -> None:
         """Send the command to some members, and to the others in the next rounds."""
+        telling = self._telling
+        if notices not in telling:
+            telling.append(notices)
+        if telling[0] is not notices:
+            return
         if notices.members:
             for _ in range(min(notices.at_once, len(notices.members))):
                 self._send(notices)
             self.system.loop.tell_in_next_round(self.address, notices)
-        elif notices.then is not None:
+            return
+        telling.popleft()
+        if notices.then is not None:
             notices.then()
+        if telling:
+            self.system.loop.tell_in_next_round(self.address, telling[0])
 
     def _send(self, notices: _Notices) -> None:
         header, member = notices.header, notices.members.popleft()

@@ -211,6 +211,13 @@ def test_many_members_get_a_reset_in_rounds(monkeypatch: pytest.MonkeyPatch) -> 
     for each in members:
         assert [told.code for told in each.peer.received].count(TOLD) == 1
     assert len(later) == 3
+    fields = {"topic": "Topic", "group": "consumers", "timestamp": "-1", "isForce": "true"}
+    for _ in range(2):
+        made.client.start(RemotingCommand(RESET, fields), lambda _: None)
+    made.system.drain()
+    assert len(later) == 3 + 3 + 1 + 3, "one after the other"
+    for each in members:
+        assert [told.code for told in each.peer.received].count(TOLD) == 3
 
 
 def test_others_have_their_turn_during_a_reset_of_many_queues(
