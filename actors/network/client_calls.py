@@ -12,6 +12,7 @@ closed, or not asked. The pending calls survive this actor, so a restart ends th
 Source: NettyRemotingAbstract.invokeSyncImpl, Broker2Client.callClient.
 """
 
+from collections import deque
 from collections.abc import MutableMapping
 from dataclasses import dataclass
 from itertools import count
@@ -31,6 +32,9 @@ log = get_logger(__name__)
 WAITING_MAX = 4096
 """Maximum pending calls; a further call fails at once."""
 
+CALLED_PER_ROUND = 500
+"""Calls in a round of the loop: 10 ms. One question about a group may ask thousands."""
+
 _OPAQUE_MASK = 0x7FFF_FFFF
 _opaques = count(1)
 
@@ -45,6 +49,11 @@ Waiting = MutableMapping[tuple[int, int], tuple[CallClient, TimerHandle]]
 
 
 @dataclass(frozen=True, slots=True)
+class _CallOn:
+    """Make the next calls."""
+
+
+@dataclass(frozen=True, slots=True)
 class _TooLate:
     key: tuple[int, int]
 
@@ -55,6 +64,9 @@ class ClientCalls(Actor):
     def __init__(self, waiting: Waiting) -> None:
         super().__init__()
         self._waiting = waiting
+        self._calls: deque[CallClient] = deque()
+        """Calls for the next rounds."""
+        self._round, self._left = -1, 0
 
     def on_start(self) -> None:
         for call, _ in self._waiting.values():
@@ -63,6 +75,27 @@ class ClientCalls(Actor):
 
     @handles(CallClient)
     def on_call(self, message: CallClient) -> None:
+        """Call the client, now or in a next round."""
+        if (now := self.system.loop.round_count) != self._round:
+            self._round, self._left = now, CALLED_PER_ROUND
+        self._calls.append(message)
+        if len(self._calls) == 1 and not self._left:
+            self.system.loop.tell_in_next_round(self.address, _CallOn())
+        elif len(self._calls) == 1:
+            self._call_next()
+
+    @handles(_CallOn)
+    def on_call_on(self, _: _CallOn) -> None:
+        """Make the next calls, in order."""
+        self._round, self._left = self.system.loop.round_count, CALLED_PER_ROUND
+        while self._calls and self._left:
+            self._call_next()
+        if self._calls:
+            self.system.loop.tell_in_next_round(self.address, _CallOn())
+
+    def _call_next(self) -> None:
+        self._left -= 1
+        message = self._calls.popleft()
         peer = message.peer
         if not peer.is_open:
             message.done(CallEnd.CLOSED, f"send request to <{peer.remote}> failed")
@@ -107,7 +140,13 @@ class ClientCalls(Actor):
             timer.cancel()
             call.done(CallEnd.CLOSED, f"send request to <{call.peer.remote}> failed")
 
+    def on_failure(self, *_: object) -> None:
+        while self._calls:
+            self._calls.popleft().on_undelivered(self.remark())
+
     def on_stop(self) -> None:
+        while self._calls:
+            self._calls.popleft().on_undelivered("the broker is stopping")
         for call, _ in self._waiting.values():
             call.done(CallEnd.NOT_ASKED, "the broker is stopping")
         self._waiting.clear()

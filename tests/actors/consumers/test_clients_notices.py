@@ -165,6 +165,7 @@ def test_a_long_heartbeat_is_registered_in_several_rounds(
 ) -> None:
     """One of 990 groups with ten topics each took 60 to 110 ms of the loop in one step."""
     monkeypatch.setattr(clients_file, "REGISTERED_PER_ROUND", 10)
+    monkeypatch.setattr(clients_file, "NEW_GROUP", 1)
     wants = [subscription(f"T{topic}", "tag") for topic in range(4)]
     said = [consumer(f"g{each}", wants) for each in range(50)]
     command = request(RequestCode.HEART_BEAT, body=HeartbeatData("c", [], said).encode())
@@ -194,6 +195,29 @@ def test_a_long_heartbeat_is_registered_in_several_rounds(
             f"g{number}": 1 for number in range(50)
         }
         assert [each.code for each in peer.received if each.is_response] == [0, 0]
+
+
+def test_new_groups_are_registered_in_rounds_however_short_their_heartbeat_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """1,000 of them, which get settings and retry topics, took 0.1 s in one step."""
+    monkeypatch.setattr(clients_file, "REGISTERED_PER_ROUND", 10)
+    monkeypatch.setattr(clients_file, "NEW_GROUPS_AT_ONCE", 3)
+    monkeypatch.setattr(clients_file, "NEW_GROUP", 5)
+    with clients() as bench:
+        peer, address = RecordingPeer(), bench.system.address("clients")
+        later: list[Any] = []
+        monkeypatch.setattr(bench.system.loop, "tell_in_next_round", lambda _, m: later.append(m))
+        data = HeartbeatData("c", [], [consumer(f"g{each}", []) for each in range(6)])
+        address.tell(Request(request(RequestCode.HEART_BEAT, body=data.encode()), peer))
+        counts = []
+        bench.system.drain()
+        while later:
+            counts.append(len(bench.consumers.value))
+            address.tell(later.pop(0))
+            bench.system.drain()
+        assert sorted({*counts}) == [2, 4, 6] and len(bench.consumers.value) == 6
+        assert [each.code for each in peer.received if each.is_response] == [0]
 
 
 def test_a_connection_can_join_a_limited_number_of_groups() -> None:

@@ -99,6 +99,31 @@ def test_answers_for_a_thread_have_room_again_once_others_are_read() -> None:
             assert bench.ends() == [(None, end)]
 
 
+def test_many_calls_are_made_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question about a group of 4,000 members blocked the loop for 85 ms."""
+    monkeypatch.setattr(client_calls, "CALLED_PER_ROUND", 2)
+    with calls() as bench:
+        peer, later = RecordingPeer(), list[object]()
+        tell = bench.system.loop.tell_in_next_round
+
+        def note(address: ActorAddress, message: object) -> None:
+            later.append(message)
+            tell(address, message)
+
+        monkeypatch.setattr(bench.system.loop, "tell_in_next_round", note)
+        address = bench.system.address("client_calls")
+        for number in range(7):
+            command = RemotingCommand(ASK, {"clientId": str(number)})
+            address.tell(CallClient(peer, command, bench.asker.address, number, 1000))
+        bench.system.drain()
+        asked = peer.notices()
+        assert [(each.fields or {})["clientId"] for each in asked] == [*"0123456"]
+        assert len(later) == 3
+        for each in asked:
+            bench.tell(ClientAnswer(each.answer(), peer))
+        assert bench.ends() == [(number, CallEnd.ANSWERED) for number in range(7)]
+
+
 def test_calls_are_distinguished_by_opaque_and_client() -> None:
     with calls() as bench:
         one, other = RecordingPeer(), RecordingPeer()
