@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from protocol.bodies import BrokerData, QueueData, TopicRouteData
+from protocol.bodies import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
@@ -80,6 +80,8 @@ def tell_routes(
         return command.answer(ResponseCode.SUCCESS, body=route.encode(standard_json=True))
 
     name_server.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, answer)
+    known = ClusterInfo().encode()
+    name_server.on(RequestCode.GET_BROKER_CLUSTER_INFO, lambda command: command.answer(body=known))
 
 
 def batches(rows: Sequence[Mapping[str, Any]], size: int = 3) -> list[pa.RecordBatch]:

@@ -56,7 +56,7 @@ def consumer(namesrv: str, group: str, listener: object, tags: str = "*") -> Pus
         listener,  # type: ignore[arg-type]
         namesrv,
         begin=ConsumeFrom.FIRST_OFFSET,
-        settings=ConsumerSettings(consume_threads=2, commit_interval_ms=50),
+        settings=ConsumerSettings(consume_threads=2, commit_interval_ms=50, suspend_ms=500),
         instance_name=group,
     )
     made.subscribe("Orders", tags)

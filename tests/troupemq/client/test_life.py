@@ -30,7 +30,9 @@ def admin(local_broker: LocalBroker) -> Admin:
 
 
 def consumer(admin: Admin, group: str, listener: Listener, tags: str = "*") -> PushConsumer:
-    settings = ConsumerSettings(max_reconsume_times=1, consume_threads=1, commit_interval_ms=100)
+    settings = ConsumerSettings(
+        max_reconsume_times=1, consume_threads=1, commit_interval_ms=100, suspend_ms=500
+    )
     made = PushConsumer(
         group,
         listener,
@@ -69,7 +71,7 @@ def test_a_message_is_followed_from_its_send_to_its_redriven_copy(admin: Admin) 
     stuck, release, called = Event(), Event(), Event()
 
     def fail(_: object) -> None:
-        raise RetryLater(reason="no stock\nleft")
+        raise RetryLater(delay_level=1, reason="no stock\nleft")
 
     def hang(_: object) -> None:
         called.set()
