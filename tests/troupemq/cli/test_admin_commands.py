@@ -282,7 +282,7 @@ def test_trials_that_fail_or_have_no_size_fail(
 
 @pytest.mark.parametrize("ids", ["", " ", ","])
 def test_a_question_without_a_message_id_is_refused(ids: str, run: Run) -> None:
-    """It ended silently, as if it had shown something."""
+    """The command ended silently, as if it had shown something."""
     done = run("queryMsgById", "-i", ids)
     assert done.exit_code == 2 and "it names no message id." in done.stderr
 

@@ -367,7 +367,7 @@ def test_the_address_of_a_dead_machine_does_not_hide_the_next(
 
 @pytest.mark.slow
 def test_a_forked_process_is_told_to_make_a_client_of_its_own() -> None:
-    """It was told that the client is stopped, which it had never been."""
+    """The child read that the client is stopped, which it had never been."""
     with FakeServer() as server, client() as remoting:
         server.succeed(CODE)
         assert remoting.call(server.address, request(), LONG_MS).code == 0
