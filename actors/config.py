@@ -55,6 +55,7 @@ NAMESRV_FILE = os.path.expanduser("~/namesrv/namesrv.properties")
 
 _HOST = compile_pattern(r"[\w.:%-]*", ASCII)
 """Name or address; empty if a default applies."""
+_LISTENING = ("bindAddress", "consoleBindAddress", "metricsPromExporterHost")
 _HOSTS = ("bind_address", "console_bind_address", "metrics_host")
 
 Config = TypeVar("Config")
@@ -522,6 +523,8 @@ def _unwrap(config: object, *names: str) -> None:
 
 
 def _check_host(setting: str, host: str) -> None:
+    if not host and setting in _LISTENING:  # a socket would listen everywhere
+        raise ConfigError(f"{setting} is blank: write an address, or leave the setting out.")
     is_everywhere = host == "*" and setting not in ("brokerIP1", "brokerIP2")
     if not is_everywhere and not _HOST.fullmatch(host):
         raise ConfigError(f"{setting} is {host}: write a host's name or address.")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from socket import socket
+from tempfile import TemporaryFile
 from time import CLOCK_REALTIME, clock_getres
 
 from actors.broker_server import FAST_PORT_BELOW, HA_PORT_ABOVE, open_for_slaves
@@ -25,7 +26,7 @@ from storage.access.acl_files import parse_texts, read_texts
 from storage.child_python import JIT, may_make_code
 from storage.clock import SystemClock
 from storage.config import StoreConfig
-from storage.errors import NotPermitted, StoreError, StoreLocked
+from storage.errors import NotPermitted, StoreError, StoreLocked, reason_of
 from storage.files.disk import RealDisk
 from storage.files.lock_file import lock_owner
 from storage.recovery.store_format import (
@@ -340,6 +341,12 @@ def _writable(root: str) -> str:
             f"{path} is not a folder that this user can write to: change its owner or mode, or"
             " choose another storePathRootDir."
         )
+    try:
+        TemporaryFile(dir=path).close()  # it has no name where the file system can do that
+    except OSError as error:
+        raise NotPermitted(
+            f"no file can be made in {path}: {reason_of(error)}; choose another storePathRootDir."
+        ) from error
     for folder, _, names in os.walk(root):
         for name in names:
             each = f"{folder}/{name}"

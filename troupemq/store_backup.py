@@ -64,6 +64,22 @@ def _rate_option(default: float) -> Callable[[Command], Command]:
     )
 
 
+def _under_own_names(
+    _: click.Context, __: click.Parameter, given: tuple[Path, ...]
+) -> tuple[str, ...]:
+    """Return absolute paths. The copy has them by their last names, so none may be there twice."""
+    paths = [os.path.abspath(each) for each in given]
+    names: dict[str, str] = {}
+    for path in paths:
+        name = os.path.basename(path)
+        if names.setdefault(name, path) != path:
+            raise click.BadParameter(
+                escaped(f"{names[name]} and {path} have the same name: rename one, as the copy")
+                + " keeps one file of a name."
+            )
+    return tuple(paths)
+
+
 @click.command()
 @click.argument("directory", type=FilePath(exists=True, file_okay=False, path_type=Path))
 @click.argument("copy", type=_FOLDER)
@@ -78,6 +94,7 @@ def _rate_option(default: float) -> Callable[[Command], Command]:
     "--also",
     type=FilePath(exists=True, path_type=Path),
     multiple=True,
+    callback=_under_own_names,
     metavar="PATH",
     help="Also copy this file or folder, such as broker.conf; repeatable.",
 )
@@ -89,7 +106,7 @@ def backup(
     config: Path | None,
     rate: float,
     link: bool,
-    also: tuple[Path, ...],
+    also: tuple[str, ...],
     verify: bool,
     as_json: bool,
 ) -> None:
@@ -112,7 +129,7 @@ def backup(
             pace=Rate(rate * _MIB),
             share=hard_link if link else clone,
             spare_bytes=_spare_bytes(store, copy),
-            also=[str(each.absolute()) for each in also],
+            also=also,
         ).run()
     except StoreError as error:
         again = "; the copy is unfinished, run it again" if isinstance(error, DiskFull) else ""

@@ -186,6 +186,11 @@ def test_an_unknown_setting_of_the_command_line_is_named_as_ignored() -> None:
         ("brokerIP1=/tmp/x", "brokerIP1 is /tmp/x: write a host's name or address."),
         ("brokerIP2=a b", "brokerIP2 is a b: write a host's name or address."),
         ("bindAddress=1.2.3.4/24", "bindAddress is 1.2.3.4/24: write a host's name or address."),
+        ("bindAddress=", "bindAddress is blank: write an address, or leave the setting out."),
+        *(
+            (f"{name}= ", f"{name} is blank: write an address, or leave the setting out.")
+            for name in ("consoleBindAddress", "metricsPromExporterHost")
+        ),
         ("haBindAddress=a b", "haBindAddress is a b: write a host's name or address."),
         ("defaultTopicQueueNums=0", "defaultTopicQueueNums is 0: it must be greater than 0."),
         ("brokerPermission=9", "brokerPermission is 9: 6 is read and write, 4 only read."),

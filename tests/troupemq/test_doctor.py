@@ -170,6 +170,14 @@ def test_an_unwritable_store_is_found(
     assert f"cannot read and write {made}/checkpoint" in str(found)
 
 
+def test_a_folder_without_room_for_files_is_found() -> None:
+    """Everything may write to /proc, but nothing can make a file there."""
+    settings = {"storePathRootDir": "/proc/store", "listenPort": "0"}
+    found = list(examine_broker(*parse_broker_config("", settings)))
+    (permissions,) = [each for each in found if each.name == "permissions"]
+    assert permissions.verdict == REFUSED and "/proc" in permissions.cure
+
+
 def test_a_store_in_use_is_found(
     tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,3 +79,17 @@ def test_a_pipe_that_is_closed_early_ends_it_without_a_traceback(tmp_path: Path)
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(30) in (0, 1)
+
+
+def test_files_of_one_name_do_not_replace_each_other_in_a_copy(tmp_path: Path) -> None:
+    """The copy had the last broker.conf only, and the exit code was 0."""
+    paths = [tmp_path / name / "broker.conf" for name in ("a", "b")]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text("")
+    also = [word for path in paths for word in ("--also", str(path))]
+    words = ["store", "backup", str(tmp_path / "a"), str(tmp_path / "copy"), *also]
+    done = CliRunner().invoke(cli, words)
+    sentence = f"{paths[0]} and {paths[1]} have the same name"
+    assert done.exit_code == 2 and sentence in done.stderr
+    assert not (tmp_path / "copy").exists()

@@ -8,6 +8,7 @@ from re import ASCII
 from re import compile as compile_pattern
 from signal import SIGTERM
 from threading import Thread
+from typing import TypeVar
 
 import click
 
@@ -35,6 +36,7 @@ DATA = "~/.troupemq-console"
 ALERTS_FILE = "alerts.json"
 ACCOUNT_FILE = "account.yml"
 """File in the data folder; a console started by a server has no --acl-file."""
+Texts = TypeVar("Texts", str, tuple[str, ...])
 _PREFIX = compile_pattern(r"(/[\w-]+)+", ASCII)
 
 
@@ -45,6 +47,13 @@ def _prefix(_: click.Context, __: click.Parameter, value: str) -> str:
             f"invalid prefix {value!r}: use a slash, then letters or digits, as in /mq"
         )
     return value
+
+
+def _not_blank(_: click.Context, __: click.Parameter, given: Texts) -> Texts:
+    """Refuse blank values, such as unset variables; "" would listen on all addresses."""
+    if not all(each.strip() for each in ((given,) if isinstance(given, str) else given)):
+        raise click.BadParameter("it is blank: give a value, or leave out the option")
+    return given
 
 
 def _if_there(path: Path) -> Path | None:
@@ -108,6 +117,7 @@ def _end_with_stdin() -> None:
 @click.option(
     "--bind",
     default="127.0.0.1",
+    callback=_not_blank,
     show_default=True,
     metavar="ADDRESS",
     help="Listen on this address.",
@@ -126,6 +136,7 @@ def _end_with_stdin() -> None:
     "--host",
     "hosts",
     multiple=True,
+    callback=_not_blank,
     metavar="NAME",
     help="Accept this host name in URLs, besides IP addresses and localhost; repeatable.",
 )

@@ -1,8 +1,12 @@
 """Health of a server, for machines without curl: `health`."""
 
+from contextlib import suppress
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from json import loads
+from socket import SHUT_RDWR
+from threading import Timer
+from time import monotonic
 
 import click
 
@@ -62,10 +66,8 @@ def _ask_over_http(host: str, port: int, what: str) -> tuple[bool, list[tuple[bo
     except HTTPException:
         leave(f"{host!r} is not a host name: give --host a name or an address.", WRONG_OPTIONS)
     try:
-        connection.request("GET", f"/health/{what}")
-        answer = connection.getresponse()
-        text = answer.read(ANSWER_BYTES_MAX)
-        if answer.status == HTTPStatus.MISDIRECTED_REQUEST:
+        status, text = _fetched(connection, f"/health/{what}")
+        if status == HTTPStatus.MISDIRECTED_REQUEST:
             leave(f"{host}:{port}: {one_line(text.decode(errors='replace'))}.", UNWELL)
         found = loads(text)
         lines = [
@@ -96,6 +98,31 @@ def _ask_over_http(host: str, port: int, what: str) -> tuple[bool, list[tuple[bo
         leave(f"{host}:{port} is not a healthPort: its answer is not understood.", UNWELL)
     finally:
         connection.close()
+
+
+def _fetched(connection: HTTPConnection, path: str) -> tuple[int, bytes]:
+    """Return status and body. Raises OSError, HTTPException; TimeoutError after TIMEOUT_S in all.
+
+    The timeout of a socket begins again with each byte.
+    """
+    connection.connect()
+    began_s, sock = monotonic(), connection.sock
+
+    def give_up() -> None:
+        with suppress(OSError):
+            sock.shutdown(SHUT_RDWR)
+
+    timer = Timer(TIMEOUT_S, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        connection.request("GET", path)
+        with connection.getresponse() as answer:
+            return answer.status, answer.read(ANSWER_BYTES_MAX)
+    finally:
+        timer.cancel()
+        if monotonic() - began_s >= TIMEOUT_S:
+            raise TimeoutError("timed out")
 
 
 def _server_at(address: str) -> str | None:

@@ -17,7 +17,7 @@ from remoting.tls_options import AUTH_SERVER, CERTIFICATE, ENABLE, KEY, KEY_PASS
 from storage.access.account import ACCESS_KEY, SECRET_KEY, SECURITY_TOKEN, account_of_file
 from storage.errors import StoreError
 from storage.spelling import HINT_RATIO, closest
-from troupemq.text import FAILED, say
+from troupemq.text import FAILED, one_line, say
 
 _TLS_FILE = {
     "tls.client.trustCertPath": TRUST,
@@ -145,7 +145,7 @@ def _take_tls_file(_: click.Context, __: click.Parameter, path: str | None) -> N
     try:
         found = read_tls_file(path)
     except StoreError as error:
-        raise click.UsageError(str(error)) from None
+        raise click.UsageError(one_line(str(error))) from None
     os.environ[ENABLE] = found.get("tls.enable", "true")
     for name, variable in _TLS_FILE.items():
         if name in found:
@@ -158,7 +158,7 @@ def _take_account(_: click.Context, __: click.Parameter, path: Path | None) -> N
     try:
         take_account_file(str(path))
     except StoreError as error:
-        raise click.UsageError(str(error)) from None
+        raise click.UsageError(one_line(str(error))) from None
 
 
 def take_account_file(path: str) -> None:

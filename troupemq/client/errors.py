@@ -10,6 +10,9 @@ Data = TypeVar("Data")
 Value = TypeVar("Value")
 
 
+FORKED = "the client belongs to the process that was forked: make a new one"
+
+
 class ClientError(Exception):
     """Base of all errors of the client; the text says what failed and why."""
 

@@ -258,6 +258,35 @@ def test_a_group_with_preset_offsets_has_progress(broker: FakeServer, run: Run) 
     assert "consumer group misspelled not found" in done.stderr
 
 
+@pytest.mark.parametrize("command", ["clusterRT", "checkMsgSendRT", "sendMsgStatus"])
+def test_trials_that_fail_or_have_no_size_fail(
+    command: str, namesrv: FakeServer, broker: FakeServer, run: Run
+) -> None:
+    """`clusterRT` ended with exit code 0 if no message was stored; 2 GiB were sent as they are."""
+    broker.on(
+        RequestCode.SEND_MESSAGE_V2,
+        lambda asked: asked.answer(ResponseCode.MESSAGE_ILLEGAL, remark="no"),
+    )
+    broker.succeed(RequestCode.HEART_BEAT)
+    broker.succeed(RequestCode.UNREGISTER_CLIENT)
+    options = {"clusterRT": ["-c", "C", "-r", "1", "-a", "2"], "checkMsgSendRT": ["-t", "b"]}
+    given = [*options.get(command, ["-b", "b"])]
+    if command != "clusterRT":
+        given += ["-a" if command == "checkMsgSendRT" else "-c", "2"]
+    done = run(command, *given)
+    assert done.exit_code == 1 and "2 of 2 messages were not stored." in done.stderr
+    for size in ("0", "2147483647"):
+        done = run(command, *given, "-s", size)
+        assert done.exit_code == 2 and "is not in the range 1<=x<=4194304" in done.stderr
+
+
+@pytest.mark.parametrize("ids", ["", " ", ","])
+def test_a_question_without_a_message_id_is_refused(ids: str, run: Run) -> None:
+    """The command ended silently, as if it had shown something."""
+    done = run("queryMsgById", "-i", ids)
+    assert done.exit_code == 2 and "it names no message id." in done.stderr
+
+
 ANSWERS = (b"", b"rubbish", b"{}", b"[]", b'{"a":{"b":[1]}}', b"null", b"\xff\x00")
 SENDING = {"clusterRT", "checkMsgSendRT", "sendMsgStatus", "sendMessage"}
 ARGUMENTS = {"-t": "T", "-g": "G", "-c": "C", "-k": "k", "-v": "b:1", "-m": "get", "-p": "6"}

@@ -32,6 +32,14 @@ def test_a_prefix_must_be_a_path(prefix: str, tmp_path: Path) -> None:
     assert code == 2 and "invalid prefix" in said
 
 
+@pytest.mark.parametrize("option", ["--bind", "--host"])
+@pytest.mark.parametrize("value", ["", " "])
+def test_a_blank_address_is_refused(option: str, value: str, tmp_path: Path) -> None:
+    """An unset variable as --bind made the console listen on all addresses."""
+    code, said = console(option, value, "--data", str(tmp_path), "--port", "0")
+    assert code == 2 and f"Invalid value for '{option}': it is blank" in said
+
+
 @pytest.mark.parametrize(
     ("words", "sentence", "expected"),
     [

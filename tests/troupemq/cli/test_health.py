@@ -1,8 +1,11 @@
 """Tests of troupemq/cli/health.py: exit codes and lines, over HTTP and over a server's own port."""
 
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from socket import create_server
+from contextlib import suppress
+from socket import create_server, socket
+from threading import Event
 
 import pytest
 from click.testing import CliRunner, Result
@@ -113,6 +116,28 @@ def test_unusual_answers_of_a_foreign_port_are_a_one_sentence_error(body: bytes)
         served.result()
     assert result.exit_code == 1 and "is not a healthPort" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_server_that_never_ends_its_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte began the timeout again: a probe waited as long as the server wished."""
+    monkeypatch.setattr(sys.modules["troupemq.cli.health"], "TIMEOUT_S", 0.2)
+    over = Event()
+
+    def drip(listener: socket) -> None:
+        while not over.is_set():
+            with suppress(OSError), listener.accept()[0] as line:
+                line.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
+                while not over.wait(0.02):
+                    line.sendall(b" ")
+
+    with create_server((HOST, 0)) as listener, ThreadPoolExecutor(1) as pool:
+        listener.settimeout(0.05)
+        pool.submit(drip, listener)
+        port = listener.getsockname()[1]
+        done = ask("-p", str(port))
+        over.set()
+    assert done.exit_code == 1
+    assert done.stderr == f"troupemq: {HOST}:{port} does not answer: timed out.\n"
 
 
 def test_a_port_above_65535_was_asked_at_another_port() -> None:

@@ -93,3 +93,11 @@ def test_an_empty_path_did_not_mean_the_current_folder(words: tuple[str, ...]) -
     done = CliRunner().invoke(cli, [*names, *([option, ""] if option else [""] * 2)])
     assert done.exit_code == 2
     assert "the path is empty: name a file or folder." in done.output
+
+
+@pytest.mark.parametrize("option", ["--acl-file", "--tls-config"])
+def test_a_path_in_an_error_is_escaped(option: str) -> None:
+    """The name of a file could move the cursor of the terminal."""
+    done = CliRunner().invoke(cli, ["send", "-t", "T", option, "\x1b[2J\u202egone\x07"], color=True)
+    assert done.exit_code == 2
+    assert "\\x1b[2J\\u202egone\\x07" in done.stderr and "\x1b" not in done.stderr

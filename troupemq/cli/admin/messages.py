@@ -12,14 +12,15 @@ import click
 from protocol.topic_names import TRACE_TOPIC
 from troupemq.cli.admin.command import TOPIC, command, flag, listing, option, yes_no
 from troupemq.cli.admin.output import Output
-from troupemq.cli.admin.times import COUNT, NUMBER, OFFSET, SECONDS, TIME
+from troupemq.cli.admin.times import COUNT, NUMBER, OFFSET, SECONDS, TIME, WholeNumber
 from troupemq.cli.messages import as_object
 from troupemq.client.admin import Admin, Time
 from troupemq.client.admin.offsets import NEWEST
 from troupemq.client.admin.reading import QueueReader
-from troupemq.client.admin.trials import TRIAL_GROUP, SendTrial, TrialSummary
+from troupemq.client.admin.trials import TRIAL_GROUP, TrialSummary
 from troupemq.client.errors import ArgumentIllegal, ClientError
 from troupemq.client.message import MessageQueue, MessageView
+from troupemq.client.settings import MESSAGE_BYTES_MAX
 
 SECTION, TRIALS = "Messages", "Trial sends"
 
@@ -30,7 +31,8 @@ _DIRECT_GROUP = option(
     to="group",
 )
 _DIRECT_CLIENT = option("d", "clientId", "The member, with -g.")
-_SIZE = option("s", "size", "Size of each message in bytes.", type=NUMBER, default=128)
+_BYTES = WholeNumber(1, MESSAGE_BYTES_MAX)
+_SIZE = option("s", "size", "Size of each message in bytes.", type=_BYTES, default=128)
 
 
 @command(
@@ -58,7 +60,10 @@ def query_msg_by_id(
     **member: str | None,
 ) -> None:
     """Show the message with this id, and its state in each consumer group."""
-    for each in filter(None, map(str.strip, msg_id.split(","))):
+    ids = [each.strip() for each in msg_id.split(",") if each.strip()]
+    if not ids:
+        raise click.BadParameter("it names no message id.", param_hint="'--msgId'")
+    for each in ids:
         with out.attempt():
             view = admin.find_message(each, topic)
             if send_message and None in member.values():
@@ -455,7 +460,7 @@ def query_cq(
     "sendMsgStatus",
     TRIALS,
     option("b", "brokerName", "The broker's name.", required=True),
-    option("s", "messageSize", "Size of each message in bytes.", type=NUMBER, default=128),
+    option("s", "messageSize", "Size of each message in bytes.", type=_BYTES, default=128),
     option("c", "count", "Number of messages.", type=COUNT, default=50),
 )
 def send_msg_status(
@@ -464,13 +469,12 @@ def send_msg_status(
     """Send messages to a broker, to the topic of its name, and show the time of each."""
     trials = admin.trial_sends(broker_name, count, message_size, broker_name=broker_name)
     out.table(trials, "Nothing was sent.")
-    _note_failures(out, trials)
+    _note_failures(out, TrialSummary.of(trials))
 
 
-def _note_failures(out: Output, trials: list[SendTrial]) -> None:
-    failed = sum(each.status != "OK" for each in trials)
-    if failed:
-        out.fail(f"{failed} of {len(trials)} messages were not stored.")
+def _note_failures(out: Output, found: TrialSummary) -> None:
+    if found.failed:
+        out.fail(f"{found.failed} of {found.sent + found.failed} messages were not stored.")
 
 
 @command(
@@ -484,8 +488,9 @@ def check_msg_send_rt(admin: Admin, out: Output, *, topic: str, amount: int, siz
     """Send messages to the queues of a topic in turn; show the time of each and the average."""
     trials = admin.trial_sends(topic, amount, size)
     out.table(trials, "Nothing was sent.")
-    out.fields(TrialSummary.of(trials).row())
-    _note_failures(out, trials)
+    summary = TrialSummary.of(trials)
+    out.fields(summary.row())
+    _note_failures(out, summary)
 
 
 @command(
@@ -518,3 +523,5 @@ def cluster_rt(
             done += 1
             found = list(admin.cluster_trials(producer, **given).tell(out.fail))
             out.table(found, "There are no brokers.")
+            for each in found:
+                _note_failures(out, each.summary)

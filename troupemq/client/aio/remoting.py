@@ -21,7 +21,7 @@ from troupemq.client.connection.remoting import (
     RequestSender,
     check_success,
 )
-from troupemq.client.errors import ClientClosed, ClientError, ConnectionFailed
+from troupemq.client.errors import FORKED, ClientClosed, ClientError, ConnectionFailed
 from troupemq.client.log import client_logger
 
 log = client_logger(__name__)
@@ -110,7 +110,7 @@ class AioRemoting(RequestSender[AioConnection]):
         if self._loop is None:
             raise ClientClosed("the client is not started")
         if os.getpid() != self._process_id:
-            raise ClientClosed("the client belongs to the process that was forked: make a new one")
+            raise ClientClosed(FORKED)
         if asyncio.get_running_loop() is not self._loop:
             raise ClientClosed("the client belongs to another event loop: make one for each loop")
         return self._loop

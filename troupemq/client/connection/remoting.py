@@ -23,7 +23,13 @@ from protocol.frame import ONEWAY_FLAG, RemotingCommand, encode
 from protocol.signature import Credentials
 from troupemq.client.connection.connection import ConnectionBase, ServerConnection
 from troupemq.client.connection.pending import Answer, Waiting
-from troupemq.client.errors import BrokerError, ClientClosed, ClientError, ConnectionFailed
+from troupemq.client.errors import (
+    FORKED,
+    BrokerError,
+    ClientClosed,
+    ClientError,
+    ConnectionFailed,
+)
 from troupemq.client.log import client_logger
 
 if TYPE_CHECKING:
@@ -137,6 +143,7 @@ class Remoting(RequestSender[ServerConnection]):
         self._wake_sender: socket
         self._opened = False
         self._closed = False
+        self._closed_by = "the client is stopped"
         self._released = False
         self._thread = Thread(target=self._run, name="troupemq-io", daemon=True)
         _all.add(self)
@@ -202,6 +209,7 @@ class Remoting(RequestSender[ServerConnection]):
         """
         self._lock = Lock()  # another thread of the parent may have held it
         self._closed = self._released = True
+        self._closed_by = FORKED
         connections, self._connections = self._connections, {}
         for connection in connections.values():
             connection.abandon()
@@ -218,7 +226,7 @@ class Remoting(RequestSender[ServerConnection]):
         greeting = self._greeting(address)
         with self._lock:
             if self._closed:
-                raise ClientClosed("the client is stopped")
+                raise ClientClosed(self._closed_by)
             connection = self._connections.get(address)
             if connection is not None and connection.broken_by is None:
                 return connection

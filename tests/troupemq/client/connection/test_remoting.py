@@ -1,5 +1,7 @@
 """One connection per address, answers to their callers, and an end to all waiting."""
 
+import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
@@ -361,3 +363,26 @@ def test_the_address_of_a_dead_machine_does_not_hide_the_next(
         with dead_machine("127.0.0.9", port):
             answer = remoting.call(f"broker.example:{port}", request(), LONG_MS)
         assert answer.code == ResponseCode.SUCCESS
+
+
+@pytest.mark.slow
+def test_a_forked_process_is_told_to_make_a_client_of_its_own() -> None:
+    """The child read that the client is stopped, which it had never been."""
+    with FakeServer() as server, client() as remoting:
+        server.succeed(CODE)
+        assert remoting.call(server.address, request(), LONG_MS).code == 0
+        reading, writing = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # about threads, from 3.12 on
+            child = os.fork()
+        if not child:
+            try:
+                remoting.call(server.address, request(), LONG_MS)
+            except ClientClosed as error:
+                os.write(writing, str(error).encode())
+            finally:
+                os._exit(0)
+        os.close(writing)
+        with open(reading) as told:
+            assert "belongs to the process that was forked: make a new one" in told.read()
+        os.waitpid(child, 0)
