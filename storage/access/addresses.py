@@ -22,7 +22,7 @@ Source: acl/plain/RemoteAddressStrategyFactory.java.
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_network
 
 from storage.errors import StoreError
 
@@ -83,9 +83,9 @@ def _ranges(text: str) -> Iterable[Range]:
     if text in _EVERYBODY:
         return (4, 0, _V4_MAX), (6, 0, _V6_MAX)
     if "{" in text or "}" in text:
-        return [_single(each, text) for each in _unfolded(text)]
+        return [_single(each, text) for each in dict.fromkeys(_unfolded(text))]
     if "," in text:
-        return [_single(each, text) for each in text.split(",")]
+        return [_single(each, text) for each in dict.fromkeys(text.split(","))]
     if "/" in text:
         return (_network(text),)
     if "*" in text or "-" in text:
@@ -101,7 +101,7 @@ def _wrong(text: str, why: str = "") -> AddressError:
 
 def _single(text: str, whole: str) -> Range:
     try:
-        address = ip_address(text)
+        address = IPv6Address(text) if ":" in text else IPv4Address(text)
     except ValueError:
         raise _wrong(whole, f"{text!r} is not an address" if text != whole else "") from None
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
