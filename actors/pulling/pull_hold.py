@@ -89,9 +89,9 @@ class PullHold(Actor):
         """Messages that have arrived and may wake pulls, in batches."""
         self._is_more_due = False
         self._gone: deque[int] = deque()
+        """Closed connections with pulls in the table."""
         self._emptied: deque[tuple[bytes, int]] = deque()
         """Emptied queues of which pulls may still wait."""
-        """Closed connections with pulls in the table."""
         self._draining = False
         self._owes_answers = False
 
