@@ -13,7 +13,7 @@ Source: namesrv/processor/DefaultRequestProcessor.java.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -47,12 +47,12 @@ from actors.naming.registration_reader import (
     held_bytes,
     is_large,
 )
-from actors.naming.route_table import Chosen, RouteTable, has_flags, topics_body
+from actors.naming.route_table import Chosen, RouteSource, RouteTable, has_flags, topics_body
 from actors.naming.topic_intake import TopicIntake
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import LongAnswer, PeerClosed, Request
 from actors.network.request import check_waiting, serves
-from protocol.bodies import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from protocol.bodies import BrokerData, ClusterInfo, TopicRouteData
 from protocol.bodies_admin import TopicList
 from protocol.bodies_tables import DataVersion, TopicConfigTable
 from protocol.codes import VERSION_5, VERSION_STANDARD_JSON_ROUTE, RequestCode, ResponseCode
@@ -444,8 +444,8 @@ class Namesrv(KvServer):
         """
         command = request.command
         header = GetRouteInfoHeader.decode(command.fields)
-        queues = self._routes.queues_at(header.topic)
-        if not queues:
+        source = self._routes.route_source(header.topic)
+        if source is None:
             raise RemoteError(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"No topic route info in name server for the topic: {header.topic}{FAQ}",
@@ -456,13 +456,13 @@ class Namesrv(KvServer):
         standard = command.version >= VERSION_STANDARD_JSON_ROUTE
         standard = standard or bool(header.accept_standard_json_only)
         form = _RouteForm(order, command.version >= VERSION_5, standard)
-        if len(queues) <= ROUTE_BROKERS_HERE_MAX:
-            route = self._routes.route_of(queues)
+        if len(source.queues) <= ROUTE_BROKERS_HERE_MAX:
+            route = source.route()
             if not _is_long(route, order or ""):
                 return command.answer(body=form.encode(route))
-        held_bytes = len(queues) * _BROKER_BYTES
+        held_bytes = len(source.queues) * _BROKER_BYTES
         check_waiting(self._long_answers.waiting, command, held_bytes)
-        self._long_answers.tell(LongAnswer(request, _LongRoute(self._routes, {**queues}, form)))
+        self._long_answers.tell(LongAnswer(request, _LongRoute(source.copied(), form)))
         return None
 
     @serves(RequestCode.GET_BROKER_CLUSTER_INFO)
@@ -531,12 +531,7 @@ def _of_5(data: BrokerData) -> BrokerData:
 
     A slave never takes the master's place here.
     """
-    return replace(_copied(data), enable_acting_master=False)
-
-
-def _copied(data: BrokerData) -> BrokerData:
-    """Return a copy for another thread."""
-    return replace(data, broker_addrs={**data.broker_addrs})
+    return replace(data, enable_acting_master=False)
 
 
 def _is_long(route: TopicRouteData, order: str) -> bool:
@@ -559,8 +554,9 @@ class _Clusters:
     is_5: bool
 
     def encode(self) -> bytes:
-        form = _of_5 if self.is_5 else _copied
-        table = {name: form(data) for name, data in self.found.broker_addr_table.items()}
+        if not self.is_5:
+            return self.found.encode()
+        table = {name: _of_5(data) for name, data in self.found.broker_addr_table.items()}
         return replace(self.found, broker_addr_table=table).encode()
 
 
@@ -581,14 +577,10 @@ class _RouteForm:
 
 @dataclass(frozen=True, slots=True)
 class _LongRoute:
-    """Body of a route that is made on a thread, of a copy of its queues."""
+    """Body of a route that is made on a thread."""
 
-    routes: RouteTable
-    queues: Mapping[str, QueueData]
+    source: RouteSource
     form: _RouteForm
 
     def encode(self) -> bytes:
-        route = self.routes.route_of(self.queues)
-        if not self.form.is_5:
-            route = replace(route, broker_datas=[*map(_copied, route.broker_datas)])
-        return self.form.encode(route)
+        return self.form.encode(self.source.route())

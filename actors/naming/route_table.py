@@ -6,13 +6,14 @@
     live        broker address → last registration, connection, owner, topics
 
 Topics come from masters only. Registrations add and change them. They go with the last broker of a
-name. Times are monotonic.
+name. Data of brokers and queues are replaced, never changed: other threads read them in copies of
+the tables. Times are monotonic.
 
 Source: namesrv/routeinfo/RouteInfoManager.java.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeAlias
 
@@ -31,7 +32,7 @@ from protocol.headers.namesrv import RegisterBrokerHeader, RegisterBrokerRespons
 
 SWEPT_AT_ONCE = 20_000
 """Topics looked at, and brokers of them, in one step of the removal of brokers: 5 ms."""
-CHANGED_AT_ONCE = 10_000
+CHANGED_AT_ONCE = 5_000
 """Topics looked at in one step of a change of a broker's permissions: 10 ms."""
 BODY_NAMES_AT_ONCE = 10_000
 """Topics of a body that are joined at once, so that a thread does not hold the interpreter."""
@@ -114,14 +115,13 @@ class RouteTable:
     ) -> TopicIntake:
         """Note a live broker with `topics` topics, which go to `take` and then `finish`."""
         name, address, broker_id = broker.broker_name, broker.broker_address, broker.broker_id
-        data = self._brokers.setdefault(name, BrokerData(broker.cluster_name, name, {}))
-        addresses = data.broker_addrs
-        self._join(data, broker)
-        for other_id in [own for own, at in addresses.items() if at == address]:
-            if other_id != broker_id:
-                del addresses[other_id]  # the broker has changed its role
-        is_first = broker_id not in addresses
+        data = self._joined(broker)
+        is_first = broker_id not in data.broker_addrs
+        addresses = {  # without those of an earlier role
+            own: at for own, at in data.broker_addrs.items() if at != address or own == broker_id
+        }
         addresses[broker_id] = address
+        self._brokers[name] = replace(data, broker_addrs=addresses)
         self.touch(address, now_ms)
         live = self._live.get(address)
         before = None if is_first or live is None else live.topics
@@ -129,18 +129,20 @@ class RouteTable:
             before = KnownTopics(version, topics, None)
         return TopicIntake(name, version, topics, before)
 
-    def _join(self, data: BrokerData, broker: RegisterBrokerHeader) -> None:
-        """Put a broker name into the cluster of its master, or of its last slave.
+    def _joined(self, broker: RegisterBrokerHeader) -> BrokerData:
+        """Return the data of a broker name in the cluster of its master, or of its last slave.
 
         4.9.7 keeps it in every cluster that it ever named.
         """
-        cluster = broker.cluster_name
+        name, cluster = broker.broker_name, broker.cluster_name
+        data = self._brokers.get(name) or BrokerData(cluster, name)
         if data.cluster != cluster:
             if broker.broker_id != MASTER_ID and MASTER_ID in data.broker_addrs:
-                return
+                return data
             self._leave(data)
-            data.cluster = cluster
-        self._clusters.setdefault(cluster, set()).add(data.broker_name)
+            data = replace(data, cluster=cluster)
+        self._clusters.setdefault(cluster, set()).add(name)
+        return data
 
     def _leave(self, data: BrokerData) -> None:
         names = self._clusters.get(data.cluster, set())
@@ -261,11 +263,13 @@ class RouteTable:
                 self._freed.append(live.topics.names)
             self._filter_servers.pop(address, None)
         empty = []
-        for data in self._brokers.values():
-            for broker_id in [own for own, at in data.broker_addrs.items() if at in addresses]:
-                del data.broker_addrs[broker_id]
-            if not data.broker_addrs:
-                empty.append(data.broker_name)
+        for name, data in self._brokers.items():
+            if addresses.isdisjoint(data.broker_addrs.values()):
+                continue
+            left = {own: at for own, at in data.broker_addrs.items() if at not in addresses}
+            self._brokers[name] = replace(data, broker_addrs=left)
+            if not left:
+                empty.append(name)
         self._forget(empty)
         return gone
 
@@ -340,30 +344,20 @@ class RouteTable:
 
     # --- queries
 
-    def queues_at(self, topic: str) -> Mapping[str, QueueData]:
-        """Return a topic's queues by broker name; empty if no live broker has it."""
+    def route_source(self, topic: str) -> "RouteSource | None":
+        """Return what the route of a topic is made of, or None if no live broker has it."""
         queues, brokers = self._queues.get(topic, {}), self._brokers
-        return queues if any(name in brokers for name in queues) else {}
+        if not any(name in brokers for name in queues):
+            return None
+        return RouteSource(queues, brokers, self._filter_servers)
 
     def route(self, topic: str) -> TopicRouteData | None:
         """Return the route of a topic, or None if no live broker has it."""
-        queues = self.queues_at(topic)
-        return self.route_of(queues) if queues else None
-
-    def route_of(self, queues: Mapping[str, QueueData]) -> TopicRouteData:
-        """Return the route of a topic with these queues; of a copy also on any thread."""
-        brokers = {name: data for name in queues if (data := self._brokers.get(name)) is not None}
-        found = TopicRouteData([queues[name] for name in brokers], [*brokers.values()])
-        servers = self._filter_servers
-        if servers:
-            for data in found.broker_datas:
-                for at in [*data.broker_addrs.values()]:
-                    if (some := servers.get(at)) is not None:
-                        found.filter_server_table[at] = some
-        return found
+        source = self.route_source(topic)
+        return None if source is None else source.route()
 
     def cluster_info(self) -> ClusterInfo:
-        """Return all brokers; another thread must copy the data of each."""
+        """Return all brokers, for any thread."""
         return ClusterInfo(
             broker_addr_table={**self._brokers},
             cluster_addr_table={name: sorted(own) for name, own in self._clusters.items()},
@@ -423,8 +417,9 @@ class RouteTable:
         for some in self._queues_at(broker_name):
             for topic, data in some:
                 if data.perm & PERM_WRITE:
-                    self._wiped.setdefault(broker_name, {})[topic] = data, data.perm
-                    data.perm &= ~PERM_WRITE
+                    wiped = replace(data, perm=data.perm & ~PERM_WRITE)
+                    self._queues[topic][broker_name] = wiped
+                    self._wiped.setdefault(broker_name, {})[topic] = wiped, data.perm
             count += len(some)
             yield count
 
@@ -438,7 +433,7 @@ class RouteTable:
             for topic, data in some:
                 registered, perm = wiped.get(topic, (None, 0))
                 if registered is data:  # otherwise registered again since
-                    data.perm = perm
+                    self._queues[topic][broker_name] = replace(data, perm=perm)
             count += len(some)
             yield count
 
@@ -468,6 +463,30 @@ def queues_of(broker_name: str, topics: Iterable[TopicConfig]) -> dict[str, Queu
         for config in topics
         if 0 < len(config.topic_name) <= TOPIC_CHARS_MAX  # 4.9.7 accepts and lists an empty name
     }
+
+
+@dataclass(frozen=True, slots=True)
+class RouteSource:
+    """Tables of which the route of a topic is made."""
+
+    queues: Mapping[str, QueueData]
+    """Queues of the topic, by broker name."""
+    brokers: Mapping[str, BrokerData]
+    filter_servers: Mapping[str, list[str]]
+
+    def copied(self) -> "RouteSource":
+        """Return a copy for another thread; ten thousand brokers take 0.5 ms."""
+        return RouteSource({**self.queues}, {**self.brokers}, {**self.filter_servers})
+
+    def route(self) -> TopicRouteData:
+        brokers = {name: data for name in self.queues if (data := self.brokers.get(name))}
+        found = TopicRouteData([self.queues[name] for name in brokers], [*brokers.values()])
+        if servers := self.filter_servers:
+            for data in found.broker_datas:
+                for at in data.broker_addrs.values():
+                    if (some := servers.get(at)) is not None:
+                        found.filter_server_table[at] = some
+        return found
 
 
 @dataclass(frozen=True, slots=True)

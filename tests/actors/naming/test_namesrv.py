@@ -1,7 +1,7 @@
 """Tests of actors/naming/namesrv.py: the name server's answers, against those of the original."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from errno import ENOSPC
 
@@ -12,7 +12,7 @@ from actors.admin.settings import REFUSED
 from actors.naming import route_table
 from actors.naming.kv_server import KvConfig
 from actors.naming.namesrv import Namesrv
-from actors.naming.route_table import RouteTable
+from actors.naming.route_table import RouteSource, RouteTable
 from actors.network.messages import PeerClosed, Request
 from protocol.bodies import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from protocol.bodies_tables import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
@@ -472,15 +472,18 @@ def test_long_routes_are_encoded_on_a_thread(
 def test_routes_of_many_brokers_are_made_on_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """16 requests of one read for a topic at 10,000 brokers blocked the loop for 0.2 s."""
     made: list[bool] = []
-    make = RouteTable.route_of
+    make = RouteSource.route
 
-    def noted(table: RouteTable, queues: Mapping[str, QueueData]) -> TopicRouteData:
-        made.append(queues is not table.queues_at("TopicTest"))
-        return make(table, queues)
+    def noted(source: RouteSource) -> TopicRouteData:
+        own = namesrv._routes.route_source("TopicTest")
+        assert own is not None
+        made.append(source.queues is not own.queues and source.brokers is not own.brokers)
+        return make(source)
 
-    monkeypatch.setattr(RouteTable, "route_of", noted)
+    monkeypatch.setattr(RouteSource, "route", noted)
     monkeypatch.setattr("actors.naming.namesrv.ROUTE_BROKERS_HERE_MAX", 1)
     with name_server() as system:
+        (namesrv,) = [each for each in system.live if isinstance(each, Namesrv)]
         for count in (1, 2):
             ask(
                 system,
