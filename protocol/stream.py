@@ -109,6 +109,7 @@ class Stream:
         "frame_bytes_max",
         "half_bytes",
         "has_more",
+        "heavy_bytes",
         "wanted_bytes",
     )
 
@@ -135,6 +136,8 @@ class Stream:
         self._rest_at = 0
         self.has_more = False
         """Whether received bytes are left to decode."""
+        self.heavy_bytes = 0
+        """Bytes of the last event's frame if it is a request that may take milliseconds."""
         self._parts: list[bytes | bytearray] = []
         self.half_bytes = 0
         """Bytes of the incomplete frame."""
@@ -168,7 +171,7 @@ class Stream:
         sends: list[Send] = []
         left = events_max * ENDS_OF_EVENT
         broken: FrameError | None = None
-        size, sends_bytes = len(data), 0
+        size, sends_bytes, self.heavy_bytes = len(data), 0, 0
         need, decoder, most = 8, self._sends, self.frame_bytes_max
         try:
             while size - position >= 8:
@@ -195,8 +198,10 @@ class Stream:
                     sends.append(send)
                     sends_bytes += end - position
                 else:
-                    last = events[-1]
-                    left -= _weight(last, header_end - start)
+                    weight = _weight(events[-1], header_end - start)
+                    left -= weight
+                    if weight == HEAVY_EVENT:
+                        self.heavy_bytes = end - position
                     if left <= 0 and end < size:
                         self._rest, self._rest_at, self.has_more = data, end, True
                         break

@@ -20,7 +20,14 @@ from actors.access.authorizer import Authorizer, TooManyFailures
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.server_log import get_logger
-from actors.network.limits import REQUESTS_OF_READ, REQUESTS_PER_TURN, Limits, half_frame_ms
+from actors.network.limits import (
+    HEAVY_REQUEST_BYTES,
+    REQUESTS_OF_READ,
+    REQUESTS_PER_TURN,
+    ROUND_BYTES,
+    Limits,
+    half_frame_ms,
+)
 from actors.network.messages import (
     Buffer,
     Close,
@@ -127,6 +134,8 @@ class Connection(Actor):
         self._stopping = False
         self._close_reason: str | None = None
         self._waits_for_turn = False
+        self._held: Sequence[Event] = ()
+        """Events that wait for a turn."""
         self._has_left = False
         self._closed = False
         self._failures_ms: tuple[float, ...] = ()
@@ -141,44 +150,53 @@ class Connection(Actor):
         """Read the socket and pass on every complete request.
 
         Long frames and TLS sockets with short records are read one piece in a round, over all
-        connections, so that other connections are served meanwhile.
+        connections, so that other connections are served meanwhile; requests that may take
+        milliseconds share a round, too.
         """
         if self._waits_for_turn:  # it has hung up: serve first what was read
             return
-        stream, turns = self._stream, self._limits.turns
+        stream, turns, work_bytes = self._stream, self._limits.turns, ROUND_BYTES
         if not (
             (stream.half_bytes and stream.wanted_bytes > RECEIVE_BYTES)
             or (self.has_tls and self._transport.is_laborious)
-        ) or turns.is_first(self.system.loop.round_count):
-            self._read()
-            if not stream.has_more:
+        ) or turns.may_pass(self.system.loop.round_count, ROUND_BYTES):
+            events = self._read()
+            if events and stream.heavy_bytes:
+                work_bytes = HEAVY_REQUEST_BYTES + stream.heavy_bytes
+                if not turns.may_pass(self.system.loop.round_count, work_bytes):
+                    events, self._held = (), events
+            self._take_events(events)
+            if not (stream.has_more or self._held):
                 return
         self._waits_for_turn = True
-        turns.wait(self)
+        turns.wait(self, work_bytes if self._held else ROUND_BYTES)
         self._watch()
 
-    def _read(self) -> None:
+    def _read(self) -> Sequence[Event]:
         try:
             data = self._transport.receive()
         except OSError as error:
             self._leave(f"read failed: {reason_of_tls(error)}")
-            return
+            return ()
         if data is None:
-            return
+            return ()
         if not data:
             self._leave("closed by peer")
-            return
+            return ()
         self.last_traffic_ms = self.system.clock.monotonic_ms()
-        self._take_events(self._stream.receive(data))
+        return self._stream.receive(data)
 
     def take_turn(self) -> bool:
         """Do some of the pending work; return whether more is left. No new reads meanwhile."""
         if self._closed or self._has_left:
             return False
-        if self._stream.has_more:
+        if self._held:
+            events, self._held = self._held, ()
+            self._take_events(events)
+        elif self._stream.has_more:
             self._take_events(self._stream.more(REQUESTS_PER_TURN))
         elif not self._stopping:
-            self._read()
+            self._take_events(self._read())
         self._waits_for_turn = self._stream.has_more
         if not self._waits_for_turn:
             self._watch()

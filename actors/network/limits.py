@@ -5,7 +5,8 @@ loop. A connection over a limit is closed; the operator gets one log line per ki
 
 A read may bring a thousand requests, and a hundred connections may do so at once. A small request
 of another connection then waits for one turn, not for all of them. Frames of more than 256 KiB are
-read in pieces, one in a round, which takes 0.1 ms.
+read in pieces, one in a round, which takes 0.1 ms. So do requests that may take milliseconds: those
+of all connections share a round.
 """
 
 import ctypes
@@ -51,6 +52,11 @@ REQUESTS_OF_READ = 16
 """Requests of a read served at once: some 0.5 ms of pulls. With 4, consuming cost 20 % more."""
 REQUESTS_PER_TURN = 4
 """Further requests of that read served in each round of the loop."""
+
+ROUND_BYTES = 128 << 10
+"""Requests of a round that may take milliseconds: some 10 ms of JSON."""
+HEAVY_REQUEST_BYTES = 4 << 10
+"""Added to each of them."""
 
 _malloc_trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
 """None without glibc."""
@@ -191,34 +197,45 @@ class Schedulable(Protocol):
 
 
 class FairScheduler:
-    """Round-robin scheduler of connections with pending requests, of one server."""
+    """Round-robin scheduler of connections with pending requests, of one server.
+
+    Work is measured in bytes, ROUND_BYTES at most in a round of the loop, or one longer piece.
+    """
 
     def __init__(self, in_next_round: Callable[[], None]) -> None:
         """`in_next_round` schedules a call of `next` for the next round of the loop."""
         self._in_next_round = in_next_round
-        self._waiting: deque[Schedulable] = deque()
+        self._waiting: deque[tuple[Schedulable, int]] = deque()
         self._round = -1
+        self._left_bytes = ROUND_BYTES
 
-    def is_first(self, round_number: int) -> bool:
-        """Return whether no connection waits and none has asked in this round: it needs no turn."""
-        if self._waiting or round_number == self._round:
+    def may_pass(self, round_number: int, work_bytes: int) -> bool:
+        """Return whether no connection waits and the round has room for this work: it is done."""
+        if round_number != self._round:
+            self._round, self._left_bytes = round_number, ROUND_BYTES
+        return not self._waiting and self._takes(work_bytes)
+
+    def _takes(self, work_bytes: int) -> bool:
+        if work_bytes > self._left_bytes < ROUND_BYTES:
             return False
-        self._round = round_number
+        self._left_bytes -= work_bytes
         return True
 
-    def wait(self, taker: Schedulable) -> None:
-        self._waiting.append(taker)
+    def wait(self, taker: Schedulable, work_bytes: int = ROUND_BYTES) -> None:
+        self._waiting.append((taker, work_bytes))
         if len(self._waiting) == 1:
             self._in_next_round()
 
     def next(self) -> None:
-        if self._waiting:
-            if self._waiting[0].take_turn():
-                self._waiting.rotate(-1)
-            else:
-                self._waiting.popleft()
-            if self._waiting:
-                self._in_next_round()
+        """Give turns to as many as the round has room for; one by one where it is not known."""
+        self._left_bytes, waiting = ROUND_BYTES, self._waiting
+        while waiting and self._takes(waiting[0][1]):
+            taker, _ = waiting[0]  # removed later, so that none who waits meanwhile is the first
+            if taker.take_turn():
+                waiting.append((taker, ROUND_BYTES))
+            waiting.popleft()
+        if waiting:
+            self._in_next_round()
 
 
 @dataclass(slots=True)
