@@ -111,6 +111,7 @@ class Stream:
         "has_more",
         "heavy_bytes",
         "wanted_bytes",
+        "weight",
     )
 
     def __init__(
@@ -138,6 +139,8 @@ class Stream:
         """Whether received bytes are left to decode."""
         self.heavy_bytes = 0
         """Bytes of the last event's frame if it is a request that may take milliseconds."""
+        self.weight = 0
+        """Weight of the last call's events, sends not counted; a request has ENDS_OF_EVENT."""
         self._parts: list[bytes | bytearray] = []
         self.half_bytes = 0
         """Bytes of the incomplete frame."""
@@ -169,7 +172,7 @@ class Stream:
     def _cut(self, data: bytes, position: int, events_max: int) -> list[Event]:
         events: list[Event] = []
         sends: list[Send] = []
-        left = events_max * ENDS_OF_EVENT
+        weight, weight_max = 0, events_max * ENDS_OF_EVENT
         broken: FrameError | None = None
         size, sends_bytes, self.heavy_bytes = len(data), 0, 0
         need, decoder, most = 8, self._sends, self.frame_bytes_max
@@ -198,11 +201,11 @@ class Stream:
                     sends.append(send)
                     sends_bytes += end - position
                 else:
-                    weight = _weight(events[-1], header_end - start)
-                    left -= weight
-                    if weight == HEAVY_EVENT:
+                    added = _weight(events[-1], header_end - start)
+                    weight += added
+                    if added == HEAVY_EVENT:
                         self.heavy_bytes = end - position
-                    if left <= 0 and end < size:
+                    if weight >= weight_max and end < size:
                         self._rest, self._rest_at, self.has_more = data, end, True
                         break
                 position = end
@@ -214,6 +217,7 @@ class Stream:
             self.wanted_bytes = need
         else:
             self.half_bytes = 0
+        self.weight = weight
         if sends:
             events.append(SendGroup(sends, sends_bytes))
         if broken is not None:

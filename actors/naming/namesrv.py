@@ -47,7 +47,7 @@ from actors.naming.registration_reader import (
     held_bytes,
     is_large,
 )
-from actors.naming.route_table import Chosen, RouteSource, RouteTable, has_flags, topics_body
+from actors.naming.route_table import Chosen, RouteTable, has_flags, topics_body
 from actors.naming.topic_intake import TopicIntake
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import LongAnswer, PeerClosed, Request
@@ -89,6 +89,8 @@ LISTED_CHARS_HERE_MAX = 512 << 10
 _TOPIC_BYTES, _BROKER_BYTES = 100, 500
 ROUTE_BROKERS_HERE_MAX = 100
 """Brokers of a route that is encoded on the loop: 2 ms; a read may have 16 requests for routes."""
+ROUTE_BROKERS_OF_ROUND = 400
+"""Brokers of all such routes of a round: 5 ms."""
 ROUTE_CHARS_HERE_MAX = 32 << 10
 """Characters of its names and addresses."""
 UNIT_FLAG = 1
@@ -154,6 +156,8 @@ class Namesrv(KvServer):
         self._refusal: RemoteError | None = None
         self._config = config
         self._routes = RouteTable()
+        self._round, self._round_brokers = -1, 0
+        """A round of the loop, and the brokers of routes that were to be encoded in it."""
         self._registered_count = self._expired_count = self._gone_count = (
             0  # brokers since the start
         )
@@ -444,8 +448,8 @@ class Namesrv(KvServer):
         """
         command = request.command
         header = GetRouteInfoHeader.decode(command.fields)
-        source = self._routes.route_source(header.topic)
-        if source is None:
+        queues = self._routes.queues_at(header.topic)
+        if not queues:
             raise RemoteError(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"No topic route info in name server for the topic: {header.topic}{FAQ}",
@@ -456,14 +460,21 @@ class Namesrv(KvServer):
         standard = command.version >= VERSION_STANDARD_JSON_ROUTE
         standard = standard or bool(header.accept_standard_json_only)
         form = _RouteForm(order, command.version >= VERSION_5, standard)
-        if len(source.queues) <= ROUTE_BROKERS_HERE_MAX:
-            route = source.route()
+        if self._may_encode(len(queues)):
+            route = self._routes.route_of(queues)
             if not _is_long(route, order or ""):
                 return command.answer(body=form.encode(route))
-        held_bytes = len(source.queues) * _BROKER_BYTES
-        check_waiting(self._long_answers.waiting, command, held_bytes)
-        self._long_answers.tell(LongAnswer(request, _LongRoute(source.copied(), form)))
+        check_waiting(self._long_answers.waiting, command, len(queues) * _BROKER_BYTES)
+        route = self._routes.route_of(queues)
+        self._long_answers.tell(LongAnswer(request, _LongRoute(route, form)))
         return None
+
+    def _may_encode(self, brokers: int) -> bool:
+        """Return whether a route of so many is encoded here; others of this round count, too."""
+        if (now := self.system.loop.round_count) != self._round:
+            self._round, self._round_brokers = now, 0
+        self._round_brokers += brokers
+        return brokers <= ROUTE_BROKERS_HERE_MAX and self._round_brokers <= ROUTE_BROKERS_OF_ROUND
 
     @serves(RequestCode.GET_BROKER_CLUSTER_INFO)
     def cluster_info(self, request: Request) -> RemotingCommand | None:
@@ -577,10 +588,10 @@ class _RouteForm:
 
 @dataclass(frozen=True, slots=True)
 class _LongRoute:
-    """Body of a route that is made on a thread."""
+    """Body of a route that is encoded on a thread."""
 
-    source: RouteSource
+    route: TopicRouteData
     form: _RouteForm
 
     def encode(self) -> bytes:
-        return self.form.encode(self.source.route())
+        return self.form.encode(self.route)

@@ -344,17 +344,26 @@ class RouteTable:
 
     # --- queries
 
-    def route_source(self, topic: str) -> "RouteSource | None":
-        """Return what the route of a topic is made of, or None if no live broker has it."""
+    def queues_at(self, topic: str) -> Mapping[str, QueueData]:
+        """Return a topic's queues by broker name; empty if no live broker has it."""
         queues, brokers = self._queues.get(topic, {}), self._brokers
-        if not any(name in brokers for name in queues):
-            return None
-        return RouteSource(queues, brokers, self._filter_servers)
+        return queues if any(name in brokers for name in queues) else {}
 
     def route(self, topic: str) -> TopicRouteData | None:
         """Return the route of a topic, or None if no live broker has it."""
-        source = self.route_source(topic)
-        return None if source is None else source.route()
+        queues = self.queues_at(topic)
+        return self.route_of(queues) if queues else None
+
+    def route_of(self, queues: Mapping[str, QueueData]) -> TopicRouteData:
+        """Return the route of a topic with these queues, for any thread; 0.4 µs a broker."""
+        brokers = {name: data for name in queues if (data := self._brokers.get(name))}
+        found = TopicRouteData([queues[name] for name in brokers], [*brokers.values()])
+        if servers := self._filter_servers:
+            for data in found.broker_datas:
+                for at in data.broker_addrs.values():
+                    if (some := servers.get(at)) is not None:
+                        found.filter_server_table[at] = some
+        return found
 
     def cluster_info(self) -> ClusterInfo:
         """Return all brokers, for any thread."""
@@ -463,30 +472,6 @@ def queues_of(broker_name: str, topics: Iterable[TopicConfig]) -> dict[str, Queu
         for config in topics
         if 0 < len(config.topic_name) <= TOPIC_CHARS_MAX  # 4.9.7 accepts and lists an empty name
     }
-
-
-@dataclass(frozen=True, slots=True)
-class RouteSource:
-    """Tables of which the route of a topic is made."""
-
-    queues: Mapping[str, QueueData]
-    """Queues of the topic, by broker name."""
-    brokers: Mapping[str, BrokerData]
-    filter_servers: Mapping[str, list[str]]
-
-    def copied(self) -> "RouteSource":
-        """Return a copy for another thread; ten thousand brokers take 0.5 ms."""
-        return RouteSource({**self.queues}, {**self.brokers}, {**self.filter_servers})
-
-    def route(self) -> TopicRouteData:
-        brokers = {name: data for name in self.queues if (data := self.brokers.get(name))}
-        found = TopicRouteData([self.queues[name] for name in brokers], [*brokers.values()])
-        if servers := self.filter_servers:
-            for data in found.broker_datas:
-                for at in data.broker_addrs.values():
-                    if (some := servers.get(at)) is not None:
-                        found.filter_server_table[at] = some
-        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.server_log import get_logger
 from actors.network.limits import (
     HEAVY_REQUEST_BYTES,
+    LIGHT_REQUEST_BYTES,
     REQUESTS_OF_READ,
     REQUESTS_PER_TURN,
     ROUND_BYTES,
@@ -45,7 +46,7 @@ from protocol.errors import FrameError, FrameTooLong
 from protocol.frame import RemotingCommand, encode
 from protocol.host import host_port, pack_host
 from protocol.send_wire import SendDecoder
-from protocol.stream import Event, SendGroup, Stream, UnreadableSend
+from protocol.stream import ENDS_OF_EVENT, Event, SendGroup, Stream, UnreadableSend
 from remoting.tls import HANDSHAKE_BYTE, reason_of_tls
 from remoting.tls_socket import TlsSocket
 
@@ -151,7 +152,7 @@ class Connection(Actor):
 
         Long frames and TLS sockets with short records are read one piece in a round, over all
         connections, so that other connections are served meanwhile; requests that may take
-        milliseconds share a round, too.
+        milliseconds, and reads of many short ones, share a round, too.
         """
         if self._waits_for_turn:  # it has hung up: serve first what was read
             return
@@ -161,16 +162,22 @@ class Connection(Actor):
             or (self.has_tls and self._transport.is_laborious)
         ) or turns.may_pass(self.system.loop.round_count, ROUND_BYTES):
             events = self._read()
-            if events and stream.heavy_bytes:
-                work_bytes = HEAVY_REQUEST_BYTES + stream.heavy_bytes
-                if not turns.may_pass(self.system.loop.round_count, work_bytes):
-                    events, self._held = (), events
+            work_bytes = self._work_bytes() if events else 0
+            if work_bytes and not turns.may_pass(self.system.loop.round_count, work_bytes):
+                events, self._held = (), events
             self._take_events(events)
             if not (stream.has_more or self._held):
                 return
         self._waits_for_turn = True
         turns.wait(self, work_bytes if self._held else ROUND_BYTES)
         self._watch()
+
+    def _work_bytes(self) -> int:
+        """Return the work of the last read's events; 0 for a few short ones."""
+        if self._stream.heavy_bytes:
+            return HEAVY_REQUEST_BYTES + self._stream.heavy_bytes
+        requests = self._stream.weight // ENDS_OF_EVENT
+        return LIGHT_REQUEST_BYTES * requests if requests > REQUESTS_PER_TURN else 0
 
     def _read(self) -> Sequence[Event]:
         try:

@@ -5,8 +5,8 @@ loop. A connection over a limit is closed; the operator gets one log line per ki
 
 A read may bring a thousand requests, and a hundred connections may do so at once. A small request
 of another connection then waits for one turn, not for all of them. Frames of more than 256 KiB are
-read in pieces, one in a round, which takes 0.1 ms. So do requests that may take milliseconds: those
-of all connections share a round.
+read in pieces, one in a round, which takes 0.1 ms. Requests that may take milliseconds share a
+round, over all connections; so do reads of many short ones.
 """
 
 import ctypes
@@ -55,8 +55,10 @@ REQUESTS_PER_TURN = 4
 
 ROUND_BYTES = 128 << 10
 """Requests of a round that may take milliseconds: some 10 ms of JSON."""
-HEAVY_REQUEST_BYTES = 4 << 10
+HEAVY_REQUEST_BYTES = 24 << 10
 """Added to each of them."""
+LIGHT_REQUEST_BYTES = 512
+"""Counted for each other one of a read that has more than REQUESTS_PER_TURN."""
 
 _malloc_trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
 """None without glibc."""

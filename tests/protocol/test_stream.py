@@ -28,6 +28,8 @@ from protocol.headers.send import SendMessageHeader
 from protocol.send_values import Send, SendShape, SendTail, send_of
 from protocol.send_wire import SEND_CODES, SendDecoder
 from protocol.stream import (
+    ENDS_OF_EVENT,
+    HEAVY_EVENT,
     LIGHT_HEADER_BYTES_MAX,
     CommandStream,
     Event,
@@ -314,10 +316,14 @@ def test_request_that_may_take_long_ends_a_call_that_returns_few_events() -> Non
     commands.insert(3, RemotingCommand(heavy, opaque=9, flag=RESPONSE_FLAG))
     data = b"".join(map(encode, commands))
     stream = Stream(events_max=16)
-    found = [stream.receive(data)]
+    found, work = [stream.receive(data)], [(stream.heavy_bytes, stream.weight)]
     while stream.has_more:
         found.append(stream.more(4))
+        work.append((stream.heavy_bytes, stream.weight))
     assert [len(each) for each in found] == [2, 1, 3]
+    heavy_bytes = len(encode(commands[1]))
+    one, longest = ENDS_OF_EVENT, HEAVY_EVENT
+    assert work == [(heavy_bytes, one + longest), (heavy_bytes, longest), (0, 3 * one)]
     assert len(Stream().receive(data)) == len(commands)
 
 

@@ -12,7 +12,7 @@ from actors.admin.settings import REFUSED
 from actors.naming import route_table
 from actors.naming.kv_server import KvConfig
 from actors.naming.namesrv import Namesrv
-from actors.naming.route_table import RouteSource, RouteTable
+from actors.naming.route_table import RouteTable
 from actors.network.messages import PeerClosed, Request
 from protocol.bodies import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from protocol.bodies_tables import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
@@ -469,30 +469,18 @@ def test_long_routes_are_encoded_on_a_thread(
         assert writer.handled == 1
 
 
-def test_routes_of_many_brokers_are_made_on_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """16 requests of one read for a topic at 10,000 brokers blocked the loop for 0.2 s."""
-    made: list[bool] = []
-    make = RouteSource.route
-
-    def noted(source: RouteSource) -> TopicRouteData:
-        own = namesrv._routes.route_source("TopicTest")
-        assert own is not None
-        made.append(source.queues is not own.queues and source.brokers is not own.brokers)
-        return make(source)
-
-    monkeypatch.setattr(RouteSource, "route", noted)
-    monkeypatch.setattr("actors.naming.namesrv.ROUTE_BROKERS_HERE_MAX", 1)
+def test_routes_of_a_round_share_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """3,200 requests of 200 connections for a topic at 90 brokers blocked it for 5.8 s."""
+    monkeypatch.setattr("actors.naming.namesrv.ROUTE_BROKERS_OF_ROUND", 5)
     with name_server() as system:
-        (namesrv,) = [each for each in system.live if isinstance(each, Namesrv)]
-        for count in (1, 2):
-            ask(
-                system,
-                "namesrv",
-                registration(TOPIC, name=f"b{count}", address=f"10.0.0.{count}:1"),
-            )
-            found = TopicRouteData.decode(route(system, "TopicTest", 0).body)
-            assert len(found.broker_datas) == len(found.queue_datas) == count
-    assert made == [False, True], "of a copy"
+        for number in (1, 2):
+            ask(system, "namesrv", registration(TOPIC, name=f"b{number}", address=f"{number}:1"))
+        writer, answers = system.address("long_answers"), []
+        for round_count in (1, 1, 1, 2):
+            monkeypatch.setattr(system.loop, "round_count", round_count)
+            answers.append((route(system, "TopicTest", 0).body, writer.handled))
+    assert [handled for _, handled in answers] == [0, 0, 1, 1]
+    assert len({body for body, _ in answers}) == 1
 
 
 def test_brokers_of_a_closed_connection_leave_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:

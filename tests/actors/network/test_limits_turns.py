@@ -69,7 +69,21 @@ def test_short_work_shares_a_turn() -> None:
     assert sizes == [3, 5, 6], "what the first one has left is not known: it has a round of its own"
 
 
-def test_heavy_requests_of_many_connections_share_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+HEAVY = RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO, {}, bytes(ROUND_BYTES // 8))
+LIGHT = RemotingCommand(RequestCode.GET_MAX_OFFSET, QueueHeader("Topic", 0).encode())
+
+
+@pytest.mark.parametrize(
+    ("requests", "connections", "most"),
+    [([HEAVY, LIGHT], 8, 3), ([LIGHT] * REQUESTS_OF_READ, 40, 16), ([LIGHT] * 4, 40, 40)],
+    ids=["heavy", "many", "few"],
+)
+def test_requests_of_many_connections_share_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+    requests: list[RemotingCommand],
+    connections: int,
+    most: int,
+) -> None:
     """280 connections that locked 1,400 queues each at once blocked a broker for 2.4 s."""
     in_rounds = [0]
     next_turn, pass_on = FairScheduler.next, Service.pass_on
@@ -79,24 +93,23 @@ def test_heavy_requests_of_many_connections_share_rounds(monkeypatch: pytest.Mon
         next_turn(turns)
 
     def noted(service: Service, command: RemotingCommand, peer: Peer, **gate: Any) -> bool:
-        in_rounds[-1] += command.code == RequestCode.GET_BROKER_RUNTIME_INFO
+        in_rounds[-1] += command.code == requests[0].code
         return pass_on(service, command, peer, **gate)
 
     monkeypatch.setattr(FairScheduler, "next", next_noted)
     monkeypatch.setattr(Service, "pass_on", noted)
     made = SimulatedBroker(1)  # the round of its loop is always the same one
     made.make_topic()
-    heavy = RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO, {}, bytes(ROUND_BYTES // 4))
-    light = RemotingCommand(RequestCode.GET_MAX_OFFSET, QueueHeader("Topic", 0).encode())
-    with paired_lines(made, 8) as lines:
+    of_connection = sum(each.code == requests[0].code for each in requests)
+    with paired_lines(made, connections) as lines:
         with monkeypatch.context() as patch:
             patch.setattr(made.system, "drain", lambda: None)
-            for line in lines:
-                line.send(heavy, light)
+            asked = [line.send(*requests) for line in lines]
         made.system.drain()
-        for line in lines:
-            assert [answer.code for answer in line.receive_now()] == [0, 0], "in their order"
-    assert max(in_rounds) == 3 and sum(in_rounds) == 8
+        answered = [[answer.opaque for answer in line.receive_now()] for line in lines]
+    assert answered == asked, "in their order"
+    assert max(in_rounds) == most * of_connection
+    assert sum(in_rounds) == connections * of_connection
 
 
 def noted_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
