@@ -13,8 +13,8 @@ from protocol.codes import ResponseCode
 from protocol.frame import FRAME_BYTES_MAX
 
 _HEADER_BYTES = 1024
-ENCODED_HERE_MAX = 1_000
-"""Maximum entries of a table that is encoded on the loop: 10 to 15 ms."""
+ENCODED_HERE_MAX = 300
+"""Maximum entries of a table that is encoded on the loop: 3 to 5 ms."""
 
 
 class LongAnswers(Actor):
