@@ -569,14 +569,14 @@ class Clients(Responder):
         return request.command.answer()
 
     @serves(RequestCode.LOCK_BATCH_MQ)
-    def lock(self, request: Request) -> RemotingCommand:
+    def lock(self, request: Request) -> RemotingCommand | None:
         """Lock queues for an orderly consumer; the answer omits queues locked by others."""
         wanted = self._wanted_locks(request)
         self.begin_change()
         granted = self._locks.lock(*wanted, self.system.clock.monotonic_ms())
         if self._locks.is_full:
             self.system.rarely.warn("queue lock limit reached", peer=request.peer.remote)
-        return request.command.answer(body=LockBatchResponse(granted).encode())
+        return self._answer(request, LockBatchResponse(granted), len(granted))
 
     @serves(RequestCode.UNLOCK_BATCH_MQ)
     def unlock(self, request: Request) -> RemotingCommand:

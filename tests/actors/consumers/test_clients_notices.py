@@ -16,7 +16,15 @@ from actors.engine.actor_address import ActorAddress
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import Request
 from actors.tables.messages import READ_HERE_BYTES_MAX
-from protocol.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from protocol.bodies import (
+    ConsumerData,
+    HeartbeatData,
+    LockBatchRequest,
+    LockBatchResponse,
+    MessageQueue,
+    ProducerData,
+    SubscriptionData,
+)
 from protocol.bodies_admin import ConsumerConnection
 from protocol.codes import RequestCode
 from protocol.frame import RemotingCommand
@@ -308,8 +316,12 @@ def test_long_client_lists_are_encoded_on_a_thread() -> None:
         answer = ask(bench.system, "clients", command)
         found = ConsumerConnection.decode(answer.body)
         assert len(found.subscription_table) == many + 1
+        queues = [MessageQueue("T", "broker", number) for number in range(many)]
+        body = LockBatchRequest("c", "g", queues).encode()
+        answer = ask(bench.system, "clients", request(RequestCode.LOCK_BATCH_MQ, body=body))
+        assert len(LockBatchResponse.decode(answer.body).lock_ok_mq_set) == many
         handled = {each.name: each.handled_count for each in bench.system.figures()}
-        assert handled["table_encoder"] == 5, "three long heartbeats, and two answers"
+        assert handled["table_encoder"] == 6, "three long heartbeats, and three answers"
 
 
 def test_a_long_heartbeat_is_read_off_the_loop() -> None:
