@@ -26,7 +26,7 @@ message per connection. The path of a send:
 Internal appends (internal_append.py) take the same path from appender.py on.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -75,6 +75,8 @@ COMMIT_BYTES = 1 << 20
 
 SLOW_PUT_MS = 500.0
 TICK_MS = 100
+REFUSED_AT_ONCE = 4_000
+"""Late sends that are refused in a round of the loop: 20 ms."""
 
 CREATE_FAILED = "create mapped file failed, server is busy or broken."
 _STOPPED = (
@@ -421,11 +423,14 @@ class PutMessage(Actor):
         if not self._end.waits_for_file:
             return
         oldest_ms = self.system.clock.monotonic_ms() - self._config.os_page_cache_busy_timeout_ms
-        late = [put for put in self._pending if put.arrived_ms <= oldest_ms]
-        if late:
+        count = bisect_right(self._pending, oldest_ms, key=lambda put: put.arrived_ms)
+        if count > REFUSED_AT_ONCE:
+            count = REFUSED_AT_ONCE
+            self.system.loop.tell_in_next_round(self.address, _Tick())
+        if count:
+            late, self._pending = self._pending[:count], self._pending[count:]
             self._admission.refuse_puts(late, RefusedError(ResponseCode.SYSTEM_ERROR, BUSY))
             self._recent_halves.expected.clear()
-            self._pending = [put for put in self._pending if put.arrived_ms > oldest_ms]
 
     @handles(WritesForbidden)
     def on_writes_forbidden(self, message: WritesForbidden) -> None:

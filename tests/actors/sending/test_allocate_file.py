@@ -1,6 +1,7 @@
 """The next file of the log: made ahead, waited for, refused when it does not come."""
 
 import errno
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,11 @@ from structlog.testing import capture_logs
 from actors.broker import Broker
 from actors.engine.actor import Actor, handles
 from actors.engine.supervisor import ChildSpec
+from actors.sending.admission import Admission
 from actors.sending.allocate_file import AllocateFile
 from actors.sending.messages import FileFailed, FilePrepared, PrepareFile
+from actors.sending.put_answers import SendPut
+from actors.sending.send_rules import RefusedError
 from protocol.codes import ResponseCode
 from protocol.frame import RemotingCommand
 from storage.config import StoreConfig
@@ -191,6 +195,24 @@ def test_a_send_that_waits_too_long_for_a_file_is_answered_busy() -> None:
     records = broker.messages()
     assert records[-1].body == b"later"
     assert [record.queue_offset for record in records] == list(range(len(records)))
+
+
+def test_late_sends_are_refused_some_in_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """40,000 of them took 0.2 s."""
+    monkeypatch.setattr("actors.sending.put_message.REFUSED_AT_ONCE", 2)
+    broker, allocator = broker_with_allocator(os_page_cache_busy_timeout_ms=1000)
+    late = [fill(broker, allocator), *(broker.start_send(b"%d" % each) for each in range(5))]
+    in_rounds: list[int] = []
+    refuse = Admission.refuse_puts
+
+    def noted(admission: Admission, puts: Sequence[SendPut], error: RefusedError) -> None:
+        in_rounds.append(len(puts))
+        refuse(admission, puts, error)
+
+    monkeypatch.setattr(Admission, "refuse_puts", noted)
+    broker.system.advance(1200)
+    assert [answers[0].remark for answers in late] == [BUSY] * 6
+    assert in_rounds == [2, 2, 2]
 
 
 def test_a_failed_file_refuses_parked_sends_and_is_retried() -> None:
