@@ -137,6 +137,7 @@ class Connection(Actor):
         self._waits_for_turn = False
         self._held: Sequence[Event] = ()
         """Events that wait for a turn."""
+        self._held_bytes = 0
         self._has_left = False
         self._closed = False
         self._failures_ms: tuple[float, ...] = ()
@@ -163,9 +164,11 @@ class Connection(Actor):
         ) or turns.may_pass(self.system.loop.round_count, ROUND_BYTES):
             events = self._read()
             work_bytes = self._work_bytes() if events else 0
-            if work_bytes and not turns.may_pass(self.system.loop.round_count, work_bytes):
-                events, self._held = (), events
-            self._take_events(events)
+            if not work_bytes or turns.may_pass(self.system.loop.round_count, work_bytes):
+                self._take_events(events)
+            else:
+                self._held, self._held_bytes = events, stream.heavy_bytes or work_bytes
+                self._note_half(is_another=True)
             if not (stream.has_more or self._held):
                 return
         self._waits_for_turn = True
@@ -198,7 +201,7 @@ class Connection(Actor):
         if self._closed or self._has_left:
             return False
         if self._held:
-            events, self._held = self._held, ()
+            events, self._held, self._held_bytes = self._held, (), 0
             self._take_events(events)
         elif self._stream.has_more:
             self._take_events(self._stream.more(REQUESTS_PER_TURN))
@@ -232,8 +235,11 @@ class Connection(Actor):
         self._owner.tell(PeerLeft(self, reason))
 
     def _note_half(self, *, is_another: bool) -> None:
-        """Record an incomplete frame; `is_another` means that a new one may have begun."""
-        half_bytes = self._stream.half_bytes
+        """Record an incomplete frame and requests that wait for a turn.
+
+        `is_another` means that a new one may have begun.
+        """
+        half_bytes = self._stream.half_bytes + self._held_bytes
         if is_another or not self._is_half_noted:
             self._half_since_ms = self.last_traffic_ms
         self._is_half_noted = half_bytes > 0
