@@ -164,10 +164,15 @@ _LENGTH = Struct(">i")
 assert _HEAD.size == 17
 
 
-def decode_frame(frame: bytes | memoryview) -> RemotingCommand:
+class SlowHeader(Exception):
+    """A header takes milliseconds to read."""
+
+
+def decode_frame(frame: bytes | memoryview, *, quick_only: bool = False) -> RemotingCommand:
     """Return the command of a whole frame without its length field.
 
-    The body is copied. Raises FrameError where RocketMQ closes the connection.
+    The body is copied. Raises FrameError where RocketMQ closes the connection, and with
+    `quick_only` SlowHeader for the dialect.
     """
     total = len(frame)
     if total < _MARK.size:
@@ -182,7 +187,7 @@ def decode_frame(frame: bytes | memoryview) -> RemotingCommand:
         raise _broken(f"a header of {header_bytes} bytes; at most {HEADER_BYTES_MAX}")
     body_bytes = total - body_start
     if kind == SerializeType.JSON:
-        command = decode_json_header(frame[_MARK.size : body_start])
+        command = decode_json_header(frame[_MARK.size : body_start], quick_only)
     elif kind == SerializeType.ROCKETMQ:
         command, body_start = read_binary_header(frame, _MARK.size, header_bytes)
         if body_start + body_bytes > total:
@@ -263,15 +268,15 @@ def _encode_go(command: RemotingCommand) -> bytes:
     return _GO_ESCAPED.sub(lambda match: f"\\u{ord(match.group()):04x}", text).encode("utf-8")
 
 
-def decode_json_header(data: bytes | memoryview) -> RemotingCommand:
+def decode_json_header(data: bytes | memoryview, quick_only: bool = False) -> RemotingCommand:
     """Return the command of a header, without body.
 
     Numbers may be strings, ext fields of any type become text, unknown keys are skipped, as in
     RocketMQ. Raises FrameError where RocketMQ closes, for a wrong separator behind a value, over
     which fastjson sometimes fails, and for references and objects as keys, which no client of
-    RocketMQ writes into a header.
+    RocketMQ writes into a header; with `quick_only` SlowHeader for the dialect.
     """
-    value = _loads(bytes(data))
+    value = _loads(bytes(data), quick_only)
     if not isinstance(value, dict):
         raise _bad_json("the header is not an object")
     if len(value) > FIELDS_MAX:
@@ -297,12 +302,14 @@ def decode_json_header(data: bytes | memoryview) -> RemotingCommand:
     )
 
 
-def _loads(raw: bytes) -> object:
+def _loads(raw: bytes, quick_only: bool) -> object:
     if len(raw) > BRACKETS_MAX < raw.count(b"{") + raw.count(b"["):
         raise _bad_json("too many objects and lists")
     try:
         value: object = standard_loads(raw)
     except ValueError:
+        if quick_only:
+            raise SlowHeader from None
         value = _loads_other(raw)
     return value
 

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from protocol.codes import RequestCode, ResponseCode, SerializeType
 from protocol.errors import FrameError, FrameTooLong, RemoteError
-from protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX, RemotingCommand, decode_frame
+from protocol.frame import (
+    FRAME_BYTES_MAX,
+    HEADER_BYTES_MAX,
+    RemotingCommand,
+    SlowHeader,
+    decode_frame,
+)
 
 if TYPE_CHECKING:  # not imported by Spark tasks, which read answers only: 10 ms
     from protocol.end_wire import DecodedEnd, EndDecoder
@@ -160,7 +166,7 @@ class Stream:
                 return []
             data = b"".join(self._parts)
             self._parts.clear()
-        return self._cut(data, 0, self._events_max)
+        return self._cut(data, 0, self._events_max, is_quick=self._events_max < _NO_LIMIT)
 
     def more(self, events_max: int = _NO_LIMIT) -> list[Event]:
         """Return further events of the added data, at most `events_max`."""
@@ -169,7 +175,10 @@ class Stream:
         data, self._rest, self.has_more = self._rest, b"", False
         return self._cut(data, self._rest_at, min(events_max, self._events_max))
 
-    def _cut(self, data: bytes, position: int, events_max: int) -> list[Event]:
+    def _cut(
+        self, data: bytes, position: int, events_max: int, *, is_quick: bool = False
+    ) -> list[Event]:
+        """Return the events from `position` on, if `is_quick` up to a header that takes long."""
         events: list[Event] = []
         sends: list[Send] = []
         weight, weight_max = 0, events_max * ENDS_OF_EVENT
@@ -196,7 +205,8 @@ class Stream:
                     elif mark >> 24 == _JSON and data.startswith(decoder.JSON_HEADS, start):
                         send = decoder.json(data, start, header_end, end)
                 if send is None:
-                    send = self._other(data, start, header_end, end, events)
+                    send = self._other(data, start, header_end, end, events, is_quick)
+                    is_quick = self._events_max < _NO_LIMIT
                 if send is not None:
                     sends.append(send)
                     sends_bytes += end - position
@@ -209,6 +219,8 @@ class Stream:
                         self._rest, self._rest_at, self.has_more = data, end, True
                         break
                 position = end
+        except SlowHeader:
+            self._rest, self._rest_at, self.has_more = data, position, True
         except FrameError as error:
             broken = error
         if position < size and not self.has_more:
@@ -248,9 +260,20 @@ class Stream:
         return FrameError(ResponseCode.SYSTEM_ERROR, remark)
 
     def _other(
-        self, data: bytes, start: int, header_end: int, end: int, events: list[Event]
+        self,
+        data: bytes,
+        start: int,
+        header_end: int,
+        end: int,
+        events: list[Event],
+        is_quick: bool,
     ) -> "Send | None":
-        """Add the event of an unusual frame; return the send if it is one."""
+        """Add the event of an unusual frame; return the send if it is one.
+
+        Raises SlowHeader, if `is_quick`, for a header that takes long.
+        """
+        if is_quick and header_end - start > LIGHT_HEADER_BYTES_MAX:
+            raise SlowHeader
         ends = self._ends
         if (
             ends is not None
@@ -262,9 +285,9 @@ class Stream:
             events.append(known)
             return None
         if end - start < _LONG_FRAME_BYTES:
-            command = decode_frame(data[start - 4 : end])
+            command = decode_frame(data[start - 4 : end], quick_only=is_quick)
         else:
-            command = decode_frame(memoryview(data)[start - 4 : end])
+            command = decode_frame(memoryview(data)[start - 4 : end], quick_only=is_quick)
         if (
             self._sends is not None
             and command.code in self._sends.CODES
