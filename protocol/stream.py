@@ -116,6 +116,7 @@ class Stream:
         "half_bytes",
         "has_more",
         "heavy_bytes",
+        "heavy_code",
         "wanted_bytes",
         "weight",
     )
@@ -145,6 +146,8 @@ class Stream:
         """Whether received bytes are left to decode."""
         self.heavy_bytes = 0
         """Bytes of the last event's frame if it is a request that may take milliseconds."""
+        self.heavy_code = 0
+        """Code of that request."""
         self.weight = 0
         """Weight of the last call's events, sends not counted; a request has ENDS_OF_EVENT."""
         self._parts: list[bytes | bytearray] = []
@@ -211,10 +214,10 @@ class Stream:
                     sends.append(send)
                     sends_bytes += end - position
                 else:
-                    added = _weight(events[-1], header_end - start)
-                    weight += added
-                    if added == HEAVY_EVENT:
-                        self.heavy_bytes = end - position
+                    last = events[-1]
+                    weight += (added := _weight(last, header_end - start))
+                    if added == HEAVY_EVENT and isinstance(last, RemotingCommand):
+                        self.heavy_bytes, self.heavy_code = end - position, last.code
                     if weight >= weight_max and end < size:
                         self._rest, self._rest_at, self.has_more = data, end, True
                         break

@@ -23,6 +23,8 @@ from actors.engine.server_log import get_logger
 from actors.network.limits import (
     HEAVY_REQUEST_BYTES,
     LIGHT_REQUEST_BYTES,
+    MEMBER_REQUEST_BYTES,
+    MEMBER_REQUESTS,
     REQUESTS_OF_READ,
     REQUESTS_PER_TURN,
     ROUND_BYTES,
@@ -178,7 +180,9 @@ class Connection(Actor):
     def _work_bytes(self) -> int:
         """Return the work of the last read's events; 0 for a few short ones."""
         if self._stream.heavy_bytes:
-            return HEAVY_REQUEST_BYTES + self._stream.heavy_bytes
+            is_member = self._stream.heavy_code in MEMBER_REQUESTS
+            more_bytes = MEMBER_REQUEST_BYTES if is_member else HEAVY_REQUEST_BYTES
+            return self._stream.heavy_bytes + more_bytes
         requests = self._stream.weight // ENDS_OF_EVENT
         return LIGHT_REQUEST_BYTES * requests if requests > REQUESTS_PER_TURN else 0
 

@@ -70,13 +70,19 @@ def test_short_work_shares_a_turn() -> None:
 
 
 HEAVY = RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO, {}, bytes(ROUND_BYTES // 8))
+HEART_BEAT = RemotingCommand(RequestCode.HEART_BEAT, {}, bytes(ROUND_BYTES // 8))
 LIGHT = RemotingCommand(RequestCode.GET_MAX_OFFSET, QueueHeader("Topic", 0).encode())
 
 
 @pytest.mark.parametrize(
     ("requests", "connections", "most"),
-    [([HEAVY, LIGHT], 8, 3), ([LIGHT] * REQUESTS_OF_READ, 40, 16), ([LIGHT] * 4, 40, 40)],
-    ids=["heavy", "many", "few"],
+    [
+        ([HEAVY, LIGHT], 8, 3),
+        ([HEART_BEAT], 8, 7),
+        ([LIGHT] * REQUESTS_OF_READ, 40, 16),
+        ([LIGHT] * 4, 40, 40),
+    ],
+    ids=["heavy", "of members", "many", "few"],
 )
 def test_requests_of_many_connections_share_rounds(
     monkeypatch: pytest.MonkeyPatch,
