@@ -409,7 +409,9 @@ class StoreCheck:
     def _transaction_table(self, log: CommitLog) -> None:
         if not self._disk.listdir(f"{self._config.root}/{TABLE_DIRECTORY}"):
             return  # the next start rebuilds it
-        table = TransactionTable(self._config, self._disk, log.view, lambda: 0)
+        # a load clears what a killed broker has written behind its saved offset
+        disk = OverlayDisk(self._disk)
+        table = TransactionTable(self._config, disk, log.view, lambda: 0)
         try:
             fault = table.load(self.report.log_start, self.report.log_end)
             differences = [made_anew(fault)] if fault else table.verify(self._entries())

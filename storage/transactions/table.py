@@ -129,7 +129,9 @@ class TransactionTable:
         try:
             self._files.load(covered.end_number)
             return self._load_pending(covered, min_offset)
-        except (OSError, StoreError) as error:
+        except OSError as error:
+            return str(store_error("cannot load the transaction table", error))
+        except StoreError as error:
             return str(error)
 
     def _load_pending(self, covered: Covered, min_offset: int) -> str:

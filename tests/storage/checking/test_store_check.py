@@ -265,6 +265,22 @@ def test_a_flipped_unit_of_the_transaction_table_is_found(tmp_path: Path) -> Non
     assert parts(StoreCheck(RealDisk(), config).run()) == {"transaction table"}
 
 
+def test_transactions_behind_the_saved_offset_of_a_killed_broker_are_no_fault() -> None:
+    small = SmallStore()
+    small.send(4)
+    half = put(topic="RMQ_SYS_TRANS_HALF_TOPIC", properties=b"UNIQ_KEY\x01K")
+    small.log.append([half], small.clock.now_ms())
+    small.store.catch_up()
+    small.store.flush()
+    small.log.append([replace(half, queue_offset=1)], small.clock.now_ms())
+    small.store.catch_up()
+    small.log.sync(small.log.end_offset)
+    small.store.transaction_table.write_out()
+    report = checked(small.disk.killed())
+    assert [each.text for each in report.findings if each.part == "transaction table"] == []
+    small.store.close()
+
+
 @pytest.mark.parametrize(
     ("topic", "properties", "effect"),
     [
