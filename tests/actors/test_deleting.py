@@ -232,3 +232,19 @@ def test_a_recreated_topic_has_its_messages_after_a_crash(wait_ms: float) -> Non
     made.system.advance(wait_ms)
     made.restart_killed()
     assert [record.body for record in made.messages()] == sent
+
+
+@pytest.mark.parametrize("before_ms", [0, 1000, 70_000])
+def test_deleted_messages_stay_away_after_a_kill_seconds_later(before_ms: float) -> None:
+    made = SimulatedBroker(1)
+    made.make_topic()
+    for queue_id in range(4):
+        made.send(b"old", queue_id=queue_id)
+    made.system.advance(before_ms)
+    assert delete_topic(made).code == 0
+    made.make_topic()
+    made.send(b"new")
+    made.system.advance(3000)
+    made.restart_killed()
+    found = [[record.body for record in made.messages(queue_id=each)] for each in range(4)]
+    assert found == [[b"new"], [], [], []]
