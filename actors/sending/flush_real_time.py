@@ -135,6 +135,8 @@ class FlushRealTime(Actor):
             if unsynced.store_timestamp is not None:
                 self._queues_flushed_ms = self.system.clock.monotonic_ms()
                 self._store.queue_list.save(unsynced.names)
+                if self._store.commit_log.flushed_offset < unsynced.covered_offset:
+                    self._sync_log()  # else a start reads records of queues that were removed
                 self._store.checkpoint.advance(
                     logics_ms=unsynced.store_timestamp,
                     durable_offset=min(

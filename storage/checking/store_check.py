@@ -38,6 +38,7 @@ from storage.log.damage import Damage
 from storage.log.reader import NamedLogReader, walk
 from storage.message_store import MessageStore
 from storage.queues.dispatch_entry import DispatchEntry
+from storage.recovery.clean_stop import read_clean_stop
 from storage.recovery.recovery import RecoveryReport
 from storage.recovery.start_findings import made_anew
 from storage.scrub.round import Scrub
@@ -361,6 +362,7 @@ class StoreCheck:
             text = f"{counts.stray_count} records are of deleted topics of the same name"
             report.note("commit log", text)
         known = self._topics()
+        stop = read_clean_stop(self._config, self._disk) if self._next_start.known else None
         for (topic, queue_id), count in sorted(counts.unknown_queues.items()):
             name = topic.decode("utf-8", "backslashreplace")
             text = f"queue {queue_id} of {name} is missing; the log has {count} messages of it"
@@ -368,7 +370,7 @@ class StoreCheck:
                 report.note("consume queues", f"{text}: {_NOT_YET}")
             elif (name, queue_id) in self._queues_then:
                 report.note("consume queues", f"{text}: the next start makes it")
-            elif name in known:
+            elif name in known and (stop is None or (name, queue_id) in stop.queues):
                 report.wrong("consume queues", (text,))
             else:
                 report.note("consume queues", f"{text}, and the topic was deleted")
@@ -409,7 +411,9 @@ class StoreCheck:
     def _transaction_table(self, log: CommitLog) -> None:
         if not self._disk.listdir(f"{self._config.root}/{TABLE_DIRECTORY}"):
             return  # the next start rebuilds it
-        table = TransactionTable(self._config, self._disk, log.view, lambda: 0)
+        # a load clears what a killed broker has written behind its saved offset
+        disk = OverlayDisk(self._disk)
+        table = TransactionTable(self._config, disk, log.view, lambda: 0)
         try:
             fault = table.load(self.report.log_start, self.report.log_end)
             differences = [made_anew(fault)] if fault else table.verify(self._entries())

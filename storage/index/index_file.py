@@ -271,8 +271,12 @@ class IndexFile:
     # -- searching ----------------------------------------------------------------------------
 
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
-        """Return whether the file may have entries of that time (both ends included)."""
-        return begin_ms <= self.end_timestamp and end_ms >= self.begin_timestamp
+        """Return whether the file may have entries of that time (both ends included).
+
+        It ends earlier than it begins after the clock was set back.
+        """
+        first_ms, last_ms = sorted((self.begin_timestamp, self.end_timestamp))
+        return begin_ms <= last_ms and end_ms >= first_ms
 
     def find(
         self,

@@ -85,7 +85,8 @@ def fault_of(file: DiskFile, header: IndexHeader, slot_count: int, entry_count: 
     begin = ENTRY.unpack(first_data)[1]
     if (begin, last_offset) != (header.begin_physical_offset, header.end_physical_offset):
         return "its first or last entry is not the one that its header names"
-    age_s = min((header.end_timestamp - header.begin_timestamp) // 1000, SECONDS_MAX)
+    age_ms = header.end_timestamp - header.begin_timestamp  # negative if the clock was set back
+    age_s = min(max(age_ms // 1000, 0), SECONDS_MAX)
     if last > 1 and seconds != (age_s if header.begin_timestamp > 0 else 0):
         return "its last entry does not have the time that its header names"
     slot = file.pread(SLOT_BYTES, HEADER_BYTES + key_hash % slot_count * SLOT_BYTES)
@@ -101,8 +102,8 @@ def _impossible(header: IndexHeader, last: int, slot_count: int, entry_count: in
         return f"its header says that {last} entries use {header.used_slots} slots"
     if not 0 <= header.begin_physical_offset <= header.end_physical_offset:
         return "its header says that it ends at a lower offset than it begins"
-    if not 0 <= header.begin_timestamp <= header.end_timestamp:
-        return "its header says that it ends earlier than it begins"
+    if min(header.begin_timestamp, header.end_timestamp) < 0:
+        return "its header says that it begins or ends before 1970"
     return ""
 
 

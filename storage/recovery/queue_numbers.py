@@ -215,7 +215,7 @@ class QueueNumbers:
             return True
         found = {
             each.queue_offset: each
-            for each in self._misfits()
+            for each in self._misfits((queue.topic, queue.queue_id))
             if behind <= each.physical_offset < before
         }
         if not all(missing in found for missing in range(due, min(number, due + _STRAYS_MAX))):
@@ -227,10 +227,14 @@ class QueueNumbers:
             self._put_instead(found[missing], missing, key=(queue.topic, queue.queue_id))
         return True
 
-    def _misfits(self) -> list[DispatchEntry]:
-        """Return the records that may belong to another queue than they name."""
-        waiting = self._pending.values()
-        return [*self._strays, *(each for each in waiting if self._is_foreign(each))]
+    def _misfits(self, key: tuple[str, int]) -> list[DispatchEntry]:
+        """Return the records that may belong to this queue instead of the one that they name.
+
+        A first message may also begin its own queue again; it belongs elsewhere by a single bit.
+        """
+        waiting = [each for each in self._pending.values() if self._is_foreign(each)]
+        may = [each for each in waiting if each.queue_offset or _is_one_bit_apart(each, key)]
+        return [*self._strays, *may]
 
     def _is_foreign(self, entry: DispatchEntry) -> bool:
         """Return whether its queue is empty or already has a message with this queue offset."""
@@ -284,6 +288,14 @@ class QueueNumbers:
 def _is_one_bit_off(number: int, due: int) -> bool:
     """Return whether one flipped bit explains `number`; 0 may begin a new queue generation."""
     return number > 0 and (number ^ due).bit_count() == 1
+
+
+def _is_one_bit_apart(entry: DispatchEntry, key: tuple[str, int]) -> bool:
+    """Return whether one flipped bit of topic or queue id explains that a record names no `key`."""
+    named, wanted = entry.topic, key[0].encode("utf-8", "surrogateescape")
+    differing = [one ^ other for one, other in zip(named, wanted, strict=False)]
+    differing.append(entry.queue_id ^ key[1])
+    return len(named) == len(wanted) and sum(map(int.bit_count, differing)) == 1
 
 
 def _text(topic: bytes) -> str:

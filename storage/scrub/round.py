@@ -129,10 +129,11 @@ class Scrub:
             counts.unknown_queues[key] += 1
             return
         queue_offset = head.queue_offset
-        if queue_offset >= end:
+        is_newer = queue_offset >= end
+        if is_newer and not self._check.is_before_last_unit(key, head.physical_offset):
             counts.newer_count += 1
             return
-        if queue_offset < 0 or not self._check.agrees(key, head):
+        if is_newer or queue_offset < 0 or not self._check.agrees(key, head):
             counts.stray_count += 1
             return
         counts.unit_count += 1

@@ -150,6 +150,14 @@ class UnitScrub:
         raw = self._units.raw(*key, head.queue_offset)
         return raw == wanted or self._is_repaired(key, head, code)
 
+    def is_before_last_unit(self, key: QueueKey, physical_offset: int) -> bool:
+        """Return whether a record precedes that of the queue's last unit.
+
+        With a higher queue offset, it belongs to a deleted topic of the same name.
+        """
+        last = self._units.unit(*key, self.ends[key] - 1) if self.ends[key] else None
+        return last is not None and physical_offset < last[0]
+
     def _is_repaired(self, key: QueueKey, head: RecordHead, code: int) -> bool:
         queue_offset = head.queue_offset
         unit = self._units.unit(*key, queue_offset)

@@ -232,3 +232,38 @@ def test_a_recreated_topic_has_its_messages_after_a_crash(wait_ms: float) -> Non
     made.system.advance(wait_ms)
     made.restart_killed()
     assert [record.body for record in made.messages()] == sent
+
+
+@pytest.mark.parametrize("before_ms", [0, 1000, 70_000])
+def test_deleted_messages_stay_away_after_a_kill_seconds_later(before_ms: float) -> None:
+    made = SimulatedBroker(1)
+    made.make_topic()
+    for queue_id in range(4):
+        made.send(b"old", queue_id=queue_id)
+    made.system.advance(before_ms)
+    assert delete_topic(made).code == 0
+    made.make_topic()
+    made.send(b"new")
+    made.system.advance(3000)
+    made.restart_killed()
+    found = [[record.body for record in made.messages(queue_id=each)] for each in range(4)]
+    assert found == [[b"new"], [], [], []]
+
+
+def test_first_message_of_a_recreated_topic_stays_its_own_after_a_kill() -> None:
+    """Another topic lacks a unit of the same number, because it was deleted just before."""
+    made = SimulatedBroker(1)
+    for topic in ("A", "B", "Other"):
+        made.make_topic(topic)
+    made.send(topic="Other")
+    made.send(topic="B", queue_id=3)
+    made.system.advance(70_000)
+    made.send(b"old", topic="A")
+    assert delete_topic(made, "A").code == 0
+    made.make_topic("A")
+    for body, topic, queue_id in ((b"new", "A", 0), (b"second", "B", 3), (b"newer", "A", 0)):
+        assert made.send(body, topic=topic, queue_id=queue_id).code == 0
+    assert delete_topic(made, "B").code == 0
+    made.restart_killed()
+    assert made.broker.store.damage.ranges == ()
+    assert [record.body for record in made.messages("A")] == [b"new", b"newer"]

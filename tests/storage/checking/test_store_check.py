@@ -14,6 +14,7 @@ from storage.dispatching.dispatch import entry_of
 from storage.files.disk import RealDisk
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import UNIT
+from storage.retention.trimming import RemovedQueues, remove_queues
 from storage.tables.json_config import save
 from tests.storage.derived import config as golden_config
 from tests.support.by_hand import BY_HAND
@@ -263,6 +264,41 @@ def test_a_flipped_unit_of_the_transaction_table_is_found(tmp_path: Path) -> Non
         file.seek(24 + 23)
         file.write(bytes((state ^ 12,)))
     assert parts(StoreCheck(RealDisk(), config).run()) == {"transaction table"}
+
+
+def test_a_topic_deleted_and_made_again_with_fewer_messages_is_no_fault() -> None:
+    small = SmallStore()
+    small.send(60)
+    small.store.consume_queues.write_out_all()
+    remove_queues(small.store, None, RemovedQueues(), only="Topic")
+    small._next_offsets.clear()
+    small.send(1)  # queue 1 is not made again
+    save(small.disk, TOPICS, TOPICS_TEXT)
+    small.store.flush()
+    small.store.close()
+    report = checked(small.disk)
+    assert report.is_clean
+    assert [each.text for each in report.findings] == [
+        "30 records are of deleted topics of the same name",
+        "queue 1 of Topic is missing; the log has 30 messages of it, and the topic was deleted",
+    ]
+
+
+def test_transactions_behind_the_saved_offset_of_a_killed_broker_are_no_fault() -> None:
+    small = SmallStore()
+    small.send(4)
+    half = put(topic="RMQ_SYS_TRANS_HALF_TOPIC", properties=b"UNIQ_KEY\x01K")
+    small.log.append([half], small.clock.now_ms())
+    small.store.catch_up()
+    small.store.flush()
+    checked_back = replace(half, properties=b"UNIQ_KEY\x01K\x02TRANSACTION_CHECK_TIMES\x011")
+    small.log.append([replace(checked_back, queue_offset=1)], small.clock.now_ms())
+    small.store.catch_up()
+    small.log.sync(small.log.end_offset)
+    small.store.transaction_table.write_out()
+    report = checked(small.disk.killed())
+    assert [each.text for each in report.findings if each.part == "transaction table"] == []
+    small.store.close()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The run of index files: rolling, finding over files, what is indexed once and what never."""
 
 import errno
+from dataclasses import replace
 from datetime import datetime
 from itertools import product
 
@@ -213,6 +214,23 @@ def test_file_names_are_local_times_that_always_increase() -> None:
         "20260102030405068",
         "20260102030405069",
     ]
+
+
+def test_a_file_that_ends_earlier_than_it_begins_stays_and_is_searched() -> None:
+    """The clock was set back by more than an hour, or before a delayed message."""
+    disk, hours_back_ms = FakeDisk(), 3 * 3_600_000
+    index = an_index(disk)
+    index.dispatch(keyed(0, 50))
+    later = [replace(each, store_timestamp=START_MS - hours_back_ms) for each in keyed(50, 60)]
+    index.dispatch(later)
+    index.write_out()
+    assert index.files[0].end_timestamp < index.files[0].begin_timestamp
+    assert found(index, "U49", begin=START_MS) == [4900]
+    index.sync()
+    index.close()
+    again = reloaded(disk)
+    assert again.doubts == [] and len(again.files) == 1
+    assert found(again, "U55") == [5500]
 
 
 def test_a_query_can_run_while_files_are_created_and_deleted() -> None:
