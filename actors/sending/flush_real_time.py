@@ -72,7 +72,7 @@ class FlushRealTime(Actor):
         self._reput = reput
         self._log_flushed_ms = 0.0
         self._queues_flushed_ms = 0.0
-        self._queues_asked = False
+        self._queues_asked = self._syncs_again = False
         self._failed = False
 
     def on_start(self) -> None:
@@ -111,7 +111,7 @@ class FlushRealTime(Actor):
             return
         now_ms = self.system.clock.monotonic_ms()
         thorough = now_ms - self._queues_flushed_ms >= self._config.flush_queue_thorough_interval_ms
-        self._queues_asked = True
+        self._queues_asked, self._syncs_again = True, False
         least_pages = 0 if thorough else max(1, self._config.flush_queue_least_pages)
         self._reput.tell(WriteOutQueues(least_pages, self.address))
 
@@ -133,7 +133,8 @@ class FlushRealTime(Actor):
                 self._store.sink_table.save(message.sinks)
             self._reput.tell(QueuesSynced(unsynced, full_index, message.table, message.sinks))
             if unsynced.store_timestamp is not None:
-                self._queues_flushed_ms = self.system.clock.monotonic_ms()
+                if not self._syncs_again:
+                    self._queues_flushed_ms = self.system.clock.monotonic_ms()
                 self._store.queue_list.save(unsynced.names)
                 if self._store.commit_log.flushed_offset < unsynced.covered_offset:
                     self._sync_log()  # else a start reads records of queues that were removed
@@ -151,7 +152,7 @@ class FlushRealTime(Actor):
     @handles(SyncSoon)
     def on_sync_soon(self, _: SyncSoon) -> None:
         """Make the next tick a thorough one, which saves the list of queues: some were removed."""
-        self._queues_flushed_ms = float("-inf")
+        self._queues_flushed_ms, self._syncs_again = float("-inf"), True
 
     @handles(LowerIndexTime)
     def on_lower_index_time(self, message: LowerIndexTime) -> None:

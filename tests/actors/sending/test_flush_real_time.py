@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from actors.retention.messages import SyncSoon
 from protocol.codes import ResponseCode
 from storage.config import StoreConfig
 from storage.log.commit_log import CommitLog
@@ -250,3 +251,24 @@ def test_a_reput_failure_does_not_end_the_flushing(
     made.system.advance(20_000)
     assert made.system.address("reput").incarnation == 2
     assert saved(made)[1] == made.records()[0].store_timestamp
+
+
+def test_queues_removed_while_files_are_synced_are_saved_by_the_next_tick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The end of that round counted for them, too: they came back after a kill for a minute."""
+    made = broker(flush_queue_interval_ms=1000, flush_queue_thorough_interval_ms=60_000)
+    queues, thorough_ms = made.broker.store.consume_queues, []
+    original = queues.unsynced
+
+    def unsynced(least_pages: int = 0) -> Any:
+        if least_pages == 0:
+            thorough_ms.append(made.clock.monotonic_ms())
+            if len(thorough_ms) == 1:
+                made.system.address("flush_real_time").tell(SyncSoon())
+        return original(least_pages)
+
+    monkeypatch.setattr(queues, "unsynced", unsynced)
+    made.system.advance(125_000)
+    first_ms, second_ms, third_ms = thorough_ms
+    assert (second_ms - first_ms, third_ms - second_ms) == (1000, 60_000)
