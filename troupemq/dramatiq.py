@@ -155,7 +155,7 @@ class TroupeMQBroker(Broker):
         self.emit_after("enqueue", message, delay)
         return message
 
-    def send(self, message: Task[Any], delay_ms: int) -> None:
+    def send(self, message: Task[Any], delay_ms: float) -> None:
         """Send a message to its topic, without signals; a long delay for its first hop."""
         hop_ms = min(max(delay_ms, 0), HOP_MS)
         if delay_ms > hop_ms:
@@ -353,14 +353,14 @@ class QueueConsumer(Consumer):
             return None
         message.options.pop("eta", None)  # else the worker would hold it once more
         left_ms = message.options.pop(DELAY_LEFT_MS, None)
-        if isinstance(left_ms, int) and left_ms > 0:
+        if isinstance(left_ms, int | float) and left_ms > 0:
             self._send_again(message, left_ms, delivery)
             return None
         with self._changed:
             self._given.add(delivery)
         return ReceivedMessage(message, delivery, self)
 
-    def _send_again(self, message: Task[Any], delay_ms: int, delivery: Delivery) -> None:
+    def _send_again(self, message: Task[Any], delay_ms: float, delivery: Delivery) -> None:
         """Store a message once more, and settle this one. Raises ConnectionClosed."""
         try:
             self._broker.send(message, delay_ms)

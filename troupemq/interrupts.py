@@ -7,7 +7,7 @@ their own handlers (daemon.py).
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from socket import socket, socketpair
 from time import monotonic
@@ -27,17 +27,24 @@ LOOK_AGAIN_S = 0.5
 READ_BYTES = 4096
 
 
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 class Interrupts:
-    def __init__(self) -> None:
+    """Signal handler that interrupts a command, and ends the process if that takes long."""
+
+    def __init__(self, interrupt: Callable[[], None] = _interrupt) -> None:
+        self._interrupt = interrupt
         self._first_s: float | None = None
 
     def __call__(self, _: int, __: FrameType | None) -> None:
-        """Raise KeyboardInterrupt the first time; end the process after PATIENCE_S."""
+        """Interrupt the command the first time; end the process after PATIENCE_S."""
         now_s = monotonic()
         if self._first_s is None:
             self._first_s = now_s
-            raise KeyboardInterrupt
-        if now_s - self._first_s > PATIENCE_S:
+            self._interrupt()
+        elif now_s - self._first_s > PATIENCE_S:
             os._exit(INTERRUPTED)
 
 

@@ -103,14 +103,18 @@ def test_delay_is_a_timer_of_the_broker(local: LocalBroker, broker: TroupeMQBrok
         wait_until(lambda: ran == [2, 1], "the delayed message", WAIT_S)
 
 
+@pytest.mark.parametrize("kind", [int, float])
 def test_delay_longer_than_a_timer_takes_hops(
-    local: LocalBroker, broker: TroupeMQBroker, monkeypatch: pytest.MonkeyPatch
+    local: LocalBroker,
+    broker: TroupeMQBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[int | float],
 ) -> None:
-    """Retries of dramatiq wait for up to a week, timers for three days."""
+    """Retries of dramatiq wait for up to a week, timers for three days. A delay may be a float."""
     record, ran = recording(broker)
-    sent, send = list[int](), broker.send
+    sent, send = list[float](), broker.send
 
-    def recorded(message: Any, delay_ms: int) -> None:
+    def recorded(message: Any, delay_ms: float) -> None:
         send(message, delay_ms)
         sent.append(delay_ms)
 
@@ -120,7 +124,7 @@ def test_delay_longer_than_a_timer_takes_hops(
     monkeypatch.setattr(broker, "send", recorded)
     hour_ms = 3_600_000
     with working(broker):
-        record.send_with_options(args=(1,), delay=2 * HOP_MS + hour_ms)
+        record.send_with_options(args=(1,), delay=kind(2 * HOP_MS + hour_ms))
         for hop in (1, 2):
             local.advance(HOP_MS / 1000)
             wait_until(partial(hopped, hop), "the next hop", WAIT_S)

@@ -35,7 +35,7 @@ from troupemq.client.message import Message, MessageView, SendResult
 from troupemq.client.producing.producer import Producer
 from troupemq.client.receiving.simple_consumer import RECEIVE_COUNT_MAX, SimpleConsumer
 from troupemq.client.settings import ConsumerSettings
-from troupemq.interrupts import Wakeup
+from troupemq.interrupts import Interrupts, Wakeup
 from troupemq.text import escaped, escaped_json, say
 
 
@@ -480,12 +480,12 @@ def _line(view: MessageView, body: bytes) -> str:
 
 @contextmanager
 def _until_signalled(printer: _Printer) -> Iterator[None]:
-    """Let SIGTERM and SIGINT end the wait instead of the process."""
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.signal(number, lambda *_: printer.end()) for number in numbers}
+    """Let SIGTERM and SIGINT end the wait, and a later one the process, as a pipe may be full."""
+    numbers, handler = (signal.SIGTERM, signal.SIGINT), Interrupts(printer.end)
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         with printer.wakeup:
             yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, former in before.items():
+            signal.signal(number, former)

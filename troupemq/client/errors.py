@@ -10,7 +10,7 @@ Data = TypeVar("Data")
 Value = TypeVar("Value")
 
 
-FORKED = "the client belongs to the process that was forked: make a new one"
+FORKED = "belongs to the process that was forked: make a new one"
 
 
 class ClientError(Exception):

@@ -275,6 +275,12 @@ class Channel(virtual.Channel):
                 admin.delete_topic(name, cluster)
                 admin.delete_group(name, with_offsets=True, cluster=cluster)
 
+    def exchange_declare(self, exchange: Any = None, type: Any = None, **options: Any) -> None:
+        """Declare an exchange. Raises ChannelError for other types, such as headers."""
+        if type and type not in EXCHANGE_TYPES:
+            raise ChannelError(f"no exchanges of type {type!r}: use {', '.join(EXCHANGE_TYPES)}")
+        super().exchange_declare(exchange, type, **options)
+
     def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:
         self.state.exchanges.pop(exchange, None)
 

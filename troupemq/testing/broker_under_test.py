@@ -12,7 +12,7 @@ from protocol.compression import CompressionError
 from protocol.delay_levels import delay_levels_ms
 from protocol.topic_names import DLQ_TOPIC_PREFIX
 from storage.spelling import did_you_mean
-from troupemq.client.arguments import check_instance
+from troupemq.client.arguments import MS_MAX, check_instance, check_integer, check_range
 from troupemq.client.connection.route import route_of
 from troupemq.client.errors import ArgumentIllegal, ClientError, RouteNotFound
 from troupemq.client.message import MessageQueue, MessageView
@@ -41,6 +41,9 @@ REQUESTS = {
 """Short names of requests; the names of RequestCode work, too."""
 
 Duration = str | float | timedelta
+DURATION_S_MAX = 100 * 366 * 86_400.0
+"""Limit of a duration, a century: a clock behind it might overflow the fields of messages."""
+
 _numbers = count(1)
 
 
@@ -114,6 +117,7 @@ class BrokerUnderTest(ABC):
 
     def slow(self, ms: float, request: str = "all", *, times: int | None = None) -> InjectedFault:
         """Let requests arrive so many milliseconds later."""
+        check_range(ms, 0, MS_MAX, "ms")
         return self._add(InjectedFault(Effect.DELAY, _codes(request), times, delay_ms=ms))
 
     @abstractmethod
@@ -132,6 +136,8 @@ class BrokerUnderTest(ABC):
         self._ask(lambda reply: SetDiskFull(is_full, reply))
 
     def _add(self, fault: InjectedFault) -> InjectedFault:
+        if fault.times is not None:
+            check_integer(fault.times, 1, MS_MAX, "times")
         self._ask(lambda reply: AddFault(fault, reply))
         return fault
 
@@ -195,6 +201,7 @@ class BrokerUnderTest(ABC):
 
         Raises AssertionError that lists the messages of the topic.
         """
+        check_integer(times, 1, MS_MAX, "times")  # 0 would hold whatever the topic has
         wanted = body.encode() if isinstance(body, str) else body
 
         def found() -> list[MessageView]:
@@ -255,16 +262,18 @@ def check_tables(topics: Mapping[str, int] | None, settings: Mapping[str, str] |
             check_instance(value, str, f"the setting {name} is a string, as in broker.conf")
 
 
-def milliseconds(duration: Duration) -> float:
+def milliseconds(duration: Duration, most_s: float = DURATION_S_MAX) -> float:
     """Return seconds, a timedelta or a text such as "2h" or "1m 30s" in ms. Raises ValueError."""
     check_instance(
         duration, str | int | float | timedelta, "a duration is seconds, a timedelta or a text"
     )
     if isinstance(duration, str):
-        return float(sum(delay_levels_ms(duration)))
-    if isinstance(duration, timedelta):
-        return duration.total_seconds() * 1000
-    return duration * 1000
+        seconds: float = sum(delay_levels_ms(duration)) // 1000
+    else:
+        seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    if isinstance(seconds, bool) or not 0 <= seconds <= most_s:  # neither backwards nor nan
+        raise ArgumentIllegal(f"a duration is {duration!r}, and not within 0 to {most_s:g} s")
+    return seconds * 1000
 
 
 def _codes(request: str) -> frozenset[int] | None:

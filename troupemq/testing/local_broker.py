@@ -22,6 +22,7 @@ from actors.namesrv_server import RunningNamesrv, start_namesrv
 from storage.clock import SystemClock
 from storage.files.disk import RealDisk
 from troupemq.client import consuming
+from troupemq.client.arguments import MS_MAX, check_integer, check_range
 from troupemq.client.errors import ClientError
 from troupemq.client.message import MessageView
 from troupemq.testing.broker_under_test import (
@@ -377,6 +378,7 @@ class LocalBroker(BrokerUnderTest):
                 self.advance("2h")
             return False
 
+        check_integer(times, 1, MS_MAX, "times")
         what = f"{times} dead letter{'s' if times > 1 else ''} of {group}"
         self._wait_until(is_done, what, within_s, lambda: listed(self.dead_letters(group)))
         return self.dead_letters(group)
@@ -388,6 +390,7 @@ class LocalBroker(BrokerUnderTest):
         within_s: float,
         instead: Callable[[], str] = str,
     ) -> None:
+        check_range(within_s, 0, MS_MAX, "within_s")
         deadline_s, pause, look_s = monotonic() + within_s, Event(), LOOK_S / 32
         while not is_done():
             if monotonic() > deadline_s:

@@ -58,6 +58,7 @@ from remoting.sync_connection import RemotingFailed
 from troupemq import aio
 from troupemq import client as client_package
 from troupemq.client.admin import Admin
+from troupemq.client.arguments import MS_MAX, check_range
 from troupemq.client.connection import client as client_module
 from troupemq.client.connection.client import Client
 from troupemq.client.connection.pending import Waiting
@@ -438,7 +439,7 @@ class VirtualBroker(BrokerUnderTest):
         """
 
         async def limited() -> Value:
-            async with asyncio.timeout(milliseconds(within) / 1000):
+            async with asyncio.timeout(milliseconds(within, float("inf")) / 1000):
                 return await main
 
         try:
@@ -516,6 +517,7 @@ class VirtualBroker(BrokerUnderTest):
         within_s: float,
         instead: Callable[[], str] = str,
     ) -> None:
+        check_range(within_s, 0, MS_MAX, "within_s")
         can_wait = not self._loop.is_running()
         deadline_s = self.now_s() + within_s
         self._system.drain()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -23,6 +24,7 @@ from tests.troupemq.client.consuming.test_orderly_consumer import LockingBroker
 from tests.troupemq.client.receiving.pop_broker import PopBroker
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import FakeServer
+from troupemq import interrupts
 from troupemq.cli import cli, messages
 from troupemq.client.consuming.listener import RetryLater
 
@@ -378,3 +380,18 @@ def test_consume_works_in_order_and_in_broadcast(
     assert code == 0 and out.endswith(" one\n")
     assert (broker.committed.get(("g", 0)) == 1) == kept_by_broker
     assert any(tmp_path.rglob("offsets.json")) != kept_by_broker
+
+
+def test_late_signal_ends_a_consume_that_cannot_print(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a full pipe, as that of `| less`, it took 30 s to stop, whatever the signals."""
+    moment, codes = [100.0], list[int]()
+    monkeypatch.setattr(interrupts, "monotonic", lambda: moment[0])
+    monkeypatch.setattr(os, "_exit", codes.append)
+    printer = messages._Printer(None, as_json=False)
+    with messages._until_signalled(printer):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        assert (printer.is_over, codes) == (True, [])
+        moment[0] += interrupts.PATIENCE_S + 0.1
+        signal.raise_signal(signal.SIGTERM)
+        assert codes == [interrupts.INTERRUPTED]

@@ -1,4 +1,4 @@
-"""Publications in kombu's `with producer.batch():`."""
+"""Publications in kombu's `with producer.batch():`, and declarations of exchanges."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ kombu = pytest.importorskip("kombu", reason="kombu is not installed")
 # ruff: noqa: E402
 
 from kombu import Exchange, Producer, Queue
-from kombu.exceptions import BatchPublishError
+from kombu.exceptions import BatchPublishError, ChannelError
 
 from tests.compat.patience import wait_until
 from troupemq.testing import LocalBroker
@@ -68,3 +68,12 @@ def test_failure_of_a_message_is_raised(broker: LocalBroker, connect: Connect) -
     assert bodies(connection, "uncertain") == ["stored"]
     with pytest.raises(BatchPublishError, match="size"), producer.batch():
         publish("x" * (5 << 20))
+
+
+@pytest.mark.parametrize("kind", ["headers", "x-delayed-message"])
+def test_unsupported_exchange_is_refused_at_its_declaration(connect: Connect, kind: str) -> None:
+    channel = connect().default_channel
+    with pytest.raises(ChannelError, match=f"type '{kind}': use direct, topic, fanout"):
+        Queue("odd", Exchange("odd", kind))(channel).declare()
+    with pytest.raises(ChannelError, match="NOT_FOUND"):
+        channel.exchange_declare("odd", passive=True)

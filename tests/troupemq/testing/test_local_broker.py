@@ -342,3 +342,23 @@ def test_wrong_arguments_of_the_broker_of_a_test_are_named(broker: LocalBroker) 
         broker.fail("send", "SYSTEM_BUSSY")
     with pytest.raises(ArgumentIllegal, match="handler is a function"):
         broker.consume("Orders", untyped(5))
+
+
+@pytest.mark.parametrize("duration", [float("nan"), float("inf"), -1, "-1s", True, 1e10])
+def test_clock_is_not_moved_backwards_or_to_no_number(broker: LocalBroker, duration: Any) -> None:
+    """After an advance by nan every answer of the broker that needs its clock failed."""
+    with pytest.raises(ValueError, match=r"a duration is|-1s is not a number"):
+        broker.advance(duration)
+
+
+def test_expectation_that_always_holds_is_refused(broker: LocalBroker) -> None:
+    """`expect(topic, times=0)` passed whatever the topic had, and one within nan never ended."""
+    for check in (broker.expect, broker.expect_dead_letters):
+        with pytest.raises(ArgumentIllegal, match="times is 0, and not within 1 to"):
+            check("Orders", times=0)
+    with pytest.raises(ArgumentIllegal, match="within_s is nan"):
+        broker.expect("Orders", within_s=float("nan"))
+    with pytest.raises(ArgumentIllegal, match="times is '2', and not an integer"):
+        broker.fail("send", times=untyped("2"))
+    with pytest.raises(ArgumentIllegal, match="ms is -1"):
+        broker.slow(-1, "pull")

@@ -110,7 +110,7 @@ class AioRemoting(RequestSender[AioConnection]):
         if self._loop is None:
             raise ClientClosed("the client is not started")
         if os.getpid() != self._process_id:
-            raise ClientClosed(FORKED)
+            raise ClientClosed(f"the client {FORKED}")
         if asyncio.get_running_loop() is not self._loop:
             raise ClientClosed("the client belongs to another event loop: make one for each loop")
         return self._loop

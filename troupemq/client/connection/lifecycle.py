@@ -1,17 +1,19 @@
 """Base of producers and consumers: a group, a Client, one start and one stop."""
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from threading import Lock
 from time import monotonic
 from typing import ClassVar, Self, TypeAlias
+from weakref import WeakSet
 
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
 from troupemq.client.arguments import MS_MAX, check_range
 from troupemq.client.connection.client import Client, ClientCore
-from troupemq.client.errors import ClientClosed
+from troupemq.client.errors import FORKED, ClientClosed
 from troupemq.client.log import client_logger
 from troupemq.client.message import check_own_group
 
@@ -56,6 +58,7 @@ class LifecycleState(Enum):
     NEW = "is not started: start it, or use a `with` block"
     RUNNING = "is running"
     STOPPED = "was stopped and does not start again: make a new one"
+    FORKED = FORKED
 
 
 class Lifecycle(ABC):
@@ -86,8 +89,8 @@ class Lifecycle(ABC):
         self._check(LifecycleState.RUNNING)
 
     def check_not_stopped(self) -> None:
-        """Raise ClientClosed after a stop."""
-        if self._state is LifecycleState.STOPPED:
+        """Raise ClientClosed after a stop, and in a forked process."""
+        if self._state in (LifecycleState.STOPPED, LifecycleState.FORKED):
             self._check(LifecycleState.NEW)
 
     def _check(self, wanted: LifecycleState) -> None:
@@ -130,6 +133,7 @@ class ClientMember(Lifecycle):
         self.group = group
         self._client = Client(namesrv, instance_name, ip, credentials, tls)
         self._state_lock = Lock()
+        _members.add(self)
 
     def start(self) -> None:
         """Start; do nothing if it runs. Raises ClientError: ClientClosed after a stop."""
@@ -183,3 +187,17 @@ class ClientMember(Lifecycle):
 
         Return the number of committed offsets; None for a client without any.
         """
+
+
+_members: "WeakSet[ClientMember]" = WeakSet()
+
+
+def _refuse_all() -> None:
+    """In a forked child: all calls raise ClientClosed, and a stop waits for no thread."""
+    for member in list(_members):
+        member._state_lock = Lock()  # another thread of the parent may have held it
+        if member._state is not LifecycleState.STOPPED:
+            member._state = LifecycleState.FORKED
+
+
+os.register_at_fork(after_in_child=_refuse_all)

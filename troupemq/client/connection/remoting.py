@@ -209,7 +209,7 @@ class Remoting(RequestSender[ServerConnection]):
         """
         self._lock = Lock()  # another thread of the parent may have held it
         self._closed = self._released = True
-        self._closed_by = FORKED
+        self._closed_by = f"the client {FORKED}"
         connections, self._connections = self._connections, {}
         for connection in connections.values():
             connection.abandon()

@@ -16,9 +16,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
-from sqlite3 import Connection, connect
+from sqlite3 import Connection, DatabaseError, OperationalError, connect
 from threading import Lock
-from time import time
+from time import monotonic, sleep, time
 from typing import Protocol, Self
 
 from troupemq.client.arguments import MS_MAX, check_instance, check_integer
@@ -41,6 +41,7 @@ KEEP_S = 3 * 24 * 3600.0
 """Retention of finished keys, the brokers' default retention of messages."""
 
 SQLITE_TIMEOUT_S = 10.0
+OPEN_AGAIN_S = 0.01
 FORGET_EVERY = 1000
 
 Key = Callable[[MessageView], str]
@@ -214,17 +215,7 @@ class SqliteSeen:
         self._clock_s = clock_s
         self._lock = Lock()
         self._until_forget = 0
-        self._database: Connection = connect(
-            path, timeout=SQLITE_TIMEOUT_S, isolation_level=None, check_same_thread=False
-        )
-        # Fetch all rows: with PyPy an unfinished statement stays active.
-        self._database.execute("PRAGMA journal_mode=WAL").fetchall()
-        self._database.execute("PRAGMA synchronous=FULL")
-        self._database.execute(
-            "CREATE TABLE IF NOT EXISTS seen (key TEXT PRIMARY KEY, finished INTEGER, at REAL)"
-            " WITHOUT ROWID"
-        )
-        self._database.execute("CREATE INDEX IF NOT EXISTS seen_at ON seen (at)")
+        self._database = _opened(path)
 
     def __enter__(self) -> Self:
         return self
@@ -278,10 +269,46 @@ class SqliteSeen:
         self._database.execute("BEGIN IMMEDIATE")
         try:
             self._database.executemany(statement, rows)
+            self._database.execute("COMMIT")
         except BaseException:
-            self._database.execute("ROLLBACK")
+            if self._database.in_transaction:  # a full disk has ended it
+                self._database.execute("ROLLBACK")
             raise
-        self._database.execute("COMMIT")
+
+
+def _opened(path: str | Path) -> Connection:
+    """Return a database that is ready. Raises sqlite3.Error with the path.
+
+    SQLite does not wait while another process that starts makes the file one with a WAL.
+    """
+    until_s = monotonic() + SQLITE_TIMEOUT_S
+    while True:
+        try:
+            database = connect(
+                path, timeout=SQLITE_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            )
+            try:
+                _prepare(database)
+            except BaseException:
+                database.close()
+                raise
+            return database
+        except DatabaseError as error:
+            is_locked = isinstance(error, OperationalError) and "locked" in str(error)
+            if not is_locked or monotonic() >= until_s:
+                raise type(error)(f"cannot open {str(path)!r}: {error}") from error
+        sleep(OPEN_AGAIN_S)
+
+
+def _prepare(database: Connection) -> None:
+    # Fetch all rows: with PyPy an unfinished statement stays active.
+    database.execute("PRAGMA journal_mode=WAL").fetchall()
+    database.execute("PRAGMA synchronous=FULL")
+    database.execute(
+        "CREATE TABLE IF NOT EXISTS seen (key TEXT PRIMARY KEY, finished INTEGER, at REAL)"
+        " WITHOUT ROWID"
+    )
+    database.execute("CREATE INDEX IF NOT EXISTS seen_at ON seen (at)")
 
 
 def _check_times(**times_s: object) -> None:

@@ -1,6 +1,8 @@
 """A producer or consumer starts once and stops once, in any order of calls."""
 
 import logging
+import os
+import warnings
 
 import pytest
 
@@ -102,3 +104,32 @@ def test_a_stop_logs_the_work_it_waited_for(
     (record,) = [each for each in caplog.records if each.message.startswith("client stopped")]
     assert " ".join(record.message.split()) == line
     assert record.levelname == ("INFO" if ended == 3 else "WARNING")
+
+
+@pytest.mark.slow
+def test_members_of_a_forked_process_refuse_all_calls_and_stop_at_once() -> None:
+    """An iteration of a consumer span there for ever, for each receive returned nothing."""
+    with Member() as running:
+        running.sends = 1
+        new = Member()
+        reading, writing = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # about threads, from 3.12 on
+            child = os.fork()
+        if not child:
+            try:
+                for call in (running.check_running, running.check_not_stopped, new.start):
+                    try:
+                        call()
+                    except ClientClosed as error:
+                        os.write(writing, f"{error}\n".encode())
+                running.stop()
+                os.write(writing, str(running.told).encode())
+            finally:
+                os._exit(0)
+        os.close(writing)
+        with open(reading) as told:
+            refusal = "the member belongs to the process that was forked: make a new one"
+            assert told.read().split("\n") == [refusal] * 3 + ["['begin']"]
+        os.waitpid(child, 0)
+        running.check_running()

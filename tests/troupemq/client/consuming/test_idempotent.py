@@ -1,5 +1,6 @@
 """A message that comes twice is consumed once."""
 
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Barrier, Thread
@@ -8,6 +9,7 @@ import pytest
 
 from protocol.message import MessageRecord
 from protocol.properties import format
+from troupemq.client.consuming import idempotent
 from troupemq.client.consuming.idempotent import (
     Idempotent,
     MemorySeen,
@@ -171,6 +173,32 @@ def test_sqlite_keeps_keys_over_a_restart_and_drops_old_ones(tmp_path: Path) -> 
     store.finish(["other"])
     assert store.begin("k") is Seen.NEW
     store.close()
+
+
+def test_sqlite_file_opens_while_another_process_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = sqlite3.connect(tmp_path / "seen.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    monkeypatch.setattr(idempotent, "sleep", lambda _s: other.rollback())
+    with SqliteSeen(tmp_path / "seen.db") as store:
+        assert store.begin("k") is Seen.NEW
+    other.close()
+
+
+def test_sqlite_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    with pytest.raises(sqlite3.OperationalError, match=f"^cannot open '{tmp_path}': unable to"):
+        SqliteSeen(tmp_path)
+
+
+def test_full_disk_is_reported_as_such_and_leaves_no_transaction(tmp_path: Path) -> None:
+    with SqliteSeen(tmp_path / "seen.db") as store:
+        pages = store._database.execute("PRAGMA page_count").fetchone()[0]
+        store._database.execute(f"PRAGMA max_page_count={pages}").fetchall()
+        with pytest.raises(sqlite3.OperationalError, match="database or disk is full"):
+            store.finish([f"{number:0200}" for number in range(100)])
+        store.finish(["k"])
+        assert store.begin("k") is Seen.FINISHED
 
 
 def test_a_message_without_keys_is_identified_by_its_id() -> None:
