@@ -4,10 +4,10 @@
 message at a time. A thread is Pykka's own.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from threading import current_thread, main_thread
+from threading import Thread, current_thread, main_thread
 from typing import ClassVar, NamedTuple
 
 from pykka import ActorRegistry
@@ -39,6 +39,10 @@ class LongestHandler:
     ms: float = 0.0
 
 
+ENDING_MAX = 64
+"""Threads that end at the same time; a system has some twenty."""
+
+
 class ThreadDispatcher:
     """Dispatcher with one Pykka thread per actor, which drains its inbox in batches."""
 
@@ -46,6 +50,7 @@ class ThreadDispatcher:
 
     def __init__(self, system: System) -> None:
         self._system = system
+        self._ending: deque[Thread] = deque(maxlen=ENDING_MAX)
 
     def bind(self, actor: Actor) -> None:
         address = actor.address
@@ -61,6 +66,7 @@ class ThreadDispatcher:
         pass  # Actor checks after each message
 
     def gone(self, actor: Actor) -> None:
+        self._ending.append(current_thread())
         address = actor.address
         if actor.incarnation != address.incarnation or actor not in self._system.live:
             return  # it was abandoned
@@ -78,6 +84,11 @@ class ThreadDispatcher:
 
     def must_raise(self, error: BaseException | None) -> bool:
         return False
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for threads whose actors have ended: they still have a few steps to go."""
+        for thread in [*self._ending]:
+            thread.join(timeout_s)
 
 
 def report_exit(actor: Actor) -> None:
@@ -254,6 +265,9 @@ class Stepper:
     def must_raise(self, error: BaseException | None) -> bool:
         """Return whether an exception must leave the loop, as the user's KeyboardInterrupt must."""
         return not isinstance(error, Exception) and current_thread() is main_thread()
+
+    def join(self, timeout_s: float) -> None:
+        pass  # all on one thread
 
     def _slow(self, receiver: Receiver, message: str, ms: float) -> None:
         name = receiver.name if isinstance(receiver, Actor) else type(receiver).__name__

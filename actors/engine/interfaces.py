@@ -52,6 +52,9 @@ class ActorDispatcher(Protocol):
     def must_raise(self, error: BaseException | None) -> bool:
         """Return whether an exception is meant for the program, not for the actor."""
 
+    def join(self, timeout_s: float) -> None:
+        """Wait for the threads of actors that have ended."""
+
 
 class LoopOfActors(Protocol):
     @property

@@ -210,6 +210,7 @@ class ActorSystem:
             log.error("system stop failed", error=f"{type(error).__name__}: {error}")
             unclean = ["supervisor"]
         self._stopped = self.loop.end(LOOP_END_TIMEOUT_S) and not unclean
+        self._threads.join(LOOP_END_TIMEOUT_S)
         return self._stopped
 
     def __repr__(self) -> str:
