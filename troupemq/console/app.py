@@ -16,7 +16,8 @@ Checks before a request reaches a page:
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode
 
@@ -195,6 +196,28 @@ class NotUnderstood(RequestRefused):
         )
 
 
+class JsonAnswer(JSONResponse):
+    """JSON in which a `?` replaces each half of a surrogate pair, which UTF-8 cannot contain."""
+
+    def render(self, content: Any) -> bytes:
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return text.encode(errors="replace")
+
+
+@contextmanager
+def _understanding(asked: PageRequest, path: str) -> Iterator[None]:
+    """Raise NotUnderstood for an error that an unexpected answer causes."""
+    try:
+        yield
+    except (ClientError, HTTPException, RequestRefused, StoreError):
+        raise
+    except NOT_UNDERSTOOD as error:
+        log.error("page failed", path=path, exc_info=True)
+        kind = type(error).__name__
+        said = f"{kind}: {error}" if asked.sees_bodies() else kind
+        raise NotUnderstood(said[:SAID_CHARS_MAX]) from error
+
+
 class Application:
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -270,18 +293,11 @@ class Application:
             if not viewer.may(place.role):
                 raise NotAllowed(403, f"This page needs the role {place.role}.")
             asked = self._asked(request, viewer, is_api)
-            try:
+            with _understanding(asked, place.path):
                 page = place.make(asked)
                 if is_api:
-                    return JSONResponse(as_json(page))
+                    return JsonAnswer(as_json(page))
                 return HTMLResponse(self._renderer.page(page, place.path, viewer, csrf, asked.zone))
-            except (ClientError, HTTPException, RequestRefused, StoreError):
-                raise
-            except NOT_UNDERSTOOD as error:
-                log.error("page failed", path=place.path, exc_info=True)
-                kind = type(error).__name__
-                said = f"{kind}: {error}" if asked.sees_bodies() else kind
-                raise NotUnderstood(said[:SAID_CHARS_MAX]) from error
 
         return answer
 
@@ -298,7 +314,8 @@ class Application:
         if not asked.sees_bodies():
             raise NotAllowed(403, message.HIDDEN)
         headers = {"Content-Disposition": 'attachment; filename="message.bin"'}
-        body = message.body_of(message.find_one(asked))
+        with _understanding(asked, "/message/body"):
+            body = message.body_of(message.find_one(asked))
         return Response(body, media_type="application/octet-stream", headers=headers)
 
     def offer(self, request: Request) -> Response:
@@ -316,7 +333,8 @@ class Application:
         if not asked.sees_bodies():
             raise NotAllowed(403, message.HIDDEN)
         headers = {"Content-Disposition": 'attachment; filename="dead-letters.jsonl"'}
-        return Response(waiting.export(asked), media_type="application/jsonl", headers=headers)
+        with _understanding(asked, waiting.EXPORT):
+            return Response(waiting.export(asked), media_type="application/jsonl", headers=headers)
 
     # --- login
 
@@ -391,8 +409,9 @@ class Application:
     def change_form(self, request: Request) -> Response:
         viewer, csrf = self._viewer(request, is_api=False)
         step = self._step(request, viewer)
-        page = asked_page(step, step.asked.query)
-        return HTMLResponse(self._renderer.page(page, "", viewer, csrf, step.asked.zone))
+        with _understanding(step.asked, step.path):
+            page = asked_page(step, step.asked.query)
+            return HTMLResponse(self._renderer.page(page, "", viewer, csrf, step.asked.zone))
 
     def _step(self, request: Request, viewer: Viewer) -> ChangeStep:
         change = CHANGES.get(request.path_params["name"])
@@ -408,9 +427,10 @@ class Application:
         step = self._step(request, viewer)
 
         def answer() -> Response:
-            page = changed_page(step, given, is_meant=given.pop("step", "") == "do")
-            csrf = self._viewer_csrf(request)
-            return HTMLResponse(self._renderer.page(page, "", viewer, csrf, step.asked.zone))
+            with _understanding(step.asked, step.path):
+                page = changed_page(step, given, is_meant=given.pop("step", "") == "do")
+                csrf = self._viewer_csrf(request)
+                return HTMLResponse(self._renderer.page(page, "", viewer, csrf, step.asked.zone))
 
         return await run_in_threadpool(answer)
 
@@ -429,16 +449,22 @@ class Application:
             wanted = json.loads(await request.body())
             given = {str(name): str(value) for name, value in wanted["given"].items()}
             is_meant = wanted.get("do") is True
+            "".join(given.values()).encode()  # half of a surrogate pair is not a text
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise NotAllowed(400, 'Send {"given": {…}, "do": true} as JSON.') from None
-        found = await run_in_threadpool(done_json, step, given, is_meant)
-        return JSONResponse(found, 200 if not found["failures"] else 409)
+
+        def answer() -> Response:
+            with _understanding(step.asked, step.path):
+                found = done_json(step, given, is_meant)
+                return JsonAnswer(found, 200 if not found["failures"] else 409)
+
+        return await run_in_threadpool(answer)
 
     # --- errors
 
     def _sentence(self, request: Request, status: int, title: str, sentence: str) -> Response:
         if request.url.path.startswith(f"{self._prefix}/api/"):
-            return JSONResponse({"error": sentence}, status)
+            return JsonAnswer({"error": sentence}, status)
         session, viewer = self._session(request)
         page = Page(title, [Notes("error", "", [Note("trouble", sentence)])])
         csrf = "" if session is None else session.csrf

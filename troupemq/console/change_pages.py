@@ -31,6 +31,10 @@ class ChangeStep:
     asked: PageRequest
     address: str
 
+    @property
+    def path(self) -> str:
+        return f"/change/{self.change.name}"
+
     def taken(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return all fields, missing ones empty, with times as commands accept them."""
         found = {}
@@ -61,7 +65,7 @@ def asked_page(step: ChangeStep, given: Mapping[str, str], faults: list[str] | N
         parts.append(Notes("about", "", [Note("fine", change.about)]))
     hidden = [Input("step", "", "hidden", "do")] if is_at_once else []
     submit = "Apply" if is_at_once else "Preview"
-    parts.append(Form("", f"/change/{change.name}", [*inputs, *hidden], submit, True))
+    parts.append(Form("", step.path, [*inputs, *hidden], submit, True))
     return Page(change.title, parts)
 
 
@@ -87,7 +91,7 @@ def changed_page(step: ChangeStep, given: Mapping[str, str], is_meant: bool) -> 
         *([Notes("about", "", [Note("fine", change.about)])] if change.about else []),
         *preview.parts,
         LongText("line", LINE, change.line(step.asked, taken), copies=True),
-        Form("", f"/change/{change.name}", kept, "Apply", True),
+        Form("", step.path, kept, "Apply", True),
     ]
     return Page(f"{change.title}?", parts)
 

@@ -3,6 +3,7 @@
 One message with an odd trace, or one member with odd figures, made its page fail for good.
 """
 
+import json
 from datetime import UTC
 
 import pytest
@@ -11,6 +12,7 @@ from tests.compat.patience import wait_until
 from tests.troupemq.console.conftest import Visit
 from troupemq import Message, Producer, PushConsumer
 from troupemq.client.admin import BrokerPlace, members
+from troupemq.console.changes import ConsoleChange
 from troupemq.console.pages import message
 from troupemq.console.parts import Facts, Page, RowTable, Size, Span, as_json
 from troupemq.console.rendering import Renderer
@@ -103,6 +105,34 @@ def test_an_invalid_answer_is_reported_and_fails_its_page_only(
     told = live.client.get("/api/trace", params={"id": "x"})
     assert told.status_code == 502 and "cannot be understood" in told.json()["error"]
     assert live.get("/topics").status_code == 200
+
+
+def test_an_invalid_answer_to_a_change_is_reported_as_that_of_a_page(
+    live: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: the answer was a bare status 500, without a sentence and security headers."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("odd")
+
+    monkeypatch.setattr(ConsoleChange, "faults", fail)
+    form = live.preview("send", topic="Orders", body="x")
+    headers = {"X-CSRF-Token": live.csrf}
+    told = live.client.post("/api/change/send", json={"given": {}}, headers=headers)
+    assert "cannot be understood" in form.text and "cannot be understood" in told.json()["error"]
+    assert form.status_code == told.status_code == 502
+    assert "Content-Security-Policy" in form.headers
+
+
+def test_half_of_a_surrogate_pair_neither_fails_a_change_nor_the_audit_log(live: Visit) -> None:
+    """Regression: the change began with status 500; /api/audit then failed until it was old."""
+    headers = {"X-CSRF-Token": live.csrf}
+    sent = json.dumps({"given": {"topic": "Orders", "body": "\ud800"}, "do": True})
+    answer = live.client.post("/api/change/send", content=sent, headers=headers)
+    assert answer.status_code == 400 and "JSON" in answer.json()["error"]
+    assert [each["what"] for each in live.console.audit.newest(9)] == ["login"]
+    live.console.audit.note("a", "admin", "-", "send", given={"body": "\ud800"})
+    assert live.json("/audit")
 
 
 def test_a_failed_page_shows_no_body_to_a_role_without_bodies(
