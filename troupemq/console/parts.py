@@ -49,7 +49,7 @@ class Link:
     @property
     def href(self) -> str:
         """URL below the console's prefix."""
-        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+        return f"{self.path}?{urlencode(self.query, errors='replace')}" if self.query else self.path
 
     def __str__(self) -> str:
         return self.text

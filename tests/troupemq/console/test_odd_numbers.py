@@ -14,7 +14,7 @@ from troupemq import Message, Producer, PushConsumer
 from troupemq.client.admin import BrokerPlace, members
 from troupemq.console.changes import ConsoleChange
 from troupemq.console.pages import message
-from troupemq.console.parts import Facts, Page, RowTable, Size, Span, as_json
+from troupemq.console.parts import Facts, Link, Page, RowTable, Size, Span, as_json
 from troupemq.console.rendering import Renderer
 from troupemq.console.snapshot import BrokerSummary
 from troupemq.servers import Servers
@@ -90,6 +90,15 @@ def test_any_number_can_be_rendered() -> None:
     text = Renderer("").page(page, "/topics", None, "", UTC)
     assert text.count("a number of 16610 bits") >= 5 and "nan" in text
     assert as_json(page)["rows"][0]["b"] == "a number of 16610 bits"
+
+
+def test_half_of_a_surrogate_pair_in_a_name_fails_no_page() -> None:
+    """A broker may report any name."""
+    link = Link("T\ud800", "/topic", {"name": "T\ud800"})
+    assert link.href == "/topic?name=T%3F"
+    page = Page("Odd", [Facts("facts", "", {"a": link})])
+    text = Renderer("").page(page, "/topics", None, "", UTC)
+    assert 'href="/topic?name=T%3F"' in text and text.encode()
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), KeyError("odd"), RecursionError("odd")])
