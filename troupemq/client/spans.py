@@ -1,7 +1,4 @@
-"""Optional OpenTelemetry spans: nothing is imported unless opentelemetry-api is installed.
-
-They are imported with the client, since an event loop would wait for an import at its first use.
-"""
+"""Optional OpenTelemetry spans: nothing is imported unless opentelemetry-api is installed."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -11,16 +8,20 @@ if TYPE_CHECKING:
 
 AddressOf = Callable[[str], str | None]
 
-_spans_class: "type[ClientSpans] | None" = None
-try:
-    import opentelemetry.trace  # noqa: F401
-except ModuleNotFoundError as error:
-    if error.name not in ("opentelemetry", "opentelemetry.trace"):
-        raise
-else:
-    from troupemq.client import span_making
+_API = ("opentelemetry", "opentelemetry.trace")
 
-    _spans_class = span_making.ClientSpans
+
+def spans_class() -> "type[ClientSpans] | None":
+    """Import and return the class of span factories; None unless opentelemetry-api is installed."""
+    try:
+        import opentelemetry.trace  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name in _API:
+            return None
+        raise
+    from troupemq.client.span_making import ClientSpans
+
+    return ClientSpans
 
 
 def spans_of(client_id: str, address_of: AddressOf = lambda _: None) -> "ClientSpans | None":
@@ -28,4 +29,5 @@ def spans_of(client_id: str, address_of: AddressOf = lambda _: None) -> "ClientS
 
     `address_of` returns the host:port of a broker by its name, or None if it is unknown.
     """
-    return _spans_class(client_id, address_of) if _spans_class is not None else None
+    found = spans_class()
+    return None if found is None else found(client_id, address_of)

@@ -16,6 +16,9 @@ from troupemq.client.connection.lifecycle import (
     StopReport,
 )
 from troupemq.client.message import check_own_group
+from troupemq.client.spans import spans_class
+
+spans_class()  # imports OpenTelemetry now: an event loop would wait for it at the first start
 
 
 class AioLifecycle(Lifecycle):
