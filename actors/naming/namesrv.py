@@ -157,7 +157,7 @@ class Namesrv(KvServer):
         self._config = config
         self._routes = RouteTable()
         self._round, self._round_brokers = -1, 0
-        """A round of the loop, and the brokers of routes that were to be encoded in it."""
+        """Number of a round of the loop, and of brokers whose routes were asked for in it."""
         self._registered_count = self._expired_count = self._gone_count = (
             0  # brokers since the start
         )
@@ -471,10 +471,12 @@ class Namesrv(KvServer):
 
     def _may_encode(self, brokers: int) -> bool:
         """Return whether a route of so many is encoded here; others of this round count, too."""
+        if brokers > ROUTE_BROKERS_HERE_MAX:
+            return False
         if (now := self.system.loop.round_count) != self._round:
             self._round, self._round_brokers = now, 0
         self._round_brokers += brokers
-        return brokers <= ROUTE_BROKERS_HERE_MAX and self._round_brokers <= ROUTE_BROKERS_OF_ROUND
+        return self._round_brokers <= ROUTE_BROKERS_OF_ROUND
 
     @serves(RequestCode.GET_BROKER_CLUSTER_INFO)
     def cluster_info(self, request: Request) -> RemotingCommand | None:

@@ -139,7 +139,6 @@ class Connection(Actor):
         self._waits_for_turn = False
         self._held: Sequence[Event] = ()
         """Events that wait for a turn."""
-        self._held_bytes = 0
         self._has_left = False
         self._closed = False
         self._failures_ms: tuple[float, ...] = ()
@@ -169,8 +168,8 @@ class Connection(Actor):
             if not work_bytes or turns.may_pass(self.system.loop.round_count, work_bytes):
                 self._take_events(events)
             else:
-                self._held, self._held_bytes = events, stream.heavy_bytes or work_bytes
-                self._note_half(is_another=True)
+                self._held = events
+                self._limits.held.note(self, stream.heavy_bytes or work_bytes, is_moving=False)
             if not (stream.has_more or self._held):
                 return
         self._waits_for_turn = True
@@ -205,7 +204,8 @@ class Connection(Actor):
         if self._closed or self._has_left:
             return False
         if self._held:
-            events, self._held, self._held_bytes = self._held, (), 0
+            events, self._held = self._held, ()
+            self._limits.held.note(self, 0, is_moving=True)
             self._take_events(events)
         elif self._stream.has_more:
             self._take_events(self._stream.more(REQUESTS_PER_TURN))
@@ -239,11 +239,8 @@ class Connection(Actor):
         self._owner.tell(PeerLeft(self, reason))
 
     def _note_half(self, *, is_another: bool) -> None:
-        """Record an incomplete frame and requests that wait for a turn.
-
-        `is_another` means that a new one may have begun.
-        """
-        half_bytes = self._stream.half_bytes + self._held_bytes
+        """Record an incomplete frame; `is_another` means that a new one may have begun."""
+        half_bytes = self._stream.half_bytes
         if is_another or not self._is_half_noted:
             self._half_since_ms = self.last_traffic_ms
         self._is_half_noted = half_bytes > 0
@@ -416,6 +413,8 @@ class Connection(Actor):
         self._stream.clear()
         if self._is_half_noted:
             self._limits.half.note(self, 0, is_moving=True)
+        if self._held:
+            self._limits.held.note(self, 0, is_moving=True)
         if self._is_unsent_noted:
             self._limits.unsent.note(self, 0, is_moving=True)
 

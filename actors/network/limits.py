@@ -28,6 +28,13 @@ HALF_BYTES_MAX = 256 << 20
 HALF_BYTES_OF_ADDRESS_MAX = 32 << 20
 """Maximum of one address: two of the longest frames, and as much again while they complete."""
 
+HELD_BYTES_MAX = 256 << 20
+HELD_BYTES_OF_ADDRESS_MAX = 128 << 20
+"""Maximum bytes of whole requests that wait for a turn, of all peers, and of one address.
+
+Ten thousand clients behind one address may send heartbeats of 12 KiB at once.
+"""
+
 UNSENT_BYTES_OF_ALL_MAX = 512 << 20
 """Maximum bytes of answers that peers do not take, of all peers; connection.py limits each."""
 
@@ -221,7 +228,10 @@ class FairScheduler:
         self._left_bytes = ROUND_BYTES
 
     def may_pass(self, round_number: int, work_bytes: int) -> bool:
-        """Return whether no connection waits and the round has room for this work: it is done."""
+        """Return whether this work may be done at once; it then counts for the round.
+
+        No connection may wait, and the round must have room for it.
+        """
         if round_number != self._round:
             self._round, self._left_bytes = round_number, ROUND_BYTES
         return not self._waiting and self._takes(work_bytes)
@@ -233,12 +243,13 @@ class FairScheduler:
         return True
 
     def wait(self, taker: Schedulable, work_bytes: int = ROUND_BYTES) -> None:
+        """Have `take_turn` called in a later round; work of unknown size has a round of its own."""
         self._waiting.append((taker, work_bytes))
         if len(self._waiting) == 1:
             self._in_next_round()
 
     def next(self) -> None:
-        """Give turns to as many as the round has room for; one by one where it is not known."""
+        """Give a turn to as many as the round has room for."""
         self._left_bytes, waiting = ROUND_BYTES, self._waiting
         while waiting and self._takes(waiting[0][1]):
             taker, _ = waiting[0]  # removed later, so that none who waits meanwhile is the first
@@ -253,6 +264,7 @@ class FairScheduler:
 class Limits:
     rarely: RateLimitedLog
     half: ByteQuota
+    held: ByteQuota
     unsent: ByteQuota
     closings: CloseLog
     turns: FairScheduler
@@ -272,6 +284,7 @@ def new_limits(
     return Limits(
         rarely,
         ByteQuota("incomplete frames", of_all, of_address, rarely),
+        ByteQuota("requests that wait", HELD_BYTES_MAX, HELD_BYTES_OF_ADDRESS_MAX, rarely),
         ByteQuota("unsent answers", UNSENT_BYTES_OF_ALL_MAX, None, rarely),
         CloseLog(now_ms),
         FairScheduler(in_next_round),

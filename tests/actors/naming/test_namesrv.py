@@ -479,6 +479,12 @@ def test_routes_of_a_round_share_the_loop(monkeypatch: pytest.MonkeyPatch) -> No
         for round_count in (1, 1, 1, 2):
             monkeypatch.setattr(system.loop, "round_count", round_count)
             answers.append((route(system, "TopicTest", 0).body, writer.handled))
+        ask(system, "namesrv", registration(replace(TOPIC, topic_name="Short"), name="b3"))
+        monkeypatch.setattr("actors.naming.namesrv.ROUTE_BROKERS_OF_ROUND", 1)
+        monkeypatch.setattr("actors.naming.namesrv.ROUTE_BROKERS_HERE_MAX", 1)
+        monkeypatch.setattr(system.loop, "round_count", 3)
+        assert route(system, "TopicTest", 0).body and route(system, "Short", 0).body
+        assert writer.handled == 2, "a long route takes nothing of the share"
     assert [handled for _, handled in answers] == [0, 0, 1, 1]
     assert len({body for body, _ in answers}) == 1
 

@@ -124,14 +124,14 @@ def test_requests_that_wait_for_a_turn_have_a_byte_quota() -> None:
     heavy = RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO, {}, bytes(ROUND_BYTES))
     with paired_lines(made, 4) as lines:
         limits = connection_of(made.system, lines[0])._limits
-        limits.half._of_address_max = 2 * ROUND_BYTES + 4096
+        limits.held._of_address_max = 2 * ROUND_BYTES + 4096
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(made.system, "drain", lambda: None)
             for line in lines:
                 line.send(heavy)
         made.system.drain()
         (closed,) = [line for line in lines if line.is_closed()]
-        assert limits.half.total_bytes == 0
+        assert limits.held.total_bytes == 0
         answers = [line.receive_now() for line in lines if line is not closed]
         assert [[answer.code for answer in each] for each in answers] == [[0]] * 3
 
