@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from actors.engine.short_collections import set_aside, short_collections
 from troupemq.client.connection import remoting
 
 STEP_MS_MAX = 50.0
@@ -38,7 +39,8 @@ def steps_of_loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[Longest]:
         finally:
             longest.took(begun_s)
 
-    with monkeypatch.context() as patched:
+    with short_collections(), monkeypatch.context() as patched:
+        set_aside()  # what other tests have left, which a collection would visit
         patched.setattr(asyncio.Handle, "_run", measured)
         yield longest
 
@@ -60,6 +62,7 @@ def steps_of_io_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Longest]:
             self.since_s = thread_time()
             return found
 
-    with monkeypatch.context() as patched:
+    with short_collections(), monkeypatch.context() as patched:
+        set_aside()  # what other tests have left, which a collection would visit
         patched.setattr(remoting, "DefaultSelector", Selector)
         yield longest

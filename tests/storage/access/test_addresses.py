@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis.strategies import text as texts
 
+from actors.engine.short_collections import without_collections
 from storage.access.addresses import AddressError, parse_addresses
 
 EVERYBODY = ["0.0.0.0", "255.255.255.255", "::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"]
@@ -126,9 +127,11 @@ def test_a_list_of_16_000_short_addresses_is_read_at_once() -> None:
     took_s = []
     for members in ("1" * 16_000, [f"{each:x}" for each in range(8_000)]):
         text = f"::{{{','.join(members)}}}"
-        began_s = thread_time()
-        assert len(parse_addresses(text).ranges) == len(set(members))
-        took_s.append(thread_time() - began_s)
+        with without_collections():  # which would visit what other tests have left
+            began_s = thread_time()
+            found = parse_addresses(text)
+            took_s.append(thread_time() - began_s)
+        assert len(found.ranges) == len(set(members))
     assert max(took_s) < 0.05
 
 
