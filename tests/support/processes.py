@@ -1,9 +1,14 @@
-"""The mark `slow` for tests that start processes; `-m "not slow"` runs in one process alone.
+"""The mark `slow` for tests that start processes, and forked processes.
+
+`-m "not slow"` runs in one process alone.
 
 tests/conftest.py marks trials and `heavy` tests as slow, too, although they start no processes.
 """
 
+import os
 import sys
+import warnings
+from collections.abc import Callable
 
 import pytest
 
@@ -35,3 +40,21 @@ def ends() -> None:
 def _refuse(event: str, _: object) -> None:
     if event in _STARTS and _running:
         raise AssertionError(f"{_running[0]} starts a process: mark it `slow`")
+
+
+def told_by_child(work: Callable[[], str]) -> str:
+    """Return what `work` returns in a forked process, which then ends."""
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # about threads, from 3.12 on
+        child = os.fork()
+    if not child:
+        try:
+            os.write(writing, work().encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading) as told:
+        text = told.read()
+    os.waitpid(child, 0)
+    return text

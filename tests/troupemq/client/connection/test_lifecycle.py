@@ -1,11 +1,10 @@
 """A producer or consumer starts once and stops once, in any order of calls."""
 
 import logging
-import os
-import warnings
 
 import pytest
 
+from tests.support.processes import told_by_child
 from troupemq.client.connection import lifecycle
 from troupemq.client.connection.lifecycle import ClientMember, Work
 from troupemq.client.errors import ClientClosed, ClientError
@@ -112,24 +111,16 @@ def test_members_of_a_forked_process_refuse_all_calls_and_stop_at_once() -> None
     with Member() as running:
         running.sends = 1
         new = Member()
-        reading, writing = os.pipe()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # about threads, from 3.12 on
-            child = os.fork()
-        if not child:
-            try:
-                for call in (running.check_running, running.check_not_stopped, new.start):
-                    try:
-                        call()
-                    except ClientClosed as error:
-                        os.write(writing, f"{error}\n".encode())
-                running.stop()
-                os.write(writing, str(running.told).encode())
-            finally:
-                os._exit(0)
-        os.close(writing)
-        with open(reading) as told:
-            refusal = "the member belongs to the process that was forked: make a new one"
-            assert told.read().split("\n") == [refusal] * 3 + ["['begin']"]
-        os.waitpid(child, 0)
+
+        def asked() -> str:
+            texts = []
+            for call in (running.check_running, running.check_not_stopped, new.start):
+                with pytest.raises(ClientClosed) as refused:
+                    call()
+                texts.append(f"{refused.value}\n")
+            running.stop()
+            return f"{''.join(texts)}{running.told}"
+
+        refusal = "the member belongs to the process that was forked: make a new one\n"
+        assert told_by_child(asked) == f"{refusal * 3}['begin']"
         running.check_running()

@@ -1,7 +1,5 @@
 """One connection per address, answers to their callers, and an end to all waiting."""
 
-import os
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
@@ -13,6 +11,7 @@ import pytest
 
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand, encode
+from tests.support.processes import told_by_child
 from tests.troupemq.fake_server import WAIT_S, FakeServer, dead_machine
 from troupemq.client.connection.connection import expect_signs_of_life
 from troupemq.client.connection.remoting import OnRequest, Remoting
@@ -371,18 +370,11 @@ def test_a_forked_process_is_told_to_make_a_client_of_its_own() -> None:
     with FakeServer() as server, client() as remoting:
         server.succeed(CODE)
         assert remoting.call(server.address, request(), LONG_MS).code == 0
-        reading, writing = os.pipe()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # about threads, from 3.12 on
-            child = os.fork()
-        if not child:
-            try:
+
+        def asked() -> str:
+            with pytest.raises(ClientClosed) as refused:
                 remoting.call(server.address, request(), LONG_MS)
-            except ClientClosed as error:
-                os.write(writing, str(error).encode())
-            finally:
-                os._exit(0)
-        os.close(writing)
-        with open(reading) as told:
-            assert "belongs to the process that was forked: make a new one" in told.read()
-        os.waitpid(child, 0)
+            return str(refused.value)
+
+        told = told_by_child(asked)
+        assert told == "the client belongs to the process that was forked: make a new one"
