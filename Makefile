@@ -54,9 +54,10 @@ interop-whole: $(ready_to_test)  ## run the same with every client in every case
 	@$(compat) $(or $(ARGS),$(in_parallel) $(by_file))
 
 trials: $(ready_to_test)     ## run the trials with their long counts: ROUNDS= of each, from SEED= on (repeat one: ROUNDS=1 SEED=7)
-	@$(python) -m pytest -q -o faulthandler_timeout=3600 --trials \
-	    $(if $(ROUNDS),--rounds=$(ROUNDS)) $(if $(SEED),--seed=$(SEED)) \
-	    $(or $(ARGS),$(in_parallel) --dist=worksteal)
+	@code=0; \
+	$(trials) $(or $(ARGS),-m "not alone" $(in_parallel) --dist=worksteal) || code=$$?; \
+	$(if $(ARGS),,$(trials) -m alone tests/security || code=$$?;) \
+	exit $$code
 
 bench: $(ready_to_test)      ## measure our broker and the official ones under equal loads: needs a JDK and Maven (PYTHON=: one or more for our broker)
 	@$(python) -m tests.bench $(if $(PYTHON),--pythons $(PYTHON)) $(ARGS)
@@ -107,6 +108,8 @@ $(without_spark): pyproject.toml hatch_build.py
 $(ready_to_test): pyproject.toml hatch_build.py
 	@$(call install,spark$(comma)java$(comma)console$(comma)kombu$(comma)taskiq$(comma)dramatiq$(comma)uvloop$(comma)dev)
 
+trials := $(python) -m pytest -q -o faulthandler_timeout=3600 --trials \
+    $(if $(ROUNDS),--rounds=$(ROUNDS)) $(if $(SEED),--seed=$(SEED))
 compat := $(python) -m pytest -q -o faulthandler_timeout=1200 tests/compat
 
 # One process more than processors (tests/conftest.py), since tests sometimes wait, and at most four

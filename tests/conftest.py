@@ -150,6 +150,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if _belongs(item, long=long)]
     seconds: dict[Path, float] = defaultdict(float)
     for item in items:
+        if item.get_closest_marker("alone"):
+            assert "tests/security/" in item.nodeid, f"{item.nodeid}: make trials looks there"
         if slow := item.get_closest_marker("slow"):
             assert not slow.args, f"{item.nodeid}: slow(seconds=...)"
             seconds[item.path] += slow.kwargs.get("seconds", 1)

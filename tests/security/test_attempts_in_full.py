@@ -40,6 +40,8 @@ from tests.support.brokers import send_command
 from tests.support.certificates import Certificates
 from tests.support.sockets import Line
 
+pytestmark = pytest.mark.alone
+
 ASKED = 400
 P99_RATIO = 1.4
 SLICE_MS = 4.0

@@ -29,6 +29,8 @@ from tests.support.sockets import Line
 
 __all__ = ["many_files"]
 
+pytestmark = pytest.mark.alone
+
 WAIT_S = 120.0
 GUESSES, GUESSERS = 10_000, 16
 STREAMS = 1_000

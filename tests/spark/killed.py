@@ -191,14 +191,21 @@ class Driver(Marked):
 
     def count(self, event: str) -> int:
         """Return the number of such events since the last call."""
-        while not self._arrived.empty():
-            self.events.append(self._arrived.get())
+        self._take_arrived()
         count: int = sum(found["event"] == event for found in self.events)
         self.events.clear()
         return count
 
+    def _take_arrived(self) -> None:
+        while not self._arrived.empty():
+            self.events.append(self._arrived.get())
+
     def last_words(self) -> str:
-        return f"{self.events[-3:]}\n{(self.directory / 'log').read_text(errors='replace')[-4000:]}"
+        """Return the last events, and the end of the log without the frames of Java's stacks."""
+        self._take_arrived()
+        lines = (self.directory / "log").read_text(errors="replace").splitlines()
+        told = [line[:400] for line in lines if not line.startswith("\tat ")]
+        return "\n".join([f"{self.events[-3:]}", *told[-20:]])
 
     def jvm(self) -> Process:
         """Return the JVM, not a forked child that has not started its own program yet."""
