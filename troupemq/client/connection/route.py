@@ -127,12 +127,13 @@ def route_of(topic: str, data: TopicRouteData, queue_count_max: int | None = Non
         raise BadAnswer(f"a route of {claimed} queues for {topic}: the limit is {QUEUES_MAX}")
 
     def queues(count: Callable[[QueueData], int], perm: int) -> tuple[MessageQueue, ...]:
-        return tuple(
+        found = (
             MessageQueue(topic, each.broker_name, queue_id)
             for each in sorted(data.queue_datas, key=lambda each: each.broker_name)
             if each.perm & perm and _has_broker(addresses, each.broker_name, perm)
             for queue_id in range(min(count(each), limit))
         )
+        return tuple(dict.fromkeys(found))  # of a broker named twice two members would get a queue
 
     return Route(
         queues(lambda each: each.write_queue_nums, PERM_WRITE),

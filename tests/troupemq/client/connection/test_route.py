@@ -28,6 +28,13 @@ def test_only_writable_queues_with_a_master_get_messages() -> None:
     assert route.subscribe_queues == (MessageQueue("T", "a", 0), MessageQueue("T", "slaves", 0))
 
 
+def test_queues_named_twice_are_there_once() -> None:
+    """The members of a group shared the list out, and two of them consumed one queue."""
+    twice = route_of("T", data(QueueData("a", 2, 2, 6), QueueData("a", 3, 2, 6)))
+    assert [each.queue_id for each in twice.subscribe_queues] == [0, 1, 2]
+    assert [each.queue_id for each in twice.publish_queues] == [0, 1]
+
+
 @pytest.mark.parametrize("perm, counts", [(6, (2, 1)), (2, (2, 0)), (4, (0, 1)), (0, (0, 0))])
 def test_topic_permissions_are_respected(perm: int, counts: tuple[int, int]) -> None:
     route = route_of("T", data(QueueData("a", 1, 2, perm)))
