@@ -115,7 +115,7 @@ class SendingBack:
         if seconds is not None:
             return f"in {seconds:g} s, or in {DELAYS[level_of(seconds) - 1]} without timers"
         level = delay_level or FIRST_RETRY_LEVEL + view.reconsume_times
-        level = min(level, len(DELAYS))
+        level = max(1, min(level, len(DELAYS)))  # a producer may send any number of retries
         return f"in {DELAYS[level - 1]} (delay level {level})"
 
     def send_again(self, view: MessageView, reconsume_times: int, reason: str = "") -> Flow[bool]:

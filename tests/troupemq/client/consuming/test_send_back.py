@@ -1,10 +1,14 @@
 """Our consumer and our broker: a failed message comes again, and is dead in the end."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from queue import SimpleQueue
+
+import pytest
 
 from protocol.codes import RequestCode
 from protocol.headers.client import ConsumerSendMsgBackHeader
+from protocol.message import decode_records, encode_record
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import FakeServer
 from troupemq import Message, Producer
@@ -86,3 +90,17 @@ def test_a_delay_in_seconds_goes_with_the_next_longer_level() -> None:
             sent = server.next(RequestCode.CONSUMER_SEND_MSG_BACK)
     header = ConsumerSendMsgBackHeader.decode(sent.fields)
     assert (header.delay_ms, header.delay_level) == (90_000, 6)
+
+
+@pytest.mark.parametrize("retries", [-1, -3, -100, -(1 << 31)])
+def test_a_message_with_fewer_than_no_retries_is_given_back(retries: int) -> None:
+    """A producer sends any number; the log line of the failure ended the message's task."""
+    with FakeServer() as namesrv, FakeServer() as server:
+        broker = FakeBroker(namesrv, server)
+        broker.add(0, b"a")
+        (record,) = decode_records(broker.queues[0][0])
+        broker.queues[0][0] = encode_record(replace(record, reconsume_times=retries))
+        begin = ConsumeFrom.FIRST_OFFSET
+        with PushConsumer("g", lambda views: RetryLater(), namesrv.address, begin=begin) as member:
+            member.subscribe(TOPIC)
+            server.next(RequestCode.CONSUMER_SEND_MSG_BACK)
