@@ -103,3 +103,15 @@ def test_offsets_that_no_file_takes_are_not_counted_as_stored(tmp_path: Path) ->
     refused = offsets(tmp_path / "taken")
     (tmp_path / "taken").write_text("a file where a folder should be")
     assert run_here(refused.commit_last({QUEUES[0]: 1}, 1.0)) == 0
+
+
+def test_offsets_that_a_full_disk_refused_are_written_by_the_next_commit(tmp_path: Path) -> None:
+    """A stop counted them as stored; a later start consumed their messages again."""
+    written = offsets(tmp_path)
+    run_here(written.commit(QUEUES[0], 1))
+    obstacle = written.path.with_name("offsets.json.tmp")
+    obstacle.mkdir()
+    assert run_here(written.commit_all({QUEUES[0]: 2})) == 0
+    obstacle.rmdir()
+    assert run_here(written.commit_last({QUEUES[0]: 2}, 1.0)) == 1
+    assert run_here(offsets(tmp_path).stored(QUEUES[0])) == 2
