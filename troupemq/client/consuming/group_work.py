@@ -298,22 +298,28 @@ class GroupWork(ABC):
                 if is_new:
                     self._core.flows.post(partial(self._reset_waiting, queue))
 
-    def _reset_waiting(self, queue: MessageQueue) -> Flow[None]:
-        with self._resets_lock:
-            offset = self._resets.pop(queue)
-        return self._reset(queue, offset)
-
-    def _reset(self, queue: MessageQueue, offset: int, tries: int = RESET_TRIES) -> Flow[None]:
-        """Reset the offset of an own queue."""
+    def _reset_waiting(self, queue: MessageQueue, tries: int = RESET_TRIES) -> Flow[None]:
+        """Reset the offset of an own queue to that of the last request."""
+        offset, reason = self._resets[queue], ""
         try:
-            if (yield from self._rebalancing.restart_at(queue, offset)):
-                return
-            reason = "a listener call is still running"
+            if not (yield from self._rebalancing.restart_at(queue, offset)):
+                reason = "a listener call is still running"
         except ClientError as error:
             reason = str(error)
-        log.warning("offset reset postponed", queue=str(queue), offset=offset, reason=reason)
-        if tries > 1:
-            self._core.flows.later(RESET_AGAIN_MS, lambda: self._reset(queue, offset, tries - 1))
+        with self._resets_lock:
+            is_newest = self._resets[queue] == offset
+            if is_newest and (not reason or tries <= 1):
+                del self._resets[queue]
+        if not is_newest:
+            self._core.flows.post(partial(self._reset_waiting, queue))
+        elif reason and tries > 1:
+            log.warning("offset reset postponed", queue=str(queue), offset=offset, reason=reason)
+            self._core.flows.later(RESET_AGAIN_MS, partial(self._reset_waiting, queue, tries - 1))
+        elif reason:
+            hint = "the queue goes on where it was: repeat the reset"
+            log.error(
+                "offset reset failed", queue=str(queue), offset=offset, reason=reason, hint=hint
+            )
 
 
 def _requested_offsets(command: RemotingCommand, group: str) -> list[tuple[MessageQueue, int]]:

@@ -26,6 +26,7 @@ from protocol.frame import ONEWAY_FLAG, RemotingCommand
 from protocol.message import MessageRecord, encode_record
 from protocol.properties import format
 from tests.troupemq.client.consuming.test_consumer import QUICK, Seen, fill
+from tests.troupemq.client.consuming.test_nothing_comes import logged
 from tests.troupemq.client.consuming.test_orderly_consumer import LockingBroker
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer
@@ -156,6 +157,59 @@ def test_resets_of_a_queue_that_wait_are_one(broker: FakeBroker) -> None:
 
 def done(over: Event) -> Flow[None]:
     yield Blocking(over.set)
+
+
+def test_the_last_of_two_resets_wins_where_both_wait_for_a_listener(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each tried again by itself, and the first one could come last."""
+    monkeypatch.setattr(group_work, "RESET_AGAIN_MS", 5)
+    fill(broker, 20)
+    begun, may_end, after = Event(), Event(), SimpleQueue[int]()
+
+    def listen(views: Sequence[MessageView]) -> None:
+        if views[0].queue.queue_id == 0 and not begun.is_set():
+            begun.set()
+            assert may_end.wait(WAIT_S)
+        elif views[0].queue.queue_id == 0:
+            after.put(views[0].queue_offset)
+
+    settings = replace(QUICK, drop_wait_ms=5)
+    made = PushConsumer("g", listen, broker.namesrv.address, settings=settings, orderly=True)
+    made.subscribe(TOPIC)
+    with made, logged() as lines:
+        assert begun.wait(WAIT_S)
+        reset(broker, as_table(2))
+        assert "offset=2" in lines.wait_for("WARNING offset reset postponed")
+        reset(broker, as_table(7))
+        while "offset=2" in lines.wait_for("WARNING offset reset postponed"):
+            pass
+        assert list(made._resets.values()) == [7]
+        may_end.set()
+        assert [after.get(timeout=WAIT_S) for _ in range(3)] == [7, 8, 9]
+    assert after.empty()
+
+
+def test_a_reset_that_a_listener_outlasts_is_reported(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last line said that it was postponed."""
+    monkeypatch.setattr(group_work, "RESET_AGAIN_MS", 1)
+    fill(broker, 2)
+    begun, may_end = Event(), Event()
+
+    def listen(views: Sequence[MessageView]) -> None:
+        begun.set()
+        assert may_end.wait(WAIT_S)
+
+    settings = replace(QUICK, drop_wait_ms=1)
+    made = PushConsumer("g", listen, broker.namesrv.address, settings=settings, orderly=True)
+    made.subscribe(TOPIC)
+    with made, logged() as lines:
+        assert begun.wait(WAIT_S)
+        reset(broker, as_table(0))
+        assert "repeat the reset" in lines.wait_for("ERROR offset reset failed")
+        may_end.set()
 
 
 def test_a_reset_is_committed_at_once(broker: FakeBroker) -> None:
