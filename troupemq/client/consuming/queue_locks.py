@@ -32,6 +32,8 @@ from troupemq.client.message import MessageQueue, MessageView
 log = client_logger(__name__)
 
 LOCK_TIMEOUT_MS = 1000
+LOCK_AGAIN_MS = 3000
+"""Pause after a renewal that failed; of a broker without an answer also for its other queues."""
 LEASE_MS = 60_000
 """Lease at the broker; after it, another member may have had the queue meanwhile."""
 
@@ -46,6 +48,8 @@ class MemberLocks:
         self._client = client
         self._group = group
         self._on_lost = on_lost
+        self._silent_until_s: dict[str, float] = {}
+        """When a broker that did not answer is asked for a renewal again, by its name."""
 
     def lock(self, queue: MessageQueue) -> Flow[bool]:
         """Lock a queue; return whether that succeeded. Raises ClientError without an answer."""
@@ -58,10 +62,16 @@ class MemberLocks:
             if not each.dropped:
                 by_broker[each.queue.broker_name].append(each)
         all_ours = True
-        for broker_name, held in by_broker.items():
+        for broker_name, locked in by_broker.items():
+            # Released while another broker was asked: its lock would last a minute.
+            held = [each for each in locked if not each.dropped]
+            if not held or monotonic() < self._silent_until_s.get(broker_name, 0.0):
+                all_ours = False
+                continue
             try:
                 ours = yield from self._ask(broker_name, [each.queue for each in held])
             except ClientError as error:
+                self._silent_until_s[broker_name] = monotonic() + LOCK_AGAIN_MS / 1000
                 log.warning("queue lock renewal failed", broker=broker_name, error=str(error))
                 all_ours = False
                 continue
@@ -112,7 +122,6 @@ class MemberLocks:
 
 REST_MS_MIN = 10
 REST_MS_MAX = 30_000
-LOCK_AGAIN_MS = 3000
 
 
 @dataclass(eq=False)
