@@ -38,6 +38,9 @@ class ProcessQueue:
         self.pull_is_under_way = False
         """Whether a pull is open; only for the pulling thread."""
 
+        self.was_moved = False
+        """Whether the last answer had moved the offset; only for the pulling thread."""
+
         self.rests = False
         """Whether the application has paused the queue (pull consumers)."""
 

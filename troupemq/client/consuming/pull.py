@@ -10,7 +10,7 @@ from time import monotonic
 from protocol.codes import PULL_SUBSCRIPTION, PULL_SUSPEND, RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
 from protocol.headers.client import PullMessageHeader, PullMessageResponseHeader
-from protocol.message import RecordError
+from protocol.message import MessageRecord, RecordError
 from protocol.tags import ALL_TAGS
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.connection.client import ClientCore, now_ms
@@ -18,7 +18,7 @@ from troupemq.client.connection.task_thread import Tasks
 from troupemq.client.consuming.consumer_statistics import ConsumerStatistics
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.subscription import TopicSubscription
-from troupemq.client.errors import BrokerError, ClientClosed, ClientError, understood
+from troupemq.client.errors import BadAnswer, BrokerError, ClientClosed, ClientError, understood
 from troupemq.client.log import client_logger
 from troupemq.client.message import LONG_PULL_BYTES, MessageView, records_in, view_of
 from troupemq.client.settings import ConsumerSettings
@@ -173,6 +173,8 @@ class Pulling:
             self._found(process_queue, header, response, asked_s)
         elif response.code == ResponseCode.PULL_OFFSET_MOVED:
             self._moved(process_queue, header)
+        elif header.next_begin_offset < process_queue.pull_offset:
+            raise BadAnswer(f"{address} answers offset {header.next_begin_offset}, a step back")
         else:
             may_repeat = response.code == ResponseCode.PULL_RETRY_IMMEDIATELY
             may_repeat &= header.next_begin_offset != process_queue.pull_offset
@@ -197,7 +199,7 @@ class Pulling:
             try:
                 return [
                     view
-                    for record in records_in(body)
+                    for record in _ordered(records_in(body), first, header.next_begin_offset)
                     if record.queue_offset >= first
                     and subscription.wants(view := view_of(record, queue))
                 ]
@@ -231,6 +233,7 @@ class Pulling:
             self._matched.add(process_queue.queue.topic)
         elif process_queue.queue.topic not in self._matched:
             self._nothing_came(process_queue, header)
+        process_queue.was_moved = False
         process_queue.broker_id = header.suggest_which_broker_id
         process_queue.pull_offset = header.next_begin_offset
         process_queue.put(views, header.next_begin_offset)
@@ -275,11 +278,12 @@ class Pulling:
             wanted=process_queue.pull_offset,
             next=header.next_begin_offset,
         )
-        same = process_queue.pull_offset == header.next_begin_offset
+        again = process_queue.was_moved or process_queue.pull_offset == header.next_begin_offset
+        process_queue.was_moved = True
         process_queue.broker_id = header.suggest_which_broker_id
         process_queue.pull_offset = header.next_begin_offset
         process_queue.move_to(header.next_begin_offset)
-        delay_ms = self.settings.pull_error_delay_ms if same else 0
+        delay_ms = self.settings.pull_error_delay_ms if again else 0
         self.tasks.later(delay_ms, self._pulls(process_queue))
 
     def _failed(self, process_queue: ProcessQueue, error: BaseException) -> None:
@@ -295,6 +299,23 @@ class Pulling:
         if code not in _SUBSCRIPTION_CODES:  # these are normal while a group starts
             log.warning("pull failed", queue=str(process_queue.queue), error=str(error))
         self.tasks.later(delay_ms, self._pulls(process_queue))
+
+
+def _ordered(
+    records: Sequence[MessageRecord], first: int, next_offset: int
+) -> Sequence[MessageRecord]:
+    """Return the records of an answer. Raises RecordError unless they lead on to `next_offset`.
+
+    A queue would be pulled without end, or commit an offset behind an unconsumed message.
+    """
+    last = -1
+    for record in records:
+        if record.queue_offset <= last:
+            raise RecordError(f"message {record.queue_offset} behind message {last} of a queue")
+        last = record.queue_offset
+    if next_offset <= max(last, first):
+        raise RecordError(f"next offset {next_offset} after a pull from {first} to {last}")
+    return records
 
 
 @dataclass(slots=True, eq=False)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import cycle, pairwise
 from queue import Queue
 from random import Random
 from threading import Event, Lock
@@ -14,6 +15,7 @@ import pytest
 
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
+from protocol.headers.client import PullMessageResponseHeader
 from tests.troupemq.client.consuming.test_consumer import (
     QUICK,
     Seen,
@@ -23,7 +25,7 @@ from tests.troupemq.client.consuming.test_consumer import (
     notify,
 )
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
-from tests.troupemq.fake_server import WAIT_S, FakeServer
+from tests.troupemq.fake_server import WAIT_S, FakeServer, serve_routes
 from troupemq.client.connection.calls import drive
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import (
@@ -229,3 +231,65 @@ def test_the_last_commits_send_one_offset_per_topic_first() -> None:
     offsets = {queue: 10 + number for number, queue in enumerate(queues)}
     drive(GroupOffsets(client, "g", nobody).commit_last(offsets, 1.0), carry_out)
     assert rounds == [{"T/2=12", "U/2=15"}, {"T/0=10", "T/1=11", "U/0=13", "U/1=14"}]
+
+
+@pytest.mark.parametrize("next_offset", [0, -1, 3])
+def test_an_answer_that_leads_nowhere_is_a_failed_pull(
+    broker: FakeBroker, next_offset: int
+) -> None:
+    """Its messages came again without a pause, 9,640 calls in a second, or -1 was committed."""
+    bodies, seen = fill(broker, 8), Seen()
+    pull = broker.server.handlers[RequestCode.PULL_MESSAGE]
+    faults = iter([True] * 4)
+
+    def answer(command: RemotingCommand) -> RemotingCommand | bytes | None:
+        response = pull(command)
+        assert isinstance(response, RemotingCommand) and response.fields is not None
+        if response.code == ResponseCode.SUCCESS and next(faults, False):
+            response.fields["nextBeginOffset"] = str(next_offset)
+        return response
+
+    broker.server.on(RequestCode.PULL_MESSAGE, answer)
+    with consumer(broker, seen):
+        assert seen.take(8) == bodies
+        broker.wait_committed("g", 0, 4)
+    assert seen.bodies.empty()
+
+
+def test_messages_out_of_order_are_a_failed_pull(broker: FakeBroker) -> None:
+    """The offset of the first one was committed while those before it were not consumed."""
+    bodies, seen = fill(broker, 8), Seen()
+    pull = broker.server.handlers[RequestCode.PULL_MESSAGE]
+    faults = iter([True] * 4)
+
+    def answer(command: RemotingCommand) -> RemotingCommand | bytes | None:
+        response = pull(command)
+        assert isinstance(response, RemotingCommand) and response.fields is not None
+        if response.code == ResponseCode.SUCCESS and next(faults, False):
+            response.body = b"".join(reversed(broker.queues[0]))
+        return response
+
+    broker.server.on(RequestCode.PULL_MESSAGE, answer)
+    with consumer(broker, seen):
+        assert seen.take(8) == bodies
+    assert seen.bodies.empty()
+
+
+def test_an_offset_that_moves_at_each_answer_is_pulled_after_pauses(broker: FakeBroker) -> None:
+    """Two answers that name each other's offset were asked for 3,000 times in a second."""
+    known_group(broker)
+    answered_s: Queue[float] = Queue()
+    offsets = cycle("12")
+
+    def answer(command: RemotingCommand) -> RemotingCommand:
+        answered_s.put(monotonic())
+        fields = PullMessageResponseHeader(0, 0, 0, 9).encode()
+        fields["nextBeginOffset"] = next(offsets)
+        return command.answer(ResponseCode.PULL_OFFSET_MOVED, fields)
+
+    broker.queues = [[]]
+    serve_routes(broker.namesrv, {"b": broker.server}, {TOPIC: 1})
+    broker.server.on(RequestCode.PULL_MESSAGE, answer)
+    with consumer(broker, Seen(), replace(QUICK, pull_error_delay_ms=100)):
+        times_s = [answered_s.get(timeout=WAIT_S) for _ in range(4)]
+    assert all(later - before > 0.09 for before, later in pairwise(times_s[1:]))
