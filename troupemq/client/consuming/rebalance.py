@@ -29,6 +29,8 @@ from troupemq.client.consuming.consumer_offsets import Offsets
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.errors import (
     ClientError,
+    ConnectionFailed,
+    RequestTimeout,
     ResultUnknown,
     RouteNotFound,
 )
@@ -85,6 +87,8 @@ class Rebalancing:
         self._wanted_since_s: dict[MessageQueue, float] = {}
         self._own: dict[MessageQueue, ProcessQueue] = {}
         self._missing: set[str] = set()
+        self._silent: set[str] = set()
+        """Names of brokers that have not answered in the current round; it asks them no more."""
 
     @property
     def own(self) -> Mapping[MessageQueue, ProcessQueue]:
@@ -98,6 +102,7 @@ class Rebalancing:
 
     def _run(self, topics: Sequence[str]) -> Flow[float | None]:
         again_ms: list[float] = []
+        self._silent.clear()
         for topic in topics:
             if self._closed:
                 break
@@ -185,25 +190,35 @@ class Rebalancing:
         """Return the group's sorted client ids from the first broker with an answer, or raise."""
         header = GetConsumerListHeader(self._group)
         failure: ClientError | None = None
-        for broker_name in sorted({queue.broker_name for queue in queues}):
+        names = {queue.broker_name for queue in queues}
+        for broker_name in sorted(names - self._silent or names):
             command = RemotingCommand(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header.encode())
             try:
                 address = self._client.routes.address(broker_name)
                 answer = yield Call(address, command, CONSUMER_LIST_TIMEOUT_MS)
                 return (yield from decoded(_members_in, answer.body))
             except ClientError as error:
-                failure = error
+                failure = self._noted(broker_name, error)
         assert failure is not None
         raise failure
 
+    def _noted(self, broker_name: str, error: ClientError) -> ClientError:
+        """Return the error, after a note if the broker does not answer: each try takes seconds."""
+        if isinstance(error, RequestTimeout | ConnectionFailed):
+            self._silent.add(broker_name)
+        return error
+
     def _take(self, queue: MessageQueue) -> Flow[float | None]:
         """Take a queue; return None, or the ms until the next try."""
+        if queue.broker_name in self._silent:
+            return INCOMPLETE_AGAIN_MS
         try:
             if self._locks is not None and not (yield from self._locks.lock(queue)):
                 log.info("queue locked by another member", group=self._group, queue=str(queue))
                 return LOCKED_AGAIN_MS
             offset = yield from self._offsets.start_of(queue)
         except ClientError as error:
+            self._noted(queue.broker_name, error)
             log.warning("queue assignment postponed", queue=str(queue), error=str(error))
             return INCOMPLETE_AGAIN_MS
         self._wanted_since_s.pop(queue, None)
@@ -227,9 +242,12 @@ class Rebalancing:
         again_ms: list[float] = []
         for queue in queues:
             self._own[queue].drop()
+        deadline_s = monotonic() + self._settings.drop_wait_ms / 1000
         for queue in queues:
+            if self._closed:  # by a stop, which releases the others
+                break
             held = self._own[queue]
-            drained = yield WaitFor(held.when_idle, self._settings.drop_wait_ms / 1000)
+            drained = yield WaitFor(held.when_idle, max(0.0, deadline_s - monotonic()))
             if self._locks is not None and not drained:
                 held.unlock_tries += 1
                 log.warning("queue release postponed", queue=str(queue), tries=held.unlock_tries)
@@ -247,8 +265,12 @@ class Rebalancing:
         offset = self._last_position(held)
         if offset is not None:
             try:
-                yield from self._offsets.commit(queue, offset)
+                if queue.broker_name in self._silent:
+                    yield from self._offsets.commit_all({queue: offset})
+                else:
+                    yield from self._offsets.commit(queue, offset)
             except ClientError as error:
+                self._noted(queue.broker_name, error)
                 log.warning("offset commit failed", queue=str(queue), error=str(error))
 
     def _last_position(self, held: ProcessQueue) -> int | None:
@@ -291,6 +313,7 @@ class Rebalancing:
         yield InTurn(self._assign_all(queues))
 
     def _assign_all(self, queues: Sequence[MessageQueue]) -> Flow[None]:
+        self._silent.clear()
         yield from self._give_away([queue for queue in self._own if queue not in queues])
         for queue in queues:
             if queue not in self._own:

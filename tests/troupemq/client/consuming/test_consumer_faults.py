@@ -27,6 +27,7 @@ from tests.troupemq.client.consuming.test_consumer import (
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer, serve_routes
 from troupemq.client.connection.calls import drive
+from troupemq.client.consuming import consumer_offsets
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import (
     ConsumeFrom,
@@ -231,6 +232,30 @@ def test_the_last_commits_send_one_offset_per_topic_first() -> None:
     offsets = {queue: 10 + number for number, queue in enumerate(queues)}
     drive(GroupOffsets(client, "g", nobody).commit_last(offsets, 1.0), carry_out)
     assert rounds == [{"T/2=12", "U/2=15"}, {"T/0=10", "T/1=11", "U/0=13", "U/1=14"}]
+
+
+def test_a_silent_broker_takes_one_timeout_of_a_round(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of its queues took 5 s: those of the next broker, and heartbeats, waited for them."""
+    monkeypatch.setattr(consumer_offsets, "OFFSET_TIMEOUT_MS", 100)
+    asks, waited = RequestCode.QUERY_CONSUMER_OFFSET, list[int]()
+    query = broker.server.handlers[asks]
+    with FakeServer() as silent:
+
+        def answer(command: RemotingCommand) -> RemotingCommand | bytes | None:
+            came = [silent.received.get() for _ in range(silent.received.qsize())]
+            waited.append(sum(each.code == asks for each in came))
+            return query(command)
+
+        broker.server.on(asks, answer)
+        serve_routes(broker.namesrv, {"a": silent, "b": broker.server}, {TOPIC: 2})
+        for code in (RequestCode.HEART_BEAT, RequestCode.GET_CONSUMER_LIST_BY_GROUP):
+            silent.on(code, broker.server.handlers[code])
+        bodies, seen = fill(broker, 4), Seen()
+        with consumer(broker, seen):
+            assert seen.take(4) == bodies
+    assert waited[0] == 1
 
 
 @pytest.mark.parametrize("next_offset", [0, -1, 3])
