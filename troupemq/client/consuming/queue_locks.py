@@ -154,15 +154,15 @@ class OrderlyConsuming(Consuming):
             if self.locks is not None and not process_queue.lock_is_valid(settings.lock_valid_ms):
                 self.tasks.later(REST_MS_MIN, lambda: self._lock_again(process_queue))
                 return
-            if (self.now_s() - begun_s) * 1000 > settings.continuous_ms:
-                self._go_on(process_queue)  # behind the queues that wait for a thread
-                return
             views = process_queue.first(settings.consume_batch_size)
             if not views:
                 return
             rest_ms = yield from self._consume(process_queue, views)
             if rest_ms is not None:
                 self._later(process_queue, rest_ms)
+                return
+            if (self.now_s() - begun_s) * 1000 > settings.continuous_ms:
+                self._go_on(process_queue)  # behind the queues that wait for a thread
                 return
         process_queue.release()
 

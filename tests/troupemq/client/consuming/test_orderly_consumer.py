@@ -87,6 +87,18 @@ def test_a_queue_is_consumed_after_its_lock_and_unlocked_at_the_end(
     assert seen.bodies.empty()
 
 
+def test_a_thread_without_time_consumes_once_before_it_turns_to_other_queues(
+    broker: LockingBroker,
+) -> None:
+    """It went from queue to queue at a full core, and consumed nothing."""
+    bodies_, seen = fill(broker, 4), Seen()
+    settings = replace(ORDERLY, continuous_ms=0)
+    made = PushConsumer("g", seen, broker.namesrv.address, settings=settings, orderly=True)
+    made.subscribe(TOPIC)
+    with made:
+        assert seen.take(4) == bodies_
+
+
 def test_a_lock_lost_to_another_member_stops_the_queue(broker: LockingBroker) -> None:
     known_group(broker)
     seen = Seen()
