@@ -449,7 +449,7 @@ class Flows:
         if delay_ms is not None:
             yield from self.change(receipt, delay_ms, reason=reason)
             return
-        level = delay_level or FIRST_RETRY_LEVEL + tries
+        level = max(1, delay_level or FIRST_RETRY_LEVEL + tries)  # a producer may set the tries
         level_ms = DELAYS_S[min(level, len(DELAYS_S)) - 1] * 1000
         yield from self.change(receipt, level_ms, delay_level, reason)
 

@@ -1,6 +1,8 @@
 """Tests of the flows alone: no socket, no thread, and a clock that the test sets."""
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -8,13 +10,19 @@ import pytest
 
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
-from protocol.headers.pop import PopMessageHeader, PopMessageResponseHeader
+from protocol.headers.pop import (
+    ChangeInvisibleTimeHeader,
+    PopMessageHeader,
+    PopMessageResponseHeader,
+)
 from protocol.message import MessageRecord, encode_record
 from tests.troupemq.client.receiving.pop_broker import HOST
 from troupemq.client.connection.calls import LookUpRoute, Value, drive
 from troupemq.client.connection.route import Route
+from troupemq.client.consuming.consume import DELAYS_S
 from troupemq.client.consuming.subscription import TopicSubscription
 from troupemq.client.errors import (
+    BadAnswer,
     BrokerError,
     ClientClosed,
     ClientError,
@@ -227,6 +235,20 @@ def test_a_settlement_is_tried_again_until_its_time_is_over() -> None:
     with pytest.raises(ConnectionFailed):
         never.run(never.flows.ack([receipt]))
     assert never.now_s * 1000 == pytest.approx(SETTLE_TIMEOUT_MS, abs=250)
+
+
+@pytest.mark.parametrize("tries, level", [(-1, 2), (-3, 1), (-100, 1), (99, 18)])
+def test_a_message_with_any_number_of_tries_is_given_back(tries: int, level: int) -> None:
+    """Far below zero, the retry raised IndexError in place of the application's exception."""
+    driver = Driver(message)
+    wanted = {"T": TopicSubscription.of("T", "*", None, 1)}
+    (receipt,) = driver.run(driver.flows.receive(wanted, 1, 0))
+    receipt.message.reconsume_times = tries
+    driver.flows = Flows(replace(driver.flows.terms, retries_max=100), lambda: driver.now_s)
+    with suppress(BadAnswer):  # the answer has no new handle
+        driver.run(driver.flows.retry(receipt))
+    header = ChangeInvisibleTimeHeader.decode(driver.asked[-1].command.fields)
+    assert header.invisible_time_ms == DELAYS_S[level - 1] * 1000
 
 
 def test_a_wait_ends_when_a_resting_broker_is_asked_again() -> None:
