@@ -120,6 +120,7 @@ class TransactionProducer(Producer, TransactionWork):
         check_coroutine(execute, "execute", "message", "transaction_id")
         prepared = half_of(message, self.group, check_after_s)
         half = await self.send(prepared, timeout_ms, queue=queue)
+        end_of(self.group, half, TransactionState.UNKNOWN)  # raises before `execute` is called
         state, error = TransactionState.ROLLBACK, None
         if half.status is SendStatus.OK:
             try:

@@ -237,6 +237,7 @@ class TransactionProducer(Producer, TransactionWork):
         check_callback(execute, "execute", "message", "transaction_id")
         prepared = half_of(message, self.group, check_after_s)
         half = self.send(prepared, timeout_ms, queue=queue)
+        end_of(self.group, half, TransactionState.UNKNOWN)  # raises before `execute` is called
         state, error = TransactionState.ROLLBACK, None
         if half.status is SendStatus.OK:
             state, error = self._call(

@@ -113,11 +113,13 @@ def test_without_a_half_message_the_local_transaction_does_not_run(cluster: Clus
 
 
 def test_a_half_message_without_a_valid_id_is_a_bad_answer(cluster: Cluster) -> None:
-    """The error was a ValueError, which no caller expects."""
+    """`execute` had been called by then, though the error says that the send has failed."""
+    executed: list[str] = []
     with member(cluster) as producer:
         cluster.a.on(SEND, stored)
         with pytest.raises(BadAnswer, match="without a valid id"):
-            producer.send_in_transaction(MESSAGE, lambda m, i: COMMIT, queue=QUEUE)
+            producer.send_in_transaction(MESSAGE, lambda _, it: executed.append(it), queue=QUEUE)
+    assert not executed
 
 
 def test_an_unconfirmed_end_is_left_to_the_check_back(cluster: Cluster) -> None:
