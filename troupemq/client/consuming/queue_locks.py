@@ -12,7 +12,8 @@ Source: client/impl/consumer/ConsumeMessageOrderlyService.java.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
 
@@ -20,7 +21,7 @@ from protocol import bodies
 from protocol.bodies import LockBatchRequest, LockBatchResponse
 from protocol.codes import RequestCode
 from protocol.frame import RemotingCommand
-from troupemq.client.connection.calls import Call, Flow, decoded
+from troupemq.client.connection.calls import Call, Calls, Flow, decoded
 from troupemq.client.connection.client import ClientCore
 from troupemq.client.consuming.consume import Consuming, Handle, ListenerFlow
 from troupemq.client.consuming.listener import Outcome, RetryLater
@@ -53,29 +54,35 @@ class MemberLocks:
 
     def lock(self, queue: MessageQueue) -> Flow[bool]:
         """Lock a queue; return whether that succeeded. Raises ClientError without an answer."""
-        return queue in (yield from self._ask(queue.broker_name, [queue]))
+        answer = yield self._call(RequestCode.LOCK_BATCH_MQ, queue.broker_name, [queue])
+        return queue in (yield from _granted(answer))
 
     def renew(self, process_queues: Iterable[ProcessQueue]) -> Flow[bool]:
-        """Renew the locks; return whether all are held. Without an answer, they expire here."""
+        """Renew the locks; return whether all are held. Without an answer, they expire here.
+
+        All brokers are asked at once: the lock of a queue that is released meanwhile would last.
+        """
         by_broker: defaultdict[str, list[ProcessQueue]] = defaultdict(list)
         for each in process_queues:
             if not each.dropped:
                 by_broker[each.queue.broker_name].append(each)
-        all_ours = True
-        for broker_name, locked in by_broker.items():
-            # Released while another broker was asked: its lock would last a minute.
-            held = [each for each in locked if not each.dropped]
-            if not held or monotonic() < self._silent_until_s.get(broker_name, 0.0):
+        calls: dict[str, Call] = {}
+        for name, held in by_broker.items():
+            if monotonic() >= self._silent_until_s.get(name, 0.0):
+                with self._logged("queue lock renewal failed", name):
+                    queues = [each.queue for each in held]
+                    calls[name] = self._call(RequestCode.LOCK_BATCH_MQ, name, queues)
+        answers = yield Calls(list(calls.values()))
+        all_ours = len(calls) == len(by_broker)
+        for name, answer in zip(calls, answers, strict=True):
+            ours: set[MessageQueue] | None = None
+            with self._logged("queue lock renewal failed", name):
+                ours = yield from _granted(answer)
+            if ours is None:
+                self._silent_until_s[name] = monotonic() + LOCK_AGAIN_MS / 1000
                 all_ours = False
                 continue
-            try:
-                ours = yield from self._ask(broker_name, [each.queue for each in held])
-            except ClientError as error:
-                self._silent_until_s[broker_name] = monotonic() + LOCK_AGAIN_MS / 1000
-                log.warning("queue lock renewal failed", broker=broker_name, error=str(error))
-                all_ours = False
-                continue
-            for each in held:
+            for each in by_broker[name]:
                 all_ours = self._renewed(each, each.queue in ours) and all_ours
         return all_ours
 
@@ -90,34 +97,50 @@ class MemberLocks:
 
     def unlock(self, queues: Collection[MessageQueue], *, oneway: bool) -> Flow[None]:
         """Release locks; if a request does not reach the broker, the lease expires."""
-        for broker_name in sorted({queue.broker_name for queue in queues}):
-            at_broker = [queue for queue in queues if queue.broker_name == broker_name]
-            command = self._command(RequestCode.UNLOCK_BATCH_MQ, at_broker)
-            try:
-                address = self._client.routes.master(broker_name)
+        calls: dict[str, Call] = {}
+        for name in sorted({queue.broker_name for queue in queues}):
+            at_broker = [queue for queue in queues if queue.broker_name == name]
+            with self._logged("queue unlock failed", name):
+                call = self._call(RequestCode.UNLOCK_BATCH_MQ, name, at_broker)
                 if oneway:
-                    self._client.remoting.oneway(address, command)
+                    self._client.remoting.oneway(call.address, call.command)
                 else:
-                    yield Call(address, command, LOCK_TIMEOUT_MS)
-            except ClientError as error:
-                log.warning("queue unlock failed", broker=broker_name, error=str(error))
+                    calls[name] = call
+        answers = yield Calls(list(calls.values()))
+        for name, answer in zip(calls, answers, strict=True):
+            with self._logged("queue unlock failed", name):
+                _success(answer)
 
-    def _ask(self, broker_name: str, queues: Collection[MessageQueue]) -> Flow[set[MessageQueue]]:
-        address = self._client.routes.master(broker_name)
-        command = self._command(RequestCode.LOCK_BATCH_MQ, queues)
-        answer = yield Call(address, command, LOCK_TIMEOUT_MS)
-        found = yield from decoded(LockBatchResponse.decode, answer.body)
-        return {
-            MessageQueue(each.topic, each.broker_name, each.queue_id)
-            for each in found.lock_ok_mq_set
-        }
+    @contextmanager
+    def _logged(self, event: str, broker_name: str) -> Iterator[None]:
+        """Log a ClientError, and go on behind the block."""
+        try:
+            yield
+        except ClientError as error:
+            log.warning(event, broker=broker_name, error=str(error))
 
-    def _command(self, code: RequestCode, queues: Collection[MessageQueue]) -> RemotingCommand:
+    def _call(self, code: RequestCode, broker_name: str, queues: Collection[MessageQueue]) -> Call:
+        """Return a request for locks of a broker. Raises RouteNotFound."""
         listed = [
             bodies.MessageQueue(queue.topic, queue.broker_name, queue.queue_id) for queue in queues
         ]
         body = LockBatchRequest(self._client.id, self._group, listed)
-        return RemotingCommand(code, body=body.encode())
+        address = self._client.routes.master(broker_name)
+        return Call(address, RemotingCommand(code, body=body.encode()), LOCK_TIMEOUT_MS)
+
+
+def _success(answer: RemotingCommand | ClientError) -> RemotingCommand:
+    if isinstance(answer, ClientError):
+        raise answer
+    return answer
+
+
+def _granted(answer: RemotingCommand | ClientError) -> Flow[set[MessageQueue]]:
+    """Return the locked queues in an answer. Raises the error in its place, and BadAnswer."""
+    found = yield from decoded(LockBatchResponse.decode, _success(answer).body)
+    return {
+        MessageQueue(each.topic, each.broker_name, each.queue_id) for each in found.lock_ok_mq_set
+    }
 
 
 REST_MS_MIN = 10

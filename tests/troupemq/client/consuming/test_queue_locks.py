@@ -11,7 +11,7 @@ from protocol.frame import RemotingCommand
 from tests.troupemq.client.hand_tasks import HandTasks
 from tests.troupemq.fake_server import FakeServer, serve_routes
 from troupemq.client import message
-from troupemq.client.connection.calls import Call
+from troupemq.client.connection.calls import Calls
 from troupemq.client.connection.client import Client
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.queue_locks import MemberLocks
@@ -120,31 +120,28 @@ def test_a_dropped_queue_is_not_renewed(bench: Bench) -> None:
     assert bench.held[0].queue == message.MessageQueue("T", "b", 0)
 
 
-def test_a_queue_released_while_another_broker_is_asked_is_not_locked_again(bench: Bench) -> None:
-    """No other member could lock it for a minute."""
-    silent = message.MessageQueue("T", "a", 0)
-    renewal = bench.locks.renew([ProcessQueue(silent, 0), *bench.held])
-    for each in bench.held:
-        each.set_locked(True)
+def test_all_brokers_are_asked_at_once(bench: Bench) -> None:
+    """One after the other, a silent one took a second of the leases of the next ones' queues.
+
+    A queue that was released meanwhile was locked again, so that no other member got it.
+    """
     bench.client.routes._addresses["a"] = {0: "127.0.0.1:1"}
-    asked = cast(Call, next(renewal))
-    assert asked.address == "127.0.0.1:1"
-    bench.held[0].drop()
-    asked = cast(Call, renewal.throw(RequestTimeout("a")))
-    queues = LockBatchRequest.decode(asked.command.body).mq_set
-    assert [(each.broker_name, each.queue_id) for each in queues] == [("b", 1)]
+    queues = [message.MessageQueue("T", name, 0) for name in ("a", "b")]
+    renewal = bench.locks.renew([ProcessQueue(queue, 0) for queue in queues])
+    unlocking = bench.locks.unlock(queues, oneway=False)
+    expected = ["127.0.0.1:1", bench.server.address]
+    for flow in (renewal, unlocking):
+        asked = cast(Calls, next(flow))
+        assert [each.address for each in asked.calls] == expected
+        flow.close()
 
 
 def test_renewals_ask_a_broker_that_does_not_answer_once_in_a_while(bench: Bench) -> None:
     """Each of its waiting queues took a second of those that a healthy broker's queues need."""
-    bench.server.handlers.clear()
-    for each in bench.held:
-        each.set_locked(True)
-    renewal = bench.locks.renew(bench.held[:1])
-    next(renewal)
-    with pytest.raises(StopIteration) as done:
-        renewal.throw(RequestTimeout("b"))
-    assert not done.value.value
-    with pytest.raises(StopIteration) as done:
-        next(bench.locks.renew(bench.held[1:]))
-    assert not done.value.value
+    for held in bench.held:
+        renewal = bench.locks.renew([held])
+        asked = cast(Calls, next(renewal))
+        assert len(asked.calls) == (held is bench.held[0])
+        with pytest.raises(StopIteration) as done:
+            renewal.send([RequestTimeout("b")] * len(asked.calls))
+        assert not done.value.value
