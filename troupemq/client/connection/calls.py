@@ -76,6 +76,10 @@ def decoded(
     return value
 
 
+def pause() -> None:
+    """Do nothing: an event loop that waits for this work runs other tasks."""
+
+
 def drive(flow: Generator[Asked, Any, Value], ask: Callable[[Asked], object]) -> Value:
     """Return the result of a flow whose requests `ask` carries out. Raises what the flow raises.
 

@@ -22,10 +22,11 @@ from troupemq.client.connection.calls import (
     Value,
     WaitFor,
     decoded,
+    pause,
 )
 from troupemq.client.connection.client import ClientCore
 from troupemq.client.consuming.assignment import Assignment, share_of
-from troupemq.client.consuming.consumer_offsets import Offsets
+from troupemq.client.consuming.consumer_offsets import COMMITS_OF_A_TURN, Offsets
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.errors import (
     ClientError,
@@ -321,13 +322,17 @@ class Rebalancing:
 
     def commit(self) -> Flow[None]:
         """Commit the offsets of all queues without waiting for confirmations."""
-        yield from self._offsets.commit_all(
-            {
-                queue: offset
-                for queue, held in self._own.items()
-                if not held.dropped and (offset := self._position(held)) is not None
-            }
-        )
+        own = tuple(self._own.items())
+        for start in range(0, len(own), COMMITS_OF_A_TURN):
+            if start:
+                yield Blocking(pause)
+            yield from self._offsets.commit_all(
+                {
+                    queue: offset
+                    for queue, held in own[start : start + COMMITS_OF_A_TURN]
+                    if not held.dropped and (offset := self._position(held)) is not None
+                }
+            )
 
     def renew_locks(self) -> Flow[None]:
         """Renew all locks; called every `lock_interval_ms`."""

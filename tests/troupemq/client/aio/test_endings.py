@@ -18,6 +18,7 @@ from tests.troupemq.client.aio.handled import QUICK, Handled, consumer, send
 from tests.troupemq.fake_server import dead_machine
 from troupemq import (
     ClientClosed,
+    ConnectionFailed,
     ConsumeFrom,
     Message,
     MessageView,
@@ -25,9 +26,9 @@ from troupemq import (
     RequestTimeout,
 )
 from troupemq.aio import Producer, SimpleConsumer
-from troupemq.client.aio.client import AioClient, LoopFlows
+from troupemq.client.aio.client import CALLS_OF_A_TURN, AioClient, LoopFlows
 from troupemq.client.aio.remoting import AioRemoting
-from troupemq.client.connection.calls import Flow
+from troupemq.client.connection.calls import Call, Calls, Flow
 from troupemq.client.connection.connection import expect_signs_of_life
 from troupemq.testing import LocalBroker, running_broker
 
@@ -391,3 +392,36 @@ def test_clients_work_on_a_loop_with_eager_tasks(broker: LocalBroker) -> None:
             await asyncio.to_thread(broker.join, "billing")
 
     asyncio.run(main())
+
+
+def test_many_requests_at_once_let_other_tasks_run() -> None:
+    """The commits of a stop with 4,000 queues were one turn of the loop."""
+    asked, turns = list[str](), list[int]()
+
+    async def ask(address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+        asked.append(address)
+        if address == "bad:1":
+            raise ConnectionFailed(address)
+        return command
+
+    async def tick() -> None:
+        while True:
+            turns.append(len(asked))
+            await asyncio.sleep(0)
+
+    async def main() -> list[object]:
+        made = AioClient("127.0.0.1:1", ip="127.0.0.1")
+        made.remoting.open()
+        made.remoting.ask = ask  # type: ignore[method-assign]
+        calls = [Call("a:1", RemotingCommand(0), 1.0)] * (2 * CALLS_OF_A_TURN)
+        ticking = asyncio.create_task(tick())
+        answers = await made.carry_out(Calls([*calls, Call("bad:1", RemotingCommand(0), 1.0)]))
+        ticking.cancel()
+        await made.remoting.close()
+        assert isinstance(answers, list)
+        return answers
+
+    *good, bad = asyncio.run(main())
+    assert len(good) == 2 * CALLS_OF_A_TURN
+    assert isinstance(bad, ConnectionFailed)
+    assert CALLS_OF_A_TURN in turns

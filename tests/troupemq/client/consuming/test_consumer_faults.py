@@ -26,7 +26,7 @@ from tests.troupemq.client.consuming.test_consumer import (
 )
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer, serve_routes
-from troupemq.client.connection.calls import drive
+from troupemq.client.connection.calls import Blocking, Calls, drive
 from troupemq.client.consuming import consumer_offsets
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import (
@@ -35,6 +35,8 @@ from troupemq.client.consuming.consumer_offsets import (
     timestamp_ms,
     timestamp_text,
 )
+from troupemq.client.consuming.process_queue import ProcessQueue
+from troupemq.client.consuming.rebalance import Rebalancing
 from troupemq.client.message import MessageQueue, MessageView
 
 
@@ -232,6 +234,31 @@ def test_the_last_commits_send_one_offset_per_topic_first() -> None:
     offsets = {queue: 10 + number for number, queue in enumerate(queues)}
     drive(GroupOffsets(client, "g", nobody).commit_last(offsets, 1.0), carry_out)
     assert rounds == [{"T/2=12", "U/2=15"}, {"T/0=10", "T/1=11", "U/0=13", "U/1=14"}]
+
+
+def test_many_commits_let_an_event_loop_run_other_tasks() -> None:
+    """Those of 4,000 queues stopped the loop for 46 ms, and at the stop for 117 ms."""
+    count, oneway, wanted = 2 * consumer_offsets.COMMITS_OF_A_TURN + 1, list[str](), list[object]()
+    remoting = SimpleNamespace(oneway=lambda address, command: oneway.append(address))
+    client: Any = SimpleNamespace(
+        routes=SimpleNamespace(address=lambda name: f"{name}:1"), remoting=remoting
+    )
+    nobody: Any = None
+    offsets = GroupOffsets(client, "g", nobody)
+    rebalancing = Rebalancing(client, "g", offsets, None, QUICK, lambda held: None)
+    queues = [MessageQueue("T", "a", number) for number in range(count)]
+    rebalancing._own = {queue: ProcessQueue(queue, 1) for queue in queues}
+
+    def carry_out(each: Any) -> object:
+        wanted.append(each)
+        return each.work() if isinstance(each, Blocking) else [RemotingCommand(0)] * len(each.calls)
+
+    drive(rebalancing.commit(), carry_out)
+    assert [type(each) for each in wanted] == [Blocking, Blocking]
+    assert len(oneway) == count
+    wanted.clear()
+    assert drive(offsets.commit_last(dict.fromkeys(queues, 1), 1.0), carry_out) == count
+    assert [type(each) for each in wanted] == [Calls, Blocking, Blocking, Calls]
 
 
 def test_a_silent_broker_takes_one_timeout_of_a_round(
