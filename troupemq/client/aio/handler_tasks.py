@@ -184,7 +184,9 @@ class HandlerTasks:
             except RetryLater as raised:
                 result = raised
             failed = failure_of(result, views)
-        except (Exception, SystemExit) as error:  # retry after any exception, also sys.exit
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # retry after any exception, also sys.exit
             return Outcome(None, error, FAILED)
         return FINE if failed is None else Outcome(result, None, failed)
 

@@ -552,3 +552,29 @@ def test_handler_with_wrong_parameters_is_refused() -> None:
 
     with pytest.raises(ArgumentIllegal, match="called with 1 arguments"):
         PushConsumer("billing", handle)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_any_exception_of_a_handler_is_a_failure(
+    run: RunOnLoop, broker: LocalBroker, orderly: bool
+) -> None:
+    """An orderly queue stopped for good after one that is no Exception, such as pytest's."""
+
+    async def main() -> list[int]:
+        tries: list[int] = []
+
+        def act(view: MessageView) -> None:
+            tries.append(view.reconsume_times)
+            if len(tries) == 1:
+                raise GeneratorExit
+
+        handled = Handled(act)
+        async with consumer(broker, handled, orderly=orderly) as made:
+            await made.subscribe("Orders")
+            await apart(send, broker, "0-0")
+            async with asyncio.timeout(20):
+                while len(tries) < 2:
+                    await apart(broker.advance, "10s")
+        return tries
+
+    assert run(main()) == [0, 1]
