@@ -94,7 +94,7 @@ class TaskThread:
         while (task := self._next()) is not None:
             try:
                 task()
-            except Exception:  # a failed task must not silently end the thread
+            except BaseException:  # also for sys.exit: a task must not silently end the thread
                 log.error("task failed", thread=self._thread.name, exc_info=True)
 
 

@@ -349,7 +349,7 @@ class Sending:
             latency_ms = (monotonic() - self.begun_s) * 1000
             try:
                 self.choose.learn(queue.broker_name, latency_ms, failed)
-            except Exception:  # an application error must not end the I/O thread
+            except (Exception, SystemExit):  # of the application: the I/O thread must go on
                 log.error("queue choice update failed", broker=queue.broker_name, exc_info=True)
 
     def set_exception(self, error: ClientError) -> None:

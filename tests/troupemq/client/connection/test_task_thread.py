@@ -1,6 +1,7 @@
 """Tasks run one after the other; a failed one does not end the rest."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from threading import get_ident
 
@@ -28,9 +29,11 @@ def test_tasks_run_in_order_on_one_thread(thread: TaskThread) -> None:
     assert len({ident for _, ident in got}) == 1
 
 
-def test_a_failed_task_does_not_end_the_rest(thread: TaskThread) -> None:
+@pytest.mark.parametrize("fails", [lambda: int("none"), lambda: sys.exit(1)])
+def test_a_failed_task_does_not_end_the_rest(thread: TaskThread, fails: Callable[[], None]) -> None:
+    """With sys.exit in an assignment rule, heartbeats and commits ended without a word."""
     seen: SimpleQueue[str] = SimpleQueue()
-    thread.post(lambda: int("none"))  # type: ignore[arg-type]
+    thread.post(fails)
     thread.post(lambda: seen.put("after"))
     assert seen.get(timeout=WAIT_S) == "after"
 
