@@ -66,9 +66,13 @@ class MemberLocks:
         for each in process_queues:
             if not each.dropped:
                 by_broker[each.queue.broker_name].append(each)
+        now_s = monotonic()
+        self._silent_until_s = {
+            name: end_s for name, end_s in self._silent_until_s.items() if end_s > now_s
+        }
         calls: dict[str, Call] = {}
         for name, held in by_broker.items():
-            if monotonic() >= self._silent_until_s.get(name, 0.0):
+            if name not in self._silent_until_s:
                 with self._logged("queue lock renewal failed", name):
                     queues = [each.queue for each in held]
                     calls[name] = self._call(RequestCode.LOCK_BATCH_MQ, name, queues)

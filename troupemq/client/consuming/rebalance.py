@@ -167,13 +167,16 @@ class Rebalancing:
                 if queue.topic == topic and (queue not in mine or held.dropped)
             ]
         )
+        self._wanted_since_s = {
+            queue: since_s
+            for queue, since_s in self._wanted_since_s.items()
+            if queue.topic != topic or queue in mine
+        }
         alone = members == [self._client.id] or self._locks is not None
         for queue in queues:
             if self._closed:  # by a stop, which waits for this round
                 break
-            if queue not in mine:
-                self._wanted_since_s.pop(queue, None)
-            elif queue not in self._own:
+            if queue in mine and queue not in self._own:
                 wait_ms = 0.0 if alone else self._settle_ms(queue)
                 if wait_ms > 0:
                     again_ms.append(wait_ms)

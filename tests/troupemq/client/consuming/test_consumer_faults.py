@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from protocol.bodies import ConsumerList
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
 from protocol.headers.client import PullMessageResponseHeader
@@ -26,8 +27,10 @@ from tests.troupemq.client.consuming.test_consumer import (
 )
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer, serve_routes
-from troupemq.client.connection.calls import Blocking, Calls, drive
+from troupemq.client.connection.calls import Blocking, Call, Calls, LookUpRoute, drive
+from troupemq.client.connection.route import Route
 from troupemq.client.consuming import consumer_offsets
+from troupemq.client.consuming.assignment import averagely
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import (
     ConsumeFrom,
@@ -259,6 +262,24 @@ def test_many_commits_let_an_event_loop_run_other_tasks() -> None:
     wanted.clear()
     assert drive(offsets.commit_last(dict.fromkeys(queues, 1), 1.0), carry_out) == count
     assert [type(each) for each in wanted] == [Calls, Blocking, Blocking, Calls]
+
+
+def test_queues_that_a_route_no_longer_has_are_forgotten() -> None:
+    """Those that were never taken stayed, for each route of a name server with other brokers."""
+    members = RemotingCommand(0, body=ConsumerList(["me", "you"]).encode())
+    client: Any = SimpleNamespace(id="me", routes=SimpleNamespace(address=lambda name: name))
+    nobody: Any = None
+    settings = replace(QUICK, settle_ms=60_000)
+    rebalancing = Rebalancing(client, "g", nobody, averagely, settings, lambda held: None)
+    for number in range(5):
+        queues = tuple(MessageQueue("T", f"b{number}", queue_id) for queue_id in range(4))
+        answers = {LookUpRoute: Route(queues, queues, {}), Call: members}
+        flow = rebalancing._run(("T",))
+        with pytest.raises(StopIteration):
+            wanted: object = next(flow)
+            while True:
+                wanted = flow.send(answers[type(wanted)])
+    assert set(rebalancing._wanted_since_s) == set(queues[:2])
 
 
 def test_a_silent_broker_takes_one_timeout_of_a_round(
