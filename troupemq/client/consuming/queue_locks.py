@@ -60,11 +60,12 @@ class MemberLocks:
     def renew(self, process_queues: Iterable[ProcessQueue]) -> Flow[bool]:
         """Renew the locks; return whether all are held. Without an answer, they expire here.
 
-        All brokers are asked at once: the lock of a queue that is released meanwhile would last.
+        Released queues keep theirs while a listener call runs: another member would consume the
+        same queue. All brokers are asked at once, or a lock could be renewed after its release.
         """
         by_broker: defaultdict[str, list[ProcessQueue]] = defaultdict(list)
         for each in process_queues:
-            if not each.dropped:
+            if not each.dropped or (each.running and each.locked_at_s is not None):
                 by_broker[each.queue.broker_name].append(each)
         now_s = monotonic()
         self._silent_until_s = {

@@ -116,6 +116,7 @@ def test_a_lock_lost_to_another_member_stops_the_queue(broker: LockingBroker) ->
 
 
 def test_a_queue_is_kept_until_its_listener_returns(broker: LockingBroker) -> None:
+    """Its lock was not renewed: after 60 s another member consumed it beside the listener."""
     fill(broker, 2)
     begun, may_end = Event(), Event()
 
@@ -134,6 +135,8 @@ def test_a_queue_is_kept_until_its_listener_returns(broker: LockingBroker) -> No
         broker.members["g"].append("1 another")
         for _ in range(6):
             broker.server.next(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+        renewed = LockBatchRequest.decode(broker.server.next(RequestCode.LOCK_BATCH_MQ).body)
+        assert [queue.queue_id for queue in renewed.mq_set] == [1]
         assert 1 not in broker.unlocked
         may_end.set()
         wait_for_queues(broker, made, 0)

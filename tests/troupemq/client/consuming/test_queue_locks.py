@@ -111,6 +111,17 @@ def test_queues_are_unlocked_at_their_broker(bench: Bench, oneway: bool) -> None
     ]
 
 
+def test_a_lost_queue_is_not_renewed_though_its_listener_runs(bench: Bench) -> None:
+    for each in bench.held:
+        each.set_locked(True)
+        each.begin()
+        each.drop()
+    bench.held[0].set_locked(False)
+    assert bench.client.run(bench.locks.renew(bench.held))
+    command = bench.server.next(RequestCode.LOCK_BATCH_MQ)
+    assert [each.queue_id for each in LockBatchRequest.decode(command.body).mq_set] == [1]
+
+
 def test_a_dropped_queue_is_not_renewed(bench: Bench) -> None:
     bench.held[0].drop()
     bench.held[1].set_locked(True)
