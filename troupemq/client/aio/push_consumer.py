@@ -118,9 +118,9 @@ class PushConsumer(AioGroupMember, PushWork):
 
     async def _finish_consuming(self, deadline_s: float) -> None:
         self._log_calls(log.info, "stop waits for handlers")
-        await self._order_flows.stop(seconds_to(deadline_s))
         if not await self._calls.stop(seconds_to(deadline_s)):
             self._log_calls(log.warning, "handlers cancelled by the stop")
+        await self._order_flows.stop(seconds_to(deadline_s))  # which has renewed the locks
 
     async def _abandon(self) -> None:
         await self._calls.abandon()

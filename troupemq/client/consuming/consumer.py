@@ -174,6 +174,6 @@ class PushConsumer(GroupMember, PushWork):
 
     def _finish_consuming(self, deadline_s: float) -> None:
         self._log_calls(log.info, "stop waits for listeners")
-        self._order_thread.stop(seconds_to(deadline_s))
         if not self._listening.stop(seconds_to(deadline_s)):
             self._log_calls(log.warning, "listeners still running at stop")
+        self._order_thread.stop(seconds_to(deadline_s))  # which has renewed the locks meanwhile

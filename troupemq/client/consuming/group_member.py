@@ -76,9 +76,9 @@ class GroupMember(ClientMember, GroupWork):
 
     def _give_up_membership(self, deadline_s: float) -> int:
         self._rebalancing.close()
-        self._client.housekeeping.stop(seconds_to(deadline_s))
         self._pull_tasks.stop(seconds_to(deadline_s))
-        self._finish_consuming(deadline_s)
+        self._finish_consuming(deadline_s)  # with heartbeats, or others would get its queues
+        self._client.housekeeping.stop(seconds_to(deadline_s))
         timeout_s = max(LAST_TIMEOUT_S, seconds_to(deadline_s))
         return self._client.run(self._rebalancing.give_all_away(timeout_s))
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 
@@ -24,6 +24,7 @@ from tests.troupemq.client.consuming.test_consumer import (
 )
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer, serve_routes
+from troupemq.client.connection import client
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.listener import ConsumeResult, Listener
@@ -141,6 +142,34 @@ def test_a_queue_is_kept_until_its_listener_returns(broker: LockingBroker) -> No
         may_end.set()
         wait_for_queues(broker, made, 0)
         broker.wait_committed("g", 1, 1)
+
+
+def test_a_stop_that_waits_for_listeners_keeps_its_membership_and_locks(
+    broker: LockingBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without heartbeats others got its queues after 120 s, and its locks ended after 60 s."""
+    monkeypatch.setattr(client, "HEARTBEAT_INTERVAL_MS", 20)
+    fill(broker, 1)
+    begun, may_end = Event(), Event()
+
+    def listen(views: Sequence[MessageView]) -> None:
+        begun.set()
+        assert may_end.wait(WAIT_S)
+
+    made = consumer(broker, listen, orderly=True)
+    made.start()
+    assert begun.wait(WAIT_S)
+    stopping = Thread(target=made.stop)
+    stopping.start()
+    wait_until(lambda: made._rebalancing._closed, "the stop begins")
+    while not broker.server.received.empty():
+        broker.server.received.get()
+    for code in (RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ) * 2:
+        broker.server.next(code)
+    may_end.set()
+    stopping.join(WAIT_S)
+    assert broker.committed["g", 0] == 1
+    assert sorted(broker.unlocked) == [0, 1]
 
 
 def test_a_message_over_its_retry_limit_goes_to_the_retry_topic(broker: LockingBroker) -> None:
