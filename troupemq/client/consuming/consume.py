@@ -331,12 +331,15 @@ class ConcurrentConsuming(Consuming):
         if self.sending_back is None:
             return
         late = f"its listener took longer than {self.settings.consume_timeout_ms} ms"
+        refusing: set[str] = set()  # brokers, of which each try may take 20 s of heartbeats
         for process_queue in process_queues:
-            for _ in range(OVERDUE_MAX):
+            broker_name = process_queue.queue.broker_name
+            for _ in range(0 if broker_name in refusing else OVERDUE_MAX):
                 view = process_queue.overdue(self.settings.consume_timeout_ms)
                 if view is None:
                     break
                 if not (yield from self.sending_back.give_back(view, OVERDUE_LEVEL, late)):
+                    refusing.add(broker_name)
                     break
                 log.warning("overdue message returned to broker", id=view.message_id)
                 self._done(process_queue, (view,), in_call=True)

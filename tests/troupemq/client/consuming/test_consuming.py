@@ -308,6 +308,21 @@ def test_a_message_in_flight_for_15_minutes_is_sent_back() -> None:
     assert back.given == [(0, 3)]  # once: what the listener says of it now does not count
 
 
+def test_overdue_messages_ask_a_broker_that_takes_none_once_a_round() -> None:
+    """One that did not answer took 20 s for each queue, in which no heartbeat was sent."""
+    back = Back(takes=False)
+
+    def listen(views: Sequence[MessageView]) -> Result:
+        bench.tasks._now_s += 16 * 60
+        run_here(bench.consuming.give_back_overdue([bench.queue] * 3))
+        return ConsumeResult.SUCCESS
+
+    bench = Bench(listen, orderly=False, settings=ConsumerSettings(), back=back)
+    bench.put(0)
+    bench.tasks.advance(0)
+    assert back.given == [(0, 3)]
+
+
 def test_statistics_count_successes_and_failures() -> None:
     calls = Calls(ConsumeResult.RETRY_LATER)
     bench = Bench(calls, orderly=False, settings=ConsumerSettings(), back=Back())
