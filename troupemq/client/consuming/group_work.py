@@ -317,7 +317,7 @@ class GroupWork(ABC):
             self._core.flows.later(RESET_AGAIN_MS, partial(self._reset_waiting, queue, tries - 1))
         elif reason:
             hint = "the queue goes on where it was: repeat the reset"
-            log.error(
+            log.warning(
                 "offset reset failed", queue=str(queue), offset=offset, reason=reason, hint=hint
             )
 

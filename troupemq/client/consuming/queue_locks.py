@@ -50,7 +50,7 @@ class MemberLocks:
         self._group = group
         self._on_lost = on_lost
         self._silent_until_s: dict[str, float] = {}
-        """When a broker that did not answer is asked for a renewal again, by its name."""
+        """Ends of the pauses of brokers that did not answer a renewal, by name."""
 
     def lock(self, queue: MessageQueue) -> Flow[bool]:
         """Lock a queue; return whether that succeeded. Raises ClientError without an answer."""

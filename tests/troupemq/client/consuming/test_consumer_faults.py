@@ -240,7 +240,7 @@ def test_the_last_commits_send_one_offset_per_topic_first() -> None:
 
 
 def test_many_commits_let_an_event_loop_run_other_tasks() -> None:
-    """Those of 4,000 queues stopped the loop for 46 ms, and at the stop for 117 ms."""
+    """The commits of 4,000 queues stopped the loop for 46 ms, and at the stop for 117 ms."""
     count, oneway, wanted = 2 * consumer_offsets.COMMITS_OF_A_TURN + 1, list[str](), list[object]()
     remoting = SimpleNamespace(oneway=lambda address, command: oneway.append(address))
     client: Any = SimpleNamespace(
@@ -265,7 +265,7 @@ def test_many_commits_let_an_event_loop_run_other_tasks() -> None:
 
 
 def test_queues_that_a_route_no_longer_has_are_forgotten() -> None:
-    """Those that were never taken stayed, for each route of a name server with other brokers."""
+    """Queues that were never taken stayed, for each route of a name server with other brokers."""
     members = RemotingCommand(0, body=ConsumerList(["me", "you"]).encode())
     client: Any = SimpleNamespace(id="me", routes=SimpleNamespace(address=lambda name: name))
     nobody: Any = None
@@ -310,7 +310,7 @@ def test_a_silent_broker_takes_one_timeout_of_a_round(
 def test_an_answer_that_leads_nowhere_is_a_failed_pull(
     broker: FakeBroker, next_offset: int
 ) -> None:
-    """Its messages came again without a pause, 9,640 calls in a second, or -1 was committed."""
+    """The messages came again without a pause, 9,640 calls in a second, or -1 was committed."""
     bodies, seen = fill(broker, 8), Seen()
     pull = broker.server.handlers[RequestCode.PULL_MESSAGE]
     faults = iter([True] * 4)

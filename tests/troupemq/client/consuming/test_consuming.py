@@ -313,6 +313,7 @@ def test_overdue_messages_ask_a_broker_that_takes_none_once_a_round() -> None:
     back = Back(takes=False)
 
     def listen(views: Sequence[MessageView]) -> Result:
+        assert isinstance(bench.consuming, ConcurrentConsuming)
         bench.tasks._now_s += 16 * 60
         run_here(bench.consuming.give_back_overdue([bench.queue] * 3))
         return ConsumeResult.SUCCESS

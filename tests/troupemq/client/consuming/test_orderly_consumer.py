@@ -91,7 +91,7 @@ def test_a_queue_is_consumed_after_its_lock_and_unlocked_at_the_end(
 def test_a_thread_without_time_consumes_once_before_it_turns_to_other_queues(
     broker: LockingBroker,
 ) -> None:
-    """It went from queue to queue at a full core, and consumed nothing."""
+    """The thread went from queue to queue at a full core, and consumed nothing."""
     bodies_, seen = fill(broker, 4), Seen()
     settings = replace(ORDERLY, continuous_ms=0)
     made = PushConsumer("g", seen, broker.namesrv.address, settings=settings, orderly=True)
@@ -117,7 +117,7 @@ def test_a_lock_lost_to_another_member_stops_the_queue(broker: LockingBroker) ->
 
 
 def test_a_queue_is_kept_until_its_listener_returns(broker: LockingBroker) -> None:
-    """Its lock was not renewed: after 60 s another member consumed it beside the listener."""
+    """The lock was not renewed: after 60 s another member consumed it beside the listener."""
     fill(broker, 2)
     begun, may_end = Event(), Event()
 
