@@ -28,6 +28,7 @@ log = client_logger(__name__)
 OFFSET_TIMEOUT_MS = 5000
 COMMITS_OF_A_TURN = 1000
 """Commits that are encoded before other tasks of an event loop run: 12 ms."""
+_LAST_DAY_S = 253_402_214_400
 _TIME = re.compile(r"[0-9]{14}")
 HALF_HOUR_MS = 1_800_000
 
@@ -54,8 +55,8 @@ def timestamp_ms(text: str) -> int:
 
 
 def timestamp_text(time_ms: int) -> str:
-    """Return a time in ms since 1970 in the Java client's form, local time."""
-    return datetime.fromtimestamp(time_ms // 1000).strftime("%Y%m%d%H%M%S")
+    """Return a time in ms since 1970 in the Java client's form, local time, up to the year 9999."""
+    return datetime.fromtimestamp(min(time_ms // 1000, _LAST_DAY_S)).strftime("%Y%m%d%H%M%S")
 
 
 class QueueEnds:

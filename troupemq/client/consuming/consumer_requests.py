@@ -127,8 +127,7 @@ def _result_name(outcome: Outcome) -> str:
 
 
 def _remark(outcome: Outcome) -> str | None:
-    error = outcome.error
-    return None if error is None else f"{type(error).__name__}: {error}"
+    return None if outcome.error is None else outcome.reason
 
 
 def answer_running_info(command: RemotingCommand, consumer: Reporting) -> RemotingCommand:

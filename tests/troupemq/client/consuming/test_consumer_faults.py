@@ -133,6 +133,7 @@ def test_a_group_can_start_at_a_time(broker: FakeBroker) -> None:
 
 def test_start_times_have_the_java_clients_format() -> None:
     assert timestamp_text(timestamp_ms("20261121143005")) == "20261121143005"
+    assert timestamp_text((1 << 63) - 1).startswith("9999123")
     assert timestamp_ms("20261121143005") - timestamp_ms("20261121143004") == 1000
     with pytest.raises(ValueError):
         timestamp_ms("2026-11-21")

@@ -335,6 +335,11 @@ def test_stack_that_cannot_be_read_whole_is_cut(monkeypatch: pytest.MonkeyPatch)
     assert "broken_frame(" in running_info_module.stacks_text()
 
 
+class TextlessError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
 def broken_frame(_: object) -> None:
     raise SystemError("unexpected internal exception")
 
@@ -345,6 +350,7 @@ def broken_frame(_: object) -> None:
         (None, "CR_SUCCESS", None),
         (ConsumeResult.RETRY_LATER, "CR_LATER", None),
         (ValueError("not today"), "CR_THROW_EXCEPTION", "ValueError: not today"),
+        (TextlessError(), "CR_THROW_EXCEPTION", "TextlessError"),
     ],
 )
 @pytest.mark.parametrize("orderly", [False, True])
