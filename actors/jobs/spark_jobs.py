@@ -270,7 +270,8 @@ class SparkJobs(Responder):
     def _cancel(self, run: str) -> bool:
         if run in self._table.waiting:
             self._table.waiting.remove(run)
-            self._changed(replace(self._table.states[run], state="cancelled"))
+            now_ms = self.system.clock.now_ms()
+            self._changed(replace(self._table.states[run], state="cancelled", ended_ms=now_ms))
         elif run in self._running:
             self._running[run].tell(Cancel())
         else:

@@ -69,6 +69,9 @@ from storage.reading.record_place import place_of
 _FIRST_LEVEL = 3
 """Delay level of the first return, if the consumer leaves the choice to the broker."""
 
+_TRIES_MAX = 2**31 - 1
+"""Maximum of a record's 32 bits; senders may begin there. 4.9.7 stores a negative number next."""
+
 _NOTHING_AT = "look message by offset failed, %d"
 _PUT_STATUS = {
     ResponseCode.SERVICE_NOT_AVAILABLE: "SERVICE_NOT_AVAILABLE",
@@ -337,7 +340,7 @@ class SendBack(Responder):
             record.sys_flag,
             record.born_timestamp,
             record.born_host,
-            tries,
+            min(tries, _TRIES_MAX),
             delay_ms=target.delay_ms,
             due_ms=target.due_ms,
         )

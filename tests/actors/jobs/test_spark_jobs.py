@@ -271,7 +271,9 @@ def test_a_waiting_run_can_be_cancelled(jobs: Jobs) -> None:
     second = jobs.start("finishes")
     running = jobs.running()
     assert jobs.cancel(jobs.states()[1].run)
-    assert second.take().state == "cancelled"
+    cancelled = second.take()
+    assert (cancelled.state, cancelled.started_ms) == ("cancelled", 0)
+    assert cancelled.ended_ms > 0, "job status shows when"
     assert not jobs.cancel("archive-0")
     jobs.cancel(running.run)
     first.take()

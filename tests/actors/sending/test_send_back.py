@@ -200,6 +200,22 @@ def test_over_the_limit_a_message_becomes_a_dead_letter(
     assert parse(found.properties)["DELAY"] == ("0" if dead else "3")
 
 
+@pytest.mark.parametrize("level", [0, -1])
+def test_message_sent_with_the_highest_number_of_tries_becomes_a_dead_letter(level: int) -> None:
+    made = broker()
+    offset = sent(made, reconsume_times=2**31 - 1).physical_offset
+    assert made.ask(back(offset, level=level)).code == 0
+    assert (last(made).topic, last(made).reconsume_times) == (DEAD, 2**31 - 1)
+
+
+def test_message_in_flight_with_the_highest_number_of_tries_becomes_a_dead_letter() -> None:
+    made = broker()
+    sent(made, reconsume_times=2**31 - 1)
+    (found,) = receive(made)
+    assert made.ask(change_command(found, 0, retry_delay_level=-1)).code == 0
+    assert (last(made).topic, last(made).reconsume_times) == (DEAD, 2**31 - 1)
+
+
 def test_retries_use_all_retry_queues_of_the_group() -> None:
     made = broker()
     made.make_group(retry_queue_nums=3)

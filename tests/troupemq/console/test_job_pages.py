@@ -46,6 +46,13 @@ def test_the_jobs_page_shows_schedule_runs_and_charts(with_jobs: Visit) -> None:
     assert "/api/jobs/history?job=archive" in page
 
 
+def test_run_that_ended_before_its_start_has_no_duration(with_jobs: Visit) -> None:
+    run = JobRun("a-9", "archive", "cancelled", ended_ms=1_790_000_000_000)
+    with_jobs.console.watch.newest().jobs[ADDRESS].runs = [run]
+    (row,) = with_jobs.json("/jobs")["runs"]
+    assert row["took_ms"] is None
+
+
 def test_the_page_of_one_job_has_only_its_runs(with_jobs: Visit) -> None:
     found = with_jobs.json("/jobs", job="nightly")
     assert [row["run"] for row in found["runs"]] == ["n-2"]

@@ -147,7 +147,7 @@ def _row(asked: PageRequest, address: str, run: JobRun) -> Cells:
         "job": run.job,
         "state": job_line(run),
         "started_ms": Time(run.started_ms),
-        "took_ms": Span(run.ended_ms - run.started_ms) if run.ended_ms else None,
+        "took_ms": Span(run.ended_ms - run.started_ms) if run.started_ms and run.ended_ms else None,
         "rows": run.rows_done or None,
         "sentence": _reason(asked, run),
         "broker": address,
