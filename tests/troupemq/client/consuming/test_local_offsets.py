@@ -1,6 +1,7 @@
 """The files of a broadcasting consumer, as either client writes them."""
 
 from pathlib import Path
+from resource import RLIMIT_FSIZE, getrlimit, setrlimit
 from typing import cast
 
 import pytest
@@ -103,3 +104,16 @@ def test_offsets_that_no_file_takes_are_not_counted_as_stored(tmp_path: Path) ->
     refused = offsets(tmp_path / "taken")
     (tmp_path / "taken").write_text("a file where a folder should be")
     assert run_here(refused.commit_last({QUEUES[0]: 1}, 1.0)) == 0
+
+
+def test_offsets_refused_by_a_full_disk_are_saved_when_it_has_space_again(tmp_path: Path) -> None:
+    kept = offsets(tmp_path)
+    assert run_here(kept.commit_all({QUEUES[0]: 5})) == 1
+    before = getrlimit(RLIMIT_FSIZE)
+    setrlimit(RLIMIT_FSIZE, (1, before[1]))
+    try:
+        assert [run_here(kept.commit_all({QUEUES[0]: 9})) for _ in range(2)] == [0, 0]
+    finally:
+        setrlimit(RLIMIT_FSIZE, before)
+    assert run_here(kept.commit_all({QUEUES[0]: 9})) == 1
+    assert run_here(offsets(tmp_path).stored(QUEUES[0])) == 9
