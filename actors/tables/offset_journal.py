@@ -169,9 +169,10 @@ class OffsetJournal:
         if not self.is_used:
             return None
         former, self._present = self._present, None
-        known = [*generations(self._disk, self._directory), self._last]
-        self._last = max(now_ms, max(known) + 1)
+        self._last = max(now_ms, self._last + 1)
         try:
+            known = generations(self._disk, self._directory)
+            self._last = max([self._last, *(each + 1 for each in known)])
             if len(self._files) >= FILES_MAX:
                 raise OSError("the table is not saved")
             follows, self._chain = self._chain if former is None else former.chain, 0
@@ -194,17 +195,18 @@ class OffsetJournal:
             if each.generation < generation:
                 each.close()
         self._files = kept
-        self._delete(each for each in generations(self._disk, self._directory) if each < generation)
+        self._delete_before(generation)
         if self._is_failing and self._present is not None:
             self._is_failing = False
             log.info("offset journal written again")
 
-    def _delete(self, found: Iterable[int]) -> None:
-        for each in found:
-            try:
-                self._disk.unlink(f"{self._directory}/{each}")
-            except OSError as error:  # it is void all the same
-                log.warning("offset journal not deleted", generation=each, reason=str(error))
+    def _delete_before(self, generation: int) -> None:
+        try:
+            for each in generations(self._disk, self._directory):
+                if each < generation:
+                    self._disk.unlink(f"{self._directory}/{each}")
+        except OSError as error:  # they are void all the same, and the next save tries again
+            log.warning("offset journal not deleted", generation=generation, reason=str(error))
 
     def close(self) -> None:
         for each in self._files:

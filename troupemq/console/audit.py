@@ -31,9 +31,12 @@ class AuditLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = Lock()
+        self._is_torn = False
+        """Whether the next entry begins a new line first."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            self._is_torn = _is_torn(self._file)
         except OSError as error:
             raise StoreError(f"{path} cannot be written: {reason_of(error)}.") from None
 
@@ -45,8 +48,11 @@ class AuditLog:
         entry = {"time": time, "who": who, "role": role, "address": address, "what": what}
         line = json.dumps({**entry, **_short(more)}, ensure_ascii=True) + "\n"
         with self._lock:
+            rest = b"\n" * self._is_torn + line.encode()
             try:
-                os.write(self._file, line.encode())
+                while rest:  # a disk that becomes full takes a part first
+                    rest = rest[os.write(self._file, rest) :]
+                    self._is_torn = bool(rest)
             except OSError as error:
                 raise StoreError(f"{self._path} cannot be written: {reason_of(error)}.") from None
 
@@ -67,6 +73,12 @@ class AuditLog:
             if len(found) == count:
                 break
         return found
+
+
+def _is_torn(file: int) -> bool:
+    """Return whether the last line is incomplete, after a full disk or a power cut."""
+    end = os.fstat(file).st_size
+    return end > 0 and os.pread(file, 1, end - 1) != b"\n"
 
 
 def _short(given: Mapping[str, object]) -> dict[str, object]:

@@ -41,7 +41,7 @@ from typing import NoReturn
 from actors.config import BrokerConfig, ConfigError
 from storage.child_python import child_command, child_environment
 from storage.config import StoreConfig
-from storage.errors import StoreError, StoreLocked
+from storage.errors import StoreError, StoreLocked, store_error
 from storage.files.disk import RealDisk
 from storage.files.lock_file import StoreLock
 from troupemq.masters import supervisor
@@ -250,8 +250,8 @@ def arguments_for_spare() -> list[str]:
 def supervise(plan: supervisor.MastersPlan, store: StoreConfig) -> NoReturn:
     """Become the supervisor by exec; the process id stays the same.
 
-    Raises StoreLocked if another supervisor uses these stores, OSError if the plan cannot be
-    written.
+    Raises StoreLocked if another supervisor uses these stores, StoreError or OSError if the plan
+    cannot be written.
     """
     folder = beside(store.root)
     os.makedirs(folder, exist_ok=True)
@@ -265,8 +265,14 @@ def supervise(plan: supervisor.MastersPlan, store: StoreConfig) -> NoReturn:
             f"the stores {store.root} and {folder} are in use by another process:"
             " stop those brokers, or choose another storePathRootDir."
         ) from None
-    os.ftruncate(file, 0)
-    os.write(file, json.dumps(asdict(plan), indent=1).encode() + b"\n")
+    rest = json.dumps(asdict(plan), indent=1).encode() + b"\n"
+    try:
+        os.ftruncate(file, 0)
+        while rest:  # a disk that becomes full takes a part first
+            rest = rest[os.write(file, rest) :]
+    except OSError as error:
+        os.close(file)
+        raise store_error(f"cannot write {path}", error) from error
     os.set_inheritable(file, True)
     program = [sys.executable, "-I", "-S", supervisor.__file__, path, str(file)]
     sys.stdout.flush()

@@ -373,6 +373,7 @@ class FakeDisk:
 
     def listdir(self, path: str) -> list[str]:
         path = os.path.normpath(path)
+        self.maybe_fail("listdir", path)
         below = path if path.endswith("/") else path + "/"
         start = len(below)
         paths = (*self._files, *self._directories)

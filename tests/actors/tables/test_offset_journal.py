@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from errno import ENOSPC
+from errno import EMFILE, ENOSPC
 from functools import partial
 
 import pytest
@@ -195,6 +195,22 @@ def test_full_disk_stops_the_journal_and_no_answer() -> None:
     made.system.advance(6_000)
     made.restart_killed()
     assert bodies(made) == [2, 5], "the last save has begun a new file"
+
+
+def test_unlisted_folder_stops_the_journal_and_no_actor(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made, messages = sent(4)
+    error = OSError(EMFILE, "too many open files")
+    disk_of(made).fail_next("listdir", error, times=2, below=JOURNAL)
+    made.system.advance(6_000)  # at the beginning of a file, and after the save
+    assert made.ask(ack_command(messages[1])).code == 0
+    assert made.ask(ack_command(messages[2])).code == 0
+    made.system.advance(6_000)
+    assert not [each for each in caplog.messages if "actor" in each]
+    made.restart_killed()
+    assert bodies(made) == [3]
+    assert len(generations(made.disk, JOURNAL)) == 1
 
 
 def test_older_files_are_deleted_when_the_table_is_saved() -> None:

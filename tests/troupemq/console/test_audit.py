@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from resource import RLIMIT_FSIZE, getrlimit, setrlimit
 
 import pytest
 
@@ -37,6 +38,26 @@ def test_an_audit_log_with_a_partial_line_is_readable(tmp_path: Path) -> None:
     path.write_text('ted": 1}\n[]\n{"who": "a"}\n{"who"')
     log = AuditLog(path)
     assert log.newest(5) == [{"who": "a"}]
+    log.note("ada", "admin", "-", "login")
+    assert [each["who"] for each in log.newest(5)] == ["ada", "a"]
+    log.close()
+
+
+def test_an_entry_cut_by_a_full_disk_is_an_error_and_spoils_no_later_one(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    log = AuditLog(path)
+    log.note("ada", "admin", "-", "login")
+    before = getrlimit(RLIMIT_FSIZE)
+    setrlimit(RLIMIT_FSIZE, (path.stat().st_size + 20, before[1]))
+    try:
+        for _ in range(2):
+            with pytest.raises(StoreError, match="cannot be written"):
+                log.note("bob", "admin", "-", "topic", result="begun")
+    finally:
+        setrlimit(RLIMIT_FSIZE, before)
+    log.note("eve", "admin", "-", "logout")
+    log.note("joe", "admin", "-", "login")
+    assert [each["who"] for each in log.newest(5)] == ["joe", "eve", "ada"]
     log.close()
 
 

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from resource import RLIMIT_FSIZE, getrlimit, setrlimit
 from typing import Any
 
 import pytest
@@ -202,3 +203,20 @@ def test_the_second_of_two_supervisors_is_refused(
     assert os.path.samestat(os.fstat(int(lock)), os.stat(path)) and os.get_inheritable(int(lock))
     assert os.environ["PYTHONSAFEPATH"] == "1"
     os.close(int(lock))
+
+
+def test_a_plan_cut_by_a_full_disk_starts_no_supervisor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda path, program: programs.append(program))
+    for name in ("PYTHONPATH", "PYTHONSAFEPATH"):
+        monkeypatch.setenv(name, "")
+    before = getrlimit(RLIMIT_FSIZE)
+    setrlimit(RLIMIT_FSIZE, (20, before[1]))
+    try:
+        with pytest.raises(StoreError, match=r"^cannot write .*store-masters/.*arge"):
+            supervise(planned(tmp_path), StoreConfig(str(tmp_path / "store")))
+    finally:
+        setrlimit(RLIMIT_FSIZE, before)
+    assert not programs

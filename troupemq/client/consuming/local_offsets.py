@@ -54,7 +54,8 @@ class LocalOffsets(Offsets):
         self._lock = Lock()
         self._offsets: dict[MessageQueue, int] = {}
         """Replaced by each change, so that any thread may read it."""
-        self._are_saved = False
+        self._is_saved = True
+        """Whether the last write of the file succeeded."""
 
     def locate(self, client_id: str) -> None:
         """Set the path of the file; call it first. Raises ArgumentIllegal."""
@@ -113,9 +114,9 @@ class LocalOffsets(Offsets):
     def _merge(self, offsets: Mapping[MessageQueue, int]) -> None:
         with self._lock:
             merged = {**self._offsets, **offsets}
-            if merged == self._offsets and self._are_saved and self.path.exists():
+            if merged == self._offsets and self._is_saved and self.path.exists():
                 return
-            self._offsets, self._are_saved = merged, False
+            self._offsets, self._is_saved = merged, False
             table = {
                 bodies.MessageQueue(queue.topic, queue.broker_name, queue.queue_id): offset
                 for queue, offset in sorted(merged.items())
@@ -125,7 +126,7 @@ class LocalOffsets(Offsets):
             if previous:
                 _replace(self._backup, previous)
             _replace(self.path, dumps(_OffsetFile(table).to_json(), pretty=True))
-            self._are_saved = True
+            self._is_saved = True
 
 
 def _below(folder: Path, client_id: str, group: str) -> str:

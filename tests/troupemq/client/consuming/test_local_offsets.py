@@ -1,6 +1,7 @@
 """The files of a broadcasting consumer, as either client writes them."""
 
 from pathlib import Path
+from resource import RLIMIT_FSIZE, getrlimit, setrlimit
 from typing import cast
 
 import pytest
@@ -105,13 +106,14 @@ def test_offsets_that_no_file_takes_are_not_counted_as_stored(tmp_path: Path) ->
     assert run_here(refused.commit_last({QUEUES[0]: 1}, 1.0)) == 0
 
 
-def test_offsets_that_a_full_disk_refused_are_written_by_the_next_commit(tmp_path: Path) -> None:
-    """A stop counted them as stored; a later start consumed their messages again."""
-    written = offsets(tmp_path)
-    run_here(written.commit(QUEUES[0], 1))
-    obstacle = written.path.with_name("offsets.json.tmp")
-    obstacle.mkdir()
-    assert run_here(written.commit_all({QUEUES[0]: 2})) == 0
-    obstacle.rmdir()
-    assert run_here(written.commit_last({QUEUES[0]: 2}, 1.0)) == 1
-    assert run_here(offsets(tmp_path).stored(QUEUES[0])) == 2
+def test_offsets_refused_by_a_full_disk_are_saved_when_it_has_space_again(tmp_path: Path) -> None:
+    kept = offsets(tmp_path)
+    assert run_here(kept.commit_all({QUEUES[0]: 5})) == 1
+    before = getrlimit(RLIMIT_FSIZE)
+    setrlimit(RLIMIT_FSIZE, (1, before[1]))
+    try:
+        assert [run_here(kept.commit_all({QUEUES[0]: 9})) for _ in range(2)] == [0, 0]
+    finally:
+        setrlimit(RLIMIT_FSIZE, before)
+    assert run_here(kept.commit_all({QUEUES[0]: 9})) == 1
+    assert run_here(offsets(tmp_path).stored(QUEUES[0])) == 9
