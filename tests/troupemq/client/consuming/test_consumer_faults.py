@@ -1,7 +1,7 @@
 """Brokers that die, come back, refuse and forget; and where a group begins."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle, pairwise
 from queue import Queue
@@ -247,8 +247,8 @@ def test_many_commits_let_an_event_loop_run_other_tasks() -> None:
     client: Any = SimpleNamespace(
         routes=SimpleNamespace(address=lambda name: f"{name}:1"), remoting=remoting
     )
-    nobody: Any = None
-    offsets = GroupOffsets(client, "g", nobody)
+    no_ends: Any = None
+    offsets = GroupOffsets(client, "g", no_ends)
     rebalancing = Rebalancing(client, "g", offsets, None, QUICK, lambda held: None)
     queues = [MessageQueue("T", "a", number) for number in range(count)]
     rebalancing._own = {queue: ProcessQueue(queue, 1) for queue in queues}
@@ -269,9 +269,9 @@ def test_queues_that_a_route_no_longer_has_are_forgotten() -> None:
     """Queues that were never taken stayed, for each route of a name server with other brokers."""
     members = RemotingCommand(0, body=ConsumerList(["me", "you"]).encode())
     client: Any = SimpleNamespace(id="me", routes=SimpleNamespace(address=lambda name: name))
-    nobody: Any = None
+    no_offsets: Any = None
     settings = replace(QUICK, settle_ms=60_000)
-    rebalancing = Rebalancing(client, "g", nobody, averagely, settings, lambda held: None)
+    rebalancing = Rebalancing(client, "g", no_offsets, averagely, settings, lambda held: None)
     for number in range(5):
         queues = tuple(MessageQueue("T", f"b{number}", queue_id) for queue_id in range(4))
         answers = {LookUpRoute: Route(queues, queues, {}), Call: members}
@@ -307,23 +307,33 @@ def test_a_silent_broker_takes_one_timeout_of_a_round(
     assert waited[0] == 1
 
 
+def change_answers(broker: FakeBroker, change: Callable[[RemotingCommand], None]) -> None:
+    """Change the first four answers to pulls that have messages."""
+    pull = broker.server.handlers[RequestCode.PULL_MESSAGE]
+    faults = iter([True] * 4)
+
+    def answer(command: RemotingCommand) -> RemotingCommand | bytes | None:
+        response = pull(command)
+        assert isinstance(response, RemotingCommand)
+        if response.code == ResponseCode.SUCCESS and next(faults, False):
+            change(response)
+        return response
+
+    broker.server.on(RequestCode.PULL_MESSAGE, answer)
+
+
 @pytest.mark.parametrize("next_offset", [0, -1, 3])
 def test_an_answer_that_leads_nowhere_is_a_failed_pull(
     broker: FakeBroker, next_offset: int
 ) -> None:
     """The messages came again without a pause, 9,640 calls in a second, or -1 was committed."""
     bodies, seen = fill(broker, 8), Seen()
-    pull = broker.server.handlers[RequestCode.PULL_MESSAGE]
-    faults = iter([True] * 4)
 
-    def answer(command: RemotingCommand) -> RemotingCommand | bytes | None:
-        response = pull(command)
-        assert isinstance(response, RemotingCommand) and response.fields is not None
-        if response.code == ResponseCode.SUCCESS and next(faults, False):
-            response.fields["nextBeginOffset"] = str(next_offset)
-        return response
+    def change(response: RemotingCommand) -> None:
+        assert response.fields is not None
+        response.fields["nextBeginOffset"] = str(next_offset)
 
-    broker.server.on(RequestCode.PULL_MESSAGE, answer)
+    change_answers(broker, change)
     with consumer(broker, seen):
         assert seen.take(8) == bodies
         broker.wait_committed("g", 0, 4)
@@ -333,17 +343,11 @@ def test_an_answer_that_leads_nowhere_is_a_failed_pull(
 def test_messages_out_of_order_are_a_failed_pull(broker: FakeBroker) -> None:
     """The offset of the first one was committed while those before it were not consumed."""
     bodies, seen = fill(broker, 8), Seen()
-    pull = broker.server.handlers[RequestCode.PULL_MESSAGE]
-    faults = iter([True] * 4)
 
-    def answer(command: RemotingCommand) -> RemotingCommand | bytes | None:
-        response = pull(command)
-        assert isinstance(response, RemotingCommand) and response.fields is not None
-        if response.code == ResponseCode.SUCCESS and next(faults, False):
-            response.body = b"".join(reversed(broker.queues[0]))
-        return response
+    def change(response: RemotingCommand) -> None:
+        response.body = b"".join(reversed(broker.queues[0]))
 
-    broker.server.on(RequestCode.PULL_MESSAGE, answer)
+    change_answers(broker, change)
     with consumer(broker, seen):
         assert seen.take(8) == bodies
     assert seen.bodies.empty()

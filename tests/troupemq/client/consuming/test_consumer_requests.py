@@ -37,6 +37,7 @@ from troupemq.client.consuming import running_info as running_info_module
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.listener import ConsumeResult, Listener, Result
 from troupemq.client.message import MessageQueue, MessageView
+from troupemq.client.settings import ConsumerSettings
 
 OPAQUE = 4711
 ONE_THREAD = replace(QUICK, consume_threads=1)
@@ -48,8 +49,14 @@ def broker() -> Iterator[FakeBroker]:
         yield LockingBroker(namesrv, server)  # or an orderly consumer would wait for its answers
 
 
-def consumer(broker: FakeBroker, listener: Listener, *, orderly: bool = False) -> PushConsumer:
-    made = PushConsumer("g", listener, broker.namesrv.address, settings=QUICK, orderly=orderly)
+def consumer(
+    broker: FakeBroker,
+    listener: Listener,
+    *,
+    orderly: bool = False,
+    settings: ConsumerSettings = QUICK,
+) -> PushConsumer:
+    made = PushConsumer("g", listener, broker.namesrv.address, settings=settings, orderly=orderly)
     made.subscribe(TOPIC)
     return made
 
@@ -174,9 +181,7 @@ def test_the_last_of_two_resets_wins_where_both_wait_for_a_listener(
         elif views[0].queue.queue_id == 0:
             after.put(views[0].queue_offset)
 
-    settings = replace(QUICK, drop_wait_ms=5)
-    made = PushConsumer("g", listen, broker.namesrv.address, settings=settings, orderly=True)
-    made.subscribe(TOPIC)
+    made = consumer(broker, listen, orderly=True, settings=replace(QUICK, drop_wait_ms=5))
     with made, logged() as lines:
         assert begun.wait(WAIT_S)
         reset(broker, as_table(2))
@@ -202,9 +207,7 @@ def test_a_reset_that_a_listener_outlasts_is_reported(
         begun.set()
         assert may_end.wait(WAIT_S)
 
-    settings = replace(QUICK, drop_wait_ms=1)
-    made = PushConsumer("g", listen, broker.namesrv.address, settings=settings, orderly=True)
-    made.subscribe(TOPIC)
+    made = consumer(broker, listen, orderly=True, settings=replace(QUICK, drop_wait_ms=1))
     with made, logged() as lines:
         assert begun.wait(WAIT_S)
         reset(broker, as_table(0))
