@@ -34,6 +34,10 @@ _ESCAPED = {
     code: _SHORT.get(chr(code)) or f"\\u{code:04X}"
     for code in (*b'"\\', *range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
 }
+_SPECIAL = compile_pattern('(["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029])')
+_CHARS_AN_ESCAPE = 16
+"""Text with more characters for each that is escaped is split at these."""
+_REPLACED_A_NODE = 2
 _SPECIAL_ASCII = compile_pattern('["\\\\/\x00-\x1f]|[^\x00-\x7e]')
 _REFERENCE = b'"$ref"'
 
@@ -87,7 +91,10 @@ def _loads_dialect(raw: bytes, nodes_max: int | None) -> object:
     try:
         return _read(raw.decode("utf-8"), nodes_max)
     except UnicodeDecodeError:  # the only fault of a long text may be that it is no UTF-8
-        return loads(raw.decode("utf-8", "replace").encode(), nodes_max)
+        text = raw.decode("utf-8", "replace")
+        if nodes_max is not None and text.count("\ufffd") // _REPLACED_A_NODE > nodes_max:
+            raise FastjsonError("too many values") from None
+        return loads(text.encode(), nodes_max)
 
 
 def _check(value: object, nodes_max: int | None) -> None:
@@ -144,8 +151,13 @@ def quote(text: str) -> str:
     # What has to be escaped besides these two is not printable: 0.3 → 0.1 µs for most texts.
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
-    # Not by a regular expression: that took 0.5 µs for each control character, this 0.04.
-    return f'"{text.translate(_ESCAPED)}"'
+    # Outside ASCII each character takes 0.05 µs to translate, and 0.003 to split at few escapes.
+    few = 0 if text.isascii() else len(text) // _CHARS_AN_ESCAPE
+    pieces = _SPECIAL.split(text, few) if few else [text]
+    pieces[1::2] = [_ESCAPED[ord(piece)] for piece in pieces[1::2]]
+    if len(pieces) > 2 * few:  # the last one may hold many
+        pieces[-1] = pieces[-1].translate(_ESCAPED)
+    return f'"{"".join(pieces)}"'
 
 
 def _quote_ascii(text: str) -> str:

@@ -22,7 +22,7 @@ from protocol.fastjson_limits import (
 )
 
 _NODES_AN_ESCAPE = 2
-_CONTROLS_A_NODE = 8
+_CONTROLS_A_NODE = 2
 _LONG_END = 1 << 63
 
 _REFERENCE = "$ref"

@@ -69,6 +69,7 @@ TABLE: dict[str, Entry] = {
     "actors/settings/linear_pattern.py:LinearPattern._check": NOT_APPLIED,
     "actors/settings/linear_pattern.py:_takes": NOT_APPLIED,
     "actors/settings/telemetry_settings.py:_USER": Entry("sub", ["://"]),
+    "protocol/fastjson.py:_SPECIAL": Entry("split", ["a", "\n", "é\n"]),
     "protocol/fastjson.py:_SPECIAL_ASCII": SUB,
     "protocol/fastjson_reader.py:_BLANK": Entry("match", ["/*", "//"]),
     "protocol/fastjson_reader.py:_SEPARATORS": Entry("match", ["/*", "//"]),
