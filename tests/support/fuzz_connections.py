@@ -1,7 +1,8 @@
 """Fuzzed bytes of a hostile peer on a connection to a whole broker: other peers are unaffected.
 
-    first byte % 2    whether the broker has access control
-    second byte       how the rest is cut into pieces, and whether the peer waits for answers
+    first byte    bit 0: the broker has access control; bit 1: the peer waits for answers;
+                  the others: into how many pieces the rest is cut
+    the rest      what it sends, so that the seeds of fuzz.py are whole frames
 
 The broker is simulated. After some hundred inputs another one begins, because its log grows.
 """
@@ -18,7 +19,6 @@ from tests.support.guarded import GuardedBroker, signed
 from tests.support.sockets import PairedLine, paired_lines
 
 INPUTS_MAX = 300
-PIECES_MAX = 64
 
 
 class AttackedBroker:
@@ -72,16 +72,16 @@ _brokers: dict[bool, AttackedBroker] = {}
 
 def take(data: bytes) -> None:
     """One input of a fuzzer."""
-    if len(data) < 3:
+    if len(data) < 2:
         return
-    has_accounts, how = bool(data[0] & 1), data[1]
+    has_accounts, waits = bool(data[0] & 1), bool(data[0] & 2)
     broker = _brokers.get(has_accounts)
     if broker is not None and broker.inputs >= INPUTS_MAX:
         broker.end()
         broker = None
     if broker is None:
         broker = _brokers[has_accounts] = AttackedBroker(has_accounts=has_accounts)
-    broker.take(data[2:], 1 + how % PIECES_MAX, waits=how >= 128)
+    broker.take(data[1:], 1 + (data[0] >> 2), waits=waits)
 
 
 def end() -> None:
