@@ -35,6 +35,7 @@ from protocol.topic_names import SCHEDULE_TOPIC
 from storage.errors import OffsetError
 from storage.log.commit_log import CommitLog
 from storage.queues.consume_queue import UNIT
+from storage.queues.consume_queue_ext import is_address
 from storage.reading.delayed import BATCH_BYTES, BATCH_COUNT, Due, DueMessage
 from storage.tables.ahead_set import AheadSet
 
@@ -158,10 +159,14 @@ class TimersOfLevel:
         figures.stored_count += len(timers)
         self._note_next()
 
-    def add_found(self, timers: Sequence[tuple[int, int]], offset: int, now_ms: int) -> None:
-        """Note timers of an earlier run; those done or below `offset` are left out."""
-        turn_ms, ahead = now_ms + self._delay_ms, self.ahead
-        for due_ms, found in timers:
+    def add_found(self, timers: Sequence[tuple[int, int, int]], offset: int) -> None:
+        """Note timers of an earlier run: due time, queue offset, time of their turn.
+
+        Those done or below `offset` are left out. The turn is that of the unit: the level may have
+        had another delay.
+        """
+        ahead = self.ahead
+        for due_ms, found, turn_ms in timers:
             if found < offset or found in ahead:
                 continue
             if due_ms <= turn_ms:
@@ -289,9 +294,9 @@ class TimerScan(Actor):
 
     @handles(ScanTimers)
     def on_scan(self, message: ScanTimers) -> None:
-        found: list[tuple[int, int]] = []
+        found: list[tuple[int, int, int]] = []
         view = self._log.view
-        for number, (start, size, _) in enumerate(UNIT.iter_unpack(message.units), message.first):
+        for number, (start, size, code) in enumerate(UNIT.iter_unpack(message.units), message.first):
             if start < 0 or size < DUE_BYTES:
                 continue
             try:
@@ -299,6 +304,6 @@ class TimerScan(Actor):
             except OffsetError:
                 continue  # the level's turn reports it
             if due_ms:
-                found.append((due_ms, number))
+                found.append((due_ms, number, due_ms if is_address(code) else code))
         end = message.first + len(message.units) // UNIT.size
         message.reply_to.tell(TimersFound(found, end, message.run))

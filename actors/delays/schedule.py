@@ -407,7 +407,7 @@ class Schedule(Actor):
         timers.searched = message.next_offset
         if message.timers:  # perhaps stored before this actor began, and not reported
             self._to["delay_offsets"].tell(TimersBegin())
-        timers.add_found(message.timers, self._offset, self.system.clock.now_ms())
+        timers.add_found(message.timers, self._offset)
         self._wake_for_timers()
         self.on_scan_more(_ScanMore(self.address, message.run))
 
