@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, TypeVar
 
+from actors.delays.delay_offsets import SAVE_BYTES
 from actors.delays.messages import TakeDelayOffsets
 from actors.dispatching.messages import QueuesBegunAnew
 from actors.engine.actor import Actor, Where, handles
@@ -135,6 +136,8 @@ class SlaveSync(Actor):
         """Entries not taken in the last round, with reasons, by table."""
         self._has_modes = True
         """Whether the master may have request modes."""
+        self._first_timers_from = 0
+        """Offset of this log below which a master without timers has no copy of one."""
         self._begun: dict[str, int] = {}
         """Topics with restarted queues, and the physical offset where the newest begins."""
 
@@ -218,7 +221,11 @@ class SlaveSync(Actor):
         text = self._ask(client, RequestCode.GET_ALL_DELAY_OFFSET).decode("utf-8")
         table = parse_delay_offsets(text, left_out)
         self._note_left_out(RequestCode.GET_ALL_DELAY_OFFSET, left_out)
-        text = format_delay_offsets(table) if left_out else text
+        if has_none := table.timers_from is None:  # copies of the first will be behind this log
+            if not 0 <= own_end - self._first_timers_from < SAVE_BYTES:
+                self._first_timers_from = own_end
+            table.timers_from = self._first_timers_from
+        text = format_delay_offsets(table) if left_out or has_none else text
         delays = TakeDelayOffsets(table, text, ahead_sets(table))
         groups = self._table(client, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, parse_groups)
         check_count(groups.subscription_group_table)
