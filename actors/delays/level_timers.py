@@ -295,8 +295,8 @@ class TimerScan(Actor):
     @handles(ScanTimers)
     def on_scan(self, message: ScanTimers) -> None:
         found: list[tuple[int, int, int]] = []
-        view = self._log.view
-        for number, (start, size, code) in enumerate(UNIT.iter_unpack(message.units), message.first):
+        view, units = self._log.view, UNIT.iter_unpack(message.units)
+        for number, (start, size, code) in enumerate(units, message.first):
             if start < 0 or size < DUE_BYTES:
                 continue
             try:
