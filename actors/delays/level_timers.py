@@ -189,9 +189,9 @@ class TimersOfLevel:
                     self.taken[number] = due_ms
 
     def put_back(self, due: Due, now_ms: int) -> None:
-        """Leave only timers that are due now, of BATCH_BYTES at most, in `due.messages`.
+        """Leave only messages that are due now, of BATCH_BYTES at most, in `due.messages`.
 
-        The others return to the index.
+        The others return to the index. A timer at its turn may be due later: it moves.
         """
         taken, self.taken = self.taken, {}
         for number in due.missing:
@@ -200,8 +200,9 @@ class TimersOfLevel:
         total_bytes = 0
         for message in due.messages:
             total_bytes += message.record.record_bytes
-            if message.due_ms > now_ms or (chosen and total_bytes > BATCH_BYTES):
-                self.index.add(message.due_ms, message.queue_offset)
+            due_ms = taken[message.queue_offset]
+            if due_ms > now_ms or (chosen and total_bytes > BATCH_BYTES):
+                self.index.add(due_ms, message.queue_offset)
             else:
                 chosen.append(message)
         due.messages = chosen
@@ -215,7 +216,9 @@ class TimersOfLevel:
         self.finished()
 
     def turned(self, message: DueMessage, topic: str, now_ms: int) -> None:
-        """Note a timer whose turn came; it was delivered, or moved to another level."""
+        """Note a timer that was delivered, or at its turn moved to another level."""
+        if not message.due_ms:
+            return  # postponed, and no timer
         if topic == SCHEDULE_TOPIC:
             self.figures.moved_count += 1
             self.finished()
@@ -234,6 +237,24 @@ class TimersOfLevel:
 
     def _note_next(self) -> None:
         self.figures.next_due_ms = self.index.next_due_ms or 0
+
+
+def own_record(message: DueMessage) -> InternalRecord:
+    """Return the delivered record; as in 4.9.7 it keeps DELAY, REAL_TOPIC and REAL_QID."""
+    record = message.record
+    return InternalRecord(
+        message.topic,
+        message.queue_id,
+        record.body,
+        record.properties,
+        message.tags_code,
+        message.keys,
+        record.flag,
+        record.sys_flag,
+        record.born_timestamp,
+        record.born_host,
+        record.reconsume_times,
+    )
 
 
 def timer_record(message: DueMessage, level: int, now_ms: int, rules: TimerRules) -> InternalRecord:

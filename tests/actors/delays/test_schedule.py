@@ -344,13 +344,13 @@ def test_a_restarted_schedule_continues_at_its_offset(monkeypatch: pytest.Monkey
     made = broker()
     delayed(made, b"1", 1)
     made.system.advance(1500)
-    make = schedule._own_record
+    make = schedule.own_record
 
     def broken(message: Any) -> Any:
-        monkeypatch.setattr(schedule, "_own_record", make)
+        monkeypatch.setattr(schedule, "own_record", make)
         raise ValueError("broken")
 
-    monkeypatch.setattr(schedule, "_own_record", broken)
+    monkeypatch.setattr(schedule, "own_record", broken)
     delayed(made, b"2", 1)
     made.system.advance(3000)
     assert bodies(made) == [b"1", b"2"]
