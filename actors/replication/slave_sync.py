@@ -2,16 +2,16 @@
 
 Owns: one connection to the master's port for clients.
 Receives: MasterClientAddress from Registration; UnknownTopics from PutReplica; QueuesBegunAnew from
-CleanFiles; its own ticks.
-Sends: ReplaceTopics, MergeOffsets, TakeDelayOffsets, TakeGroups, TakeRequestModes and TopicsGone to
-the tables; RemoveTopic to CleanFiles.
+CleanFiles; Synced from the flusher; its own ticks.
+Sends: Sync to the flusher; ReplaceTopics, MergeOffsets, TakeDelayOffsets, TakeGroups,
+TakeRequestModes and TopicsGone to the tables; RemoveTopic to CleanFiles.
 
 It requests the tables 3 s after the start, then every 10 s, and at once for an unknown topic. It
 does so only while the logs agree (HaSlave): a master that lost its store has lost its tables.
-Offsets wait until this log is as long as the master's was. Otherwise they would mark messages as
-consumed or delivered that this slave lacks. 4.9.7 takes everything, every 10 s. Only entries that a
-start can load are taken. If the master does not answer, the tables stay; one line is logged at the
-beginning and one at the end.
+Offsets wait until this log is as long as the master's was, and synced. Otherwise they would mark
+messages as consumed or delivered that this slave lacks, perhaps after a power cut. 4.9.7 takes
+everything, every 10 s. Only entries that a start can load are taken. If the master does not answer,
+the tables stay; one line is logged at the beginning and one at the end.
 
 Source: broker/slave/SlaveSynchronize.java.
 """
@@ -33,6 +33,7 @@ from actors.naming.messages import MasterClientAddress
 from actors.naming.namesrv_link import BlockingConnection
 from actors.network.tls_contexts import ToCallWith
 from actors.replication.messages import UnknownTopics
+from actors.sending.messages import Sync, Synced
 from actors.tables.messages import (
     MergeOffsets,
     RemoveTopic,
@@ -289,12 +290,26 @@ class SlaveSync(Actor):
         """Take the offsets if the log is long enough."""
         self._take_offsets()
 
+    @handles(Synced)
+    def on_synced(self, message: Synced) -> None:
+        """Take the offsets if their log is synced; after a failed sync they never are."""
+        if message.failure is not None:
+            self._early = None
+        elif self._early is not None and message.flushed_offset < self._early.log_end:
+            self.after(LOOK_MS, _Look())
+        else:
+            self._take_offsets()
+
     def _take_offsets(self) -> None:
+        """Take the offsets once the log that they need is here and synced."""
         early = self._early
         if early is None:
             return
         if not self._agrees.value or self._log.end_offset < early.log_end:
             self.after(LOOK_MS, _Look())
+            return
+        if self._log.flushed_offset < early.log_end:
+            self._to["flusher"].tell(Sync(early.log_end, self.address))
             return
         self._early = None
         self._to["consumer_offsets"].tell(early.consumers)
