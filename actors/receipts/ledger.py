@@ -105,7 +105,16 @@ class Holder:
 class Entry:
     """One message in flight."""
 
-    __slots__ = ("delivery", "ledger", "offset", "origin", "physical_offset", "state", "tries")
+    __slots__ = (
+        "delivery",
+        "is_too_long",
+        "ledger",
+        "offset",
+        "origin",
+        "physical_offset",
+        "state",
+        "tries",
+    )
 
     def __init__(
         self, ledger: "Ledger", offset: int, physical_offset: int, state: EntryState, tries: int
@@ -114,6 +123,8 @@ class Entry:
         self.state, self.tries = state, tries
         self.delivery: Delivery | None = None
         """None until it is handed out."""
+        self.is_too_long = False
+        """Whether no copy of it can be stored: it is handed out again where it is."""
         self.origin: tuple[Ledger, int] | None = None
         """Ledger and offset under which its handle names it, if it has been stored again."""
 
@@ -367,6 +378,16 @@ class Ledger:
             ledger.moved.pop(offset, None)
         if self.is_ordered and not self.entries:
             self.is_ordered, self.attempt_id, self.tries = False, "", {}
+
+    def put_back(self, entry: Entry) -> None:
+        """Have one message handed out again, where it is."""
+        offset = entry.offset
+        del self.entries[offset]
+        if entry.origin is not None:
+            entry.origin[0].moved.pop(entry.origin[1], None)
+        self.ahead.update(range(offset + 1, self.next))
+        self.ahead.discard(offset)
+        self.next = min(self.next, offset)
 
     def rewind(self) -> None:
         """Have the unsettled messages of a batch received in order handed out again."""
