@@ -144,7 +144,7 @@ def test_level_whose_messages_are_lost_delivers_new_ones_behind_its_timers() -> 
 
 @pytest.mark.parametrize("levels", ["1s 5s 20s", "1s 5s 20s 10s", "1s 5s 20s 2m"])
 def test_timer_of_a_level_with_a_changed_delay_is_delivered_at_its_time(levels: str) -> None:
-    """Its turn was that of the earlier delay: it came a minute late, at that of the level."""
+    """The timer came at its turn, which was that of the earlier delay: up to a minute late."""
     made = broker()
     timed(made, b"timer", 40_000)
     end_ms = due_of(waiting(made)[0].properties)

@@ -189,7 +189,7 @@ def test_failed_copy_is_repeated_and_the_handle_stays_valid() -> None:
 
 @pytest.mark.parametrize("in_order", [False, True])
 def test_message_without_room_for_a_copy_is_handed_out_again_where_it_is(in_order: bool) -> None:
-    """It stayed in flight for ever, and the consumer offset below it."""
+    """Such a message stayed in flight for ever, and the consumer offset below it."""
     bench = Bench()
     ledger = bench.deliver(10, 11, in_order=in_order)
     assert bench.settlement.acknowledge(ledger, 11, 1)
