@@ -32,10 +32,10 @@ def test_slave_hands_nothing_out() -> None:
 
 def test_message_of_a_queue_that_is_no_longer_read_can_still_be_settled() -> None:
     """The acknowledgement was refused, and the message came again."""
-    made = broker(1)
-    made.make_topic()
+    made = broker()
     for body in (b"held", b"extended"):
         made.send(body, queue_id=3)
+    made.system.drain()
     held, extended = received(made.ask(receive_command(invisible_ms=5_000)))
     made.make_topic(queues=2)
     assert made.ask(change_command(extended, 60_000)).code == 0
