@@ -21,6 +21,7 @@ from enum import IntEnum
 from heapq import heappop, heappush
 from typing import ClassVar
 
+from protocol.headers.pop import FROM_MIN
 from storage.tables.offsets import offset_key
 
 ENTRIES_MAX = 4_096
@@ -145,6 +146,7 @@ class Ledger:
         "entries",
         "group",
         "held",
+        "init_mode",
         "is_former",
         "is_ordered",
         "is_retry",
@@ -165,6 +167,8 @@ class Ledger:
         self.group, self.topic, self.queue_id, self.is_retry = group, topic, queue_id, is_retry
         self.key = offset_key(topic, group)
         """Key in the table of consumer offsets."""
+        self.init_mode = FROM_MIN
+        """Where its last receive begins without a consumer offset."""
         self.next = 0
         self.held: dict[int, Delivery] = {}
         """Messages that clients hold, without an entry."""

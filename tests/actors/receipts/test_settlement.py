@@ -132,6 +132,17 @@ def test_offset_from_elsewhere_begins_a_ledger_again() -> None:
     assert bench.ledgers.open("g", "T", 0).next == 10
 
 
+def test_group_whose_offset_was_deleted_begins_where_its_receives_say() -> None:
+    """With LAST_OFFSET, such a group got all retained messages again."""
+    bench = Bench()
+    for topic, start in (("T", 50), ("Young", 0)):
+        assert bench.ledgers.open("g", topic, 0, FROM_MAX).next == start
+        bench.store()
+        bench.offsets.clear()
+        found = bench.ledgers.find("g", topic, 0)
+        assert found is not None and found.next == start
+
+
 def test_unused_ledgers_are_forgotten() -> None:
     bench = Bench()
     ledger = bench.deliver(10)
