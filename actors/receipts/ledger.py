@@ -168,7 +168,7 @@ class Ledger:
         self.key = offset_key(topic, group)
         """Key in the table of consumer offsets."""
         self.init_mode = FROM_MIN
-        """Where its last receive begins without a consumer offset."""
+        """Beginning without a consumer offset, as the last receive asked for it."""
         self.next = 0
         self.held: dict[int, Delivery] = {}
         """Messages that clients hold, without an entry."""
