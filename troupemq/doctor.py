@@ -43,7 +43,7 @@ from troupemq.jobs_beside import scheduled_jobs
 from troupemq.jobs_python import NoSpark, find_jobs_python
 from troupemq.masters.plan import PORT_STEP
 from troupemq.runtime import JIT_OFF, Runtime, this_runtime
-from troupemq.start_checks import require_clock, require_extras, require_files
+from troupemq.start_checks import require_clock, require_extras, require_files, require_log
 
 FILES_WISHED = 65_536
 CLOCK_YEAR_MS = 1_735_689_600_000
@@ -150,11 +150,12 @@ def examine_broker(
     yield _settings(config, store, findings or ConfigFindings())
     yield from _extras(config)
     yield from _ports(config)
-    for look in (_advertised, _accounts, _certificates, _schedule):
-        found = _refusal("settings", partial(look, config))
+    disk = RealDisk()
+    looks = [partial(each, config) for each in (_advertised, _accounts, _certificates, _schedule)]
+    for look in (*looks, partial(_logged, store, disk)):
+        found = _refusal("settings", look)
         if found.verdict != OK:
             yield found
-    disk = RealDisk()
     yield _refusal("permissions", lambda: _writable(store.root))
     yield _refusal("lock", lambda: _unlocked(store))
     yield _refusal("format", lambda: _format(store, disk))
@@ -373,6 +374,11 @@ def _format(store: StoreConfig, disk: RealDisk) -> str:
 def _finished(store: StoreConfig, disk: RealDisk) -> str:
     require_finished_copy(store, disk)
     return "not an unfinished copy"
+
+
+def _logged(store: StoreConfig, disk: RealDisk) -> str:
+    require_log(store, disk)
+    return "not without its commit log"
 
 
 def _after_the_store(store: StoreConfig, disk: RealDisk) -> str:

@@ -35,7 +35,7 @@ from troupemq.health.checks import (
 )
 from troupemq.masters.plan import check_none_is_left_out
 from troupemq.runtime import this_runtime
-from troupemq.start_checks import raise_file_limit, require_clock, require_extras
+from troupemq.start_checks import raise_file_limit, require_clock, require_extras, require_log
 
 if TYPE_CHECKING:
     from actors.broker_server import RunningBroker
@@ -143,6 +143,7 @@ class Servers:
             check_none_is_left_out(store, config.masters)
             pages = self.start_health(config)
             raise_file_limit()
+            require_log(store, RealDisk())
             require_clock(store, RealDisk(), SystemClock())
             entries = [] if jobs is None else scheduled_jobs(jobs.schedule)
             self.broker = start_broker(

@@ -48,6 +48,7 @@ def slave_children(parts: Parts) -> list[ChildSpec]:
         "groups",
         "request_modes",
         "clean_files",
+        "flusher",
     )
     agrees = SnapshotRef(False)
     to_call_ha = to_call_with(parts.tls, wanted=parts.config.tls_ha_mode == ENFORCING)

@@ -35,6 +35,7 @@ from protocol.topic_names import SCHEDULE_TOPIC
 from storage.errors import OffsetError
 from storage.log.commit_log import CommitLog
 from storage.queues.consume_queue import UNIT
+from storage.queues.consume_queue_ext import is_address
 from storage.reading.delayed import BATCH_BYTES, BATCH_COUNT, Due, DueMessage
 from storage.tables.ahead_set import AheadSet
 
@@ -158,10 +159,14 @@ class TimersOfLevel:
         figures.stored_count += len(timers)
         self._note_next()
 
-    def add_found(self, timers: Sequence[tuple[int, int]], offset: int, now_ms: int) -> None:
-        """Note timers of an earlier run; those done or below `offset` are left out."""
-        turn_ms, ahead = now_ms + self._delay_ms, self.ahead
-        for due_ms, found in timers:
+    def add_found(self, timers: Sequence[tuple[int, int, int]], offset: int) -> None:
+        """Note timers of an earlier run: due time, queue offset, time of their turn.
+
+        Those done or below `offset` are left out. The turn is that of the unit: the level may have
+        had another delay.
+        """
+        ahead = self.ahead
+        for due_ms, found, turn_ms in timers:
             if found < offset or found in ahead:
                 continue
             if due_ms <= turn_ms:
@@ -184,9 +189,9 @@ class TimersOfLevel:
                     self.taken[number] = due_ms
 
     def put_back(self, due: Due, now_ms: int) -> None:
-        """Leave only timers that are due now, of BATCH_BYTES at most, in `due.messages`.
+        """Leave only messages that are due now, of BATCH_BYTES at most, in `due.messages`.
 
-        The others return to the index.
+        The others return to the index. A timer at its turn may be due later: it moves.
         """
         taken, self.taken = self.taken, {}
         for number in due.missing:
@@ -195,8 +200,9 @@ class TimersOfLevel:
         total_bytes = 0
         for message in due.messages:
             total_bytes += message.record.record_bytes
-            if message.due_ms > now_ms or (chosen and total_bytes > BATCH_BYTES):
-                self.index.add(message.due_ms, message.queue_offset)
+            due_ms = taken[message.queue_offset]
+            if due_ms > now_ms or (chosen and total_bytes > BATCH_BYTES):
+                self.index.add(due_ms, message.queue_offset)
             else:
                 chosen.append(message)
         due.messages = chosen
@@ -210,7 +216,9 @@ class TimersOfLevel:
         self.finished()
 
     def turned(self, message: DueMessage, topic: str, now_ms: int) -> None:
-        """Note a timer whose turn came; it was delivered, or moved to another level."""
+        """Note a timer that was delivered, or at its turn moved to another level."""
+        if not message.due_ms:
+            return  # postponed, and no timer
         if topic == SCHEDULE_TOPIC:
             self.figures.moved_count += 1
             self.finished()
@@ -229,6 +237,24 @@ class TimersOfLevel:
 
     def _note_next(self) -> None:
         self.figures.next_due_ms = self.index.next_due_ms or 0
+
+
+def own_record(message: DueMessage) -> InternalRecord:
+    """Return the delivered record; as in 4.9.7 it keeps DELAY, REAL_TOPIC and REAL_QID."""
+    record = message.record
+    return InternalRecord(
+        message.topic,
+        message.queue_id,
+        record.body,
+        record.properties,
+        message.tags_code,
+        message.keys,
+        record.flag,
+        record.sys_flag,
+        record.born_timestamp,
+        record.born_host,
+        record.reconsume_times,
+    )
 
 
 def timer_record(message: DueMessage, level: int, now_ms: int, rules: TimerRules) -> InternalRecord:
@@ -289,9 +315,9 @@ class TimerScan(Actor):
 
     @handles(ScanTimers)
     def on_scan(self, message: ScanTimers) -> None:
-        found: list[tuple[int, int]] = []
-        view = self._log.view
-        for number, (start, size, _) in enumerate(UNIT.iter_unpack(message.units), message.first):
+        found: list[tuple[int, int, int]] = []
+        view, units = self._log.view, UNIT.iter_unpack(message.units)
+        for number, (start, size, code) in enumerate(units, message.first):
             if start < 0 or size < DUE_BYTES:
                 continue
             try:
@@ -299,6 +325,6 @@ class TimerScan(Actor):
             except OffsetError:
                 continue  # the level's turn reports it
             if due_ms:
-                found.append((due_ms, number))
+                found.append((due_ms, number, due_ms if is_address(code) else code))
         end = message.first + len(message.units) // UNIT.size
         message.reply_to.tell(TimersFound(found, end, message.run))

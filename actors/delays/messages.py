@@ -73,9 +73,9 @@ class ScanTimers(Message):
 
 @dataclass(slots=True)
 class TimersFound:
-    """Timers of a part of a level: due time in ms, queue offset."""
+    """Timers of a part of a level: due time in ms, queue offset, time of their turn in ms."""
 
-    timers: Sequence[tuple[int, int]]
+    timers: Sequence[tuple[int, int, int]]
     next_offset: int
     """Queue offset from which the search goes on."""
     run: int

@@ -24,7 +24,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from actors.delays.level_timers import SCAN_UNITS, TimerScan, TimersOfLevel, timer_record
+from actors.delays.level_timers import (
+    SCAN_UNITS,
+    TimerScan,
+    TimersOfLevel,
+    own_record,
+    timer_record,
+)
 from actors.delays.messages import (
     CancelTimer,
     DelayOffsetReply,
@@ -44,7 +50,6 @@ from actors.engine.server_log import get_logger
 from actors.engine.supervisor import ChildSpec
 from actors.engine.timer import TimerHandle
 from actors.pulling.messages import ReadCold
-from actors.sending.appender import InternalRecord
 from actors.sending.messages import AppendResult, InternalAppend, TimersStored
 from actors.sending.send_rules import TimerRules
 from actors.statistics.counts import TimerFigures
@@ -53,7 +58,7 @@ from protocol.topic_names import SCHEDULE_TOPIC
 from storage.dispatching.dispatch import delay_levels_ms
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import ConsumeQueue
-from storage.reading.delayed import BATCH_COUNT, Due, DueMessage, DueReader, Far
+from storage.reading.delayed import BATCH_COUNT, Due, DueReader, Far
 from storage.reading.page_probe import PageProbe
 
 log = get_logger(__name__)
@@ -159,7 +164,8 @@ class Schedule(Actor):
         self._rules = rules
         self._timers = TimersOfLevel(delay_ms, figures.of_level(level))
         self._to = addresses
-        self._offset = 0
+        self._offset = self._turn = 0
+        """First message that is not done, and the next one to read: between them some wait."""
         self._under_way: Due | None = None
         """Batch in progress."""
         self._is_timers_turn = True
@@ -180,7 +186,7 @@ class Schedule(Actor):
         if message.offset is None:
             self._to["delay_offsets"].tell(GetDelayOffset(self._level, self.address))
             return
-        self._offset = message.offset
+        self._offset = self._turn = message.offset
         self._timers.ahead = message.ahead
         self._note_start(is_known=message.is_known)
         self._is_started = True
@@ -236,7 +242,7 @@ class Schedule(Actor):
         clock = self.system.clock
         due = self._reader.read(
             queue,
-            self._offset,
+            self._turn,
             clock.now_ms(),
             clock.monotonic_ms(),
             verified=self._verified,
@@ -262,7 +268,7 @@ class Schedule(Actor):
         self._under_way = due
         now_ms, level, rules = self.system.clock.now_ms(), self._level, self._rules
         records = [
-            timer_record(message, level, now_ms, rules) if message.due_ms else _own_record(message)
+            timer_record(message, level, now_ms, rules) if message.due_ms else own_record(message)
             for message in due.messages
         ]
         stored = DueStored(due, is_early)
@@ -272,7 +278,7 @@ class Schedule(Actor):
         """Return whether the offset has a message; move it into the queue if it is outside."""
         low, high = queue.min_offset, queue.max_offset
         if self._timers.ahead and (gap := self._timers.ahead.first_gap(self._offset)) <= high:
-            self._done(Due(gap), gap, 0)
+            self._move_to(gap, 0, 0)
         edge = min(max(self._offset, low), high)
         if edge != self._offset:
             log.error(
@@ -283,9 +289,9 @@ class Schedule(Actor):
                 queue_min=low,
                 queue_max=high,
             )
-            self._offset = edge
+            self._offset = self._turn = edge
             self._to["delay_offsets"].tell(Delivered(self._level, edge, 0))
-        return edge < high
+        return self._turn < high
 
     def _sleep(self, wait_ms: float | None) -> None:
         """Sleep until the next timer, at most; None: until a message of now could be due."""
@@ -334,7 +340,7 @@ class Schedule(Actor):
             if not timers.taken:
                 return False
         self._is_timers_turn = False
-        due = self._reader.read_timers(queue, [*timers.taken], cold_reads=cold_reads)
+        due = self._reader.read_timers(queue, [*timers.taken], self._turn, cold_reads=cold_reads)
         if due.cold:
             self._read_cold(due, cold_reads)
             return True
@@ -354,7 +360,7 @@ class Schedule(Actor):
             if result.is_stored:
                 begin = begin or result.physical_offset
                 end = max(end, result.physical_offset + result.record_bytes)
-                self._timers.delivered(own, now_ms)
+                self._timers.turned(own, result.topic_name, now_ms)
             elif result.code == ResponseCode.MESSAGE_ILLEGAL:
                 self._log_skipped([(own.queue_offset, "it does not fit into the log")])
                 self._timers.finished()
@@ -407,7 +413,7 @@ class Schedule(Actor):
         timers.searched = message.next_offset
         if message.timers:  # perhaps stored before this actor began, and not reported
             self._to["delay_offsets"].tell(TimersBegin())
-        timers.add_found(message.timers, self._offset, self.system.clock.now_ms())
+        timers.add_found(message.timers, self._offset)
         self._wake_for_timers()
         self.on_scan_more(_ScanMore(self.address, message.run))
 
@@ -473,8 +479,7 @@ class Schedule(Actor):
         now_ms = self.system.clock.now_ms()
         for own, result in zip(due.messages, message.results, strict=True):
             if result.is_stored:
-                if own.due_ms:
-                    self._timers.turned(own, result.topic_name, now_ms)
+                self._timers.turned(own, result.topic_name, now_ms)
                 begin = begin or result.physical_offset
                 end = result.physical_offset + result.record_bytes
             elif result.code == ResponseCode.MESSAGE_ILLEGAL:
@@ -498,10 +503,25 @@ class Schedule(Actor):
         skipped = [each for each in due.skipped if each[0] < next_offset]
         if skipped:
             self._log_skipped(skipped)
-        if next_offset != self._offset:
-            self._offset = next_offset
-            self._timers.ahead.forget_below(next_offset)
-            self._report(next_offset, begin, end, is_urgent=is_urgent)
+        first, self._turn = self._turn, next_offset
+        waiting = {number: due_ms for due_ms, number in due.postponed if number < next_offset}
+        if first == self._offset and not waiting:
+            self._move_to(next_offset, begin, end, is_urgent=is_urgent)
+            return
+        for number, due_ms in waiting.items():
+            self._timers.index.add(due_ms, number)
+        ahead = [number for number in range(first, next_offset) if number not in waiting]
+        for number in ahead:
+            self._timers.ahead.add(number)
+        if ahead:
+            self._report(self._offset, begin, end, ahead, is_urgent=is_urgent)
+
+    def _move_to(self, offset: int, begin: int, end: int, *, is_urgent: bool = False) -> None:
+        """Note that all messages below `offset` are done."""
+        if offset != self._offset:
+            self._offset, self._turn = offset, max(self._turn, offset)
+            self._timers.ahead.forget_below(offset)
+            self._report(offset, begin, end, is_urgent=is_urgent)
 
     def _log_skipped(self, skipped: Sequence[tuple[int, str]]) -> None:
         first, reason = skipped[0]
@@ -571,21 +591,3 @@ def schedule_children(
             for level, delay_ms in sorted(levels.items())
         ),
     ]
-
-
-def _own_record(message: DueMessage) -> InternalRecord:
-    """Return the delivered record; as in 4.9.7 it keeps DELAY, REAL_TOPIC and REAL_QID."""
-    record = message.record
-    return InternalRecord(
-        message.topic,
-        message.queue_id,
-        record.body,
-        record.properties,
-        message.tags_code,
-        message.keys,
-        record.flag,
-        record.sys_flag,
-        record.born_timestamp,
-        record.born_host,
-        record.reconsume_times,
-    )

@@ -21,6 +21,7 @@ from enum import IntEnum
 from heapq import heappop, heappush
 from typing import ClassVar
 
+from protocol.headers.pop import FROM_MIN
 from storage.tables.offsets import offset_key
 
 ENTRIES_MAX = 4_096
@@ -105,7 +106,16 @@ class Holder:
 class Entry:
     """One message in flight."""
 
-    __slots__ = ("delivery", "ledger", "offset", "origin", "physical_offset", "state", "tries")
+    __slots__ = (
+        "delivery",
+        "is_too_long",
+        "ledger",
+        "offset",
+        "origin",
+        "physical_offset",
+        "state",
+        "tries",
+    )
 
     def __init__(
         self, ledger: "Ledger", offset: int, physical_offset: int, state: EntryState, tries: int
@@ -114,6 +124,8 @@ class Entry:
         self.state, self.tries = state, tries
         self.delivery: Delivery | None = None
         """None until it is handed out."""
+        self.is_too_long = False
+        """Whether no copy of it can be stored: it is handed out again where it is."""
         self.origin: tuple[Ledger, int] | None = None
         """Ledger and offset under which its handle names it, if it has been stored again."""
 
@@ -134,6 +146,7 @@ class Ledger:
         "entries",
         "group",
         "held",
+        "init_mode",
         "is_former",
         "is_ordered",
         "is_retry",
@@ -154,6 +167,8 @@ class Ledger:
         self.group, self.topic, self.queue_id, self.is_retry = group, topic, queue_id, is_retry
         self.key = offset_key(topic, group)
         """Key in the table of consumer offsets."""
+        self.init_mode = FROM_MIN
+        """Beginning without a consumer offset, as the last receive asked for it."""
         self.next = 0
         self.held: dict[int, Delivery] = {}
         """Messages that clients hold, without an entry."""
@@ -367,6 +382,16 @@ class Ledger:
             ledger.moved.pop(offset, None)
         if self.is_ordered and not self.entries:
             self.is_ordered, self.attempt_id, self.tries = False, "", {}
+
+    def put_back(self, entry: Entry) -> None:
+        """Have one message handed out again, where it is."""
+        offset = entry.offset
+        del self.entries[offset]
+        if entry.origin is not None:
+            entry.origin[0].moved.pop(entry.origin[1], None)
+        self.ahead.update(range(offset + 1, self.next))
+        self.ahead.discard(offset)
+        self.next = min(self.next, offset)
 
     def rewind(self) -> None:
         """Have the unsettled messages of a batch received in order handed out again."""

@@ -98,15 +98,13 @@ class Ledgers:
             stored = self.stored(group, topic, queue_id)
             if stored is None:
                 return None
-            ledger = self._begin(group, topic, queue_id, stored, stored)
+            ledger = self._begin(group, topic, queue_id, stored)
             queue = self._store.consume_queues.get(topic, queue_id)
             ledger.is_former = queue is not None and stored < queue.max_offset
             return ledger
         stored = self._offsets.value.get(ledger.key, _NONE).get(queue_id)
         if not ledger.agrees(stored):
-            self._begin_again(
-                ledger, stored, self._start(topic, queue_id, ledger) if stored is None else stored
-            )
+            self._begin_again(ledger, stored)
         return ledger
 
     def has_room(self, group: str, topic: str, queue_id: int) -> bool:
@@ -118,37 +116,39 @@ class Ledgers:
         return self._ledgers.get((group, topic, queue_id))
 
     def open(self, group: str, topic: str, queue_id: int, init_mode: int = FROM_MIN) -> Ledger:
-        """Return the ledger of a queue; a new group begins where `init_mode` says.
+        """Return the ledger of a queue; a group without an offset begins where `init_mode` says.
 
         There is no limit here: a copy that is stored needs the ledger of its retry queue.
         """
         ledger = self._known(group, topic, queue_id)
-        if ledger is not None:
-            return ledger
-        made = Ledger(group, topic, queue_id, is_retry=topic == RETRY_TOPIC_PREFIX + group)
-        start = self._start(topic, queue_id, made, init_mode)
-        return self._begin(group, topic, queue_id, None, start)
-
-    def _begin(
-        self, group: str, topic: str, queue_id: int, stored: int | None, start: int
-    ) -> Ledger:
-        ledger = Ledger(group, topic, queue_id, is_retry=topic == RETRY_TOPIC_PREFIX + group)
-        self._ledgers[group, topic, queue_id] = ledger
-        self._begin_again(ledger, stored, start)
+        if ledger is None:
+            ledger = self._begin(group, topic, queue_id, None, init_mode)
+        ledger.init_mode = init_mode
         return ledger
 
-    def _begin_again(self, ledger: Ledger, stored: int | None, start: int) -> None:
+    def _begin(
+        self, group: str, topic: str, queue_id: int, stored: int | None, init_mode: int = FROM_MIN
+    ) -> Ledger:
+        ledger = Ledger(group, topic, queue_id, is_retry=topic == RETRY_TOPIC_PREFIX + group)
+        ledger.init_mode = init_mode
+        self._ledgers[group, topic, queue_id] = ledger
+        self._begin_again(ledger, stored)
+        return ledger
+
+    def _begin_again(self, ledger: Ledger, stored: int | None) -> None:
+        start = self._start(ledger) if stored is None else stored
         ahead = self._ahead.value.get((ledger.key, ledger.queue_id))
         settled = () if ahead is None else [each for each in ahead.offsets() if each >= start]
         ledger.begin(stored, start, settled)
         self.note_changed(ledger)
 
-    def _start(self, topic: str, queue_id: int, ledger: Ledger, init_mode: int = FROM_MIN) -> int:
+    def _start(self, ledger: Ledger) -> int:
         """Return where a group without a consumer offset begins."""
+        topic, queue_id = ledger.topic, ledger.queue_id
         queue = self._store.consume_queues.get(topic, queue_id)
         if queue is None:
             return 0
-        if ledger.is_retry or init_mode == FROM_MIN:
+        if ledger.is_retry or ledger.init_mode == FROM_MIN:
             return queue.min_offset
         return 0 if self._starts_in_memory(topic, queue_id) else queue.max_offset
 

@@ -119,18 +119,20 @@ class ReceiveRules:
     def check_place(
         self, topic: str, queue_id: int, offset: int, remote: str, *, is_ack: bool
     ) -> None:
-        """Raise RemoteError if the store has no such message."""
+        """Raise RemoteError if the store has no such message.
+
+        What came from a queue that is no longer read can still be settled.
+        """
         config = self.topic(topic)
+        low, high = self.bounds(topic, queue_id)
+        if low <= offset < high:
+            return
         if not 0 <= queue_id < config.read_queue_nums:
             raise RemoteError(
                 ResponseCode.MESSAGE_ILLEGAL, _illegal_queue(queue_id, config, remote)
             )
-        low, high = self.bounds(topic, queue_id)
-        if not low <= offset < high:
-            remark = (
-                f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{low}~{high}"
-            )
-            raise RemoteError(ResponseCode.NO_MESSAGE, remark if is_ack else "")
+        remark = f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{low}~{high}"
+        raise RemoteError(ResponseCode.NO_MESSAGE, remark if is_ack else "")
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Return the min and max offset of a queue."""

@@ -125,6 +125,7 @@ AGAIN_MS = 1_000.0
 """Time between a failed copy and the next one."""
 MOVED_AT_ONCE = 64
 """Messages of a crowded queue that are stored again at a time."""
+TOO_LONG = "its properties leave no room for those of a retry: it is handed out again"
 FAILURES_MAX = 10_000
 """Reasons of retries that have not begun, 10 MiB; past it the oldest is forgotten."""
 
@@ -363,6 +364,8 @@ class Settlement:
                 self._hold_again(entry, now_ms + TICK_MS)
             elif entry.ledger.is_ordered:
                 entry.state = EntryState.OVER
+            elif entry.is_too_long:
+                self._put_back(entry)
             else:
                 entry.state = EntryState.COPYING
                 self.copies.append(Copy(entry, None))
@@ -372,7 +375,11 @@ class Settlement:
     def _end_batch(self, ledger: Ledger) -> None:
         """Hand a batch received in order out again, without messages that had all their tries."""
         most = self._tries_max(ledger.group)
-        dead = [each for each in ledger.entries.values() if ledger.tries[each.offset] > most]
+        dead = [
+            each
+            for each in ledger.entries.values()
+            if ledger.tries[each.offset] > most and not each.is_too_long
+        ]
         for entry in dead:
             entry.state = EntryState.COPYING
             self.copies.append(Copy(entry, -1))
@@ -397,6 +404,8 @@ class Settlement:
             if ledger.entries and ledger.is_over:
                 self._end_batch(ledger)
         else:
+            if result.is_too_long:
+                entry.is_too_long, result.remark = True, TOO_LONG
             entry.state = EntryState.HELD
             self._hold_again(entry, self._deadlines.now_ms + AGAIN_MS)
 
@@ -477,6 +486,13 @@ class Settlement:
         self._ledgers.note_changed(ledger)
         if was_ordered and not ledger.is_ordered:
             self._free(ledger)
+
+    def _put_back(self, entry: Entry) -> None:
+        self._leave(entry)
+        self._failures.pop(entry, None)
+        entry.ledger.put_back(entry)
+        self._count(entry.ledger, -1)
+        self._free(entry.ledger)
 
     def _note_passed(self, ledger: Ledger, offset: int) -> None:
         ledger.settled.append(offset)

@@ -2,16 +2,16 @@
 
 Owns: one connection to the master's port for clients.
 Receives: MasterClientAddress from Registration; UnknownTopics from PutReplica; QueuesBegunAnew from
-CleanFiles; its own ticks.
-Sends: ReplaceTopics, MergeOffsets, TakeDelayOffsets, TakeGroups, TakeRequestModes and TopicsGone to
-the tables; RemoveTopic to CleanFiles.
+CleanFiles; Synced from the flusher; its own ticks.
+Sends: Sync to the flusher; ReplaceTopics, MergeOffsets, TakeDelayOffsets, TakeGroups,
+TakeRequestModes and TopicsGone to the tables; RemoveTopic to CleanFiles.
 
 It requests the tables 3 s after the start, then every 10 s, and at once for an unknown topic. It
 does so only while the logs agree (HaSlave): a master that lost its store has lost its tables.
-Offsets wait until this log is as long as the master's was. Otherwise they would mark messages as
-consumed or delivered that this slave lacks. 4.9.7 takes everything, every 10 s. Only entries that a
-start can load are taken. If the master does not answer, the tables stay; one line is logged at the
-beginning and one at the end.
+Offsets wait until this log is as long as the master's was, and synced. Otherwise they would mark
+messages as consumed or delivered that this slave lacks, perhaps after a power cut. 4.9.7 takes
+everything, every 10 s. Only entries that a start can load are taken. If the master does not answer,
+the tables stay; one line is logged at the beginning and one at the end.
 
 Source: broker/slave/SlaveSynchronize.java.
 """
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, TypeVar
 
+from actors.delays.delay_offsets import SAVE_BYTES
 from actors.delays.messages import TakeDelayOffsets
 from actors.dispatching.messages import QueuesBegunAnew
 from actors.engine.actor import Actor, Where, handles
@@ -32,6 +33,7 @@ from actors.naming.messages import MasterClientAddress
 from actors.naming.namesrv_link import BlockingConnection
 from actors.network.tls_contexts import ToCallWith
 from actors.replication.messages import UnknownTopics
+from actors.sending.messages import Sync, Synced
 from actors.tables.messages import (
     MergeOffsets,
     RemoveTopic,
@@ -135,6 +137,8 @@ class SlaveSync(Actor):
         """Entries not taken in the last round, with reasons, by table."""
         self._has_modes = True
         """Whether the master may have request modes."""
+        self._first_timers_from = 0
+        """Offset of this log below which a master without timers has no copy of one."""
         self._begun: dict[str, int] = {}
         """Topics with restarted queues, and the physical offset where the newest begins."""
 
@@ -218,7 +222,11 @@ class SlaveSync(Actor):
         text = self._ask(client, RequestCode.GET_ALL_DELAY_OFFSET).decode("utf-8")
         table = parse_delay_offsets(text, left_out)
         self._note_left_out(RequestCode.GET_ALL_DELAY_OFFSET, left_out)
-        text = format_delay_offsets(table) if left_out else text
+        if has_none := table.timers_from is None:  # copies of the first will be behind this log
+            if not 0 <= own_end - self._first_timers_from < SAVE_BYTES:
+                self._first_timers_from = own_end
+            table.timers_from = self._first_timers_from
+        text = format_delay_offsets(table) if left_out or has_none else text
         delays = TakeDelayOffsets(table, text, ahead_sets(table))
         groups = self._table(client, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, parse_groups)
         check_count(groups.subscription_group_table)
@@ -282,12 +290,26 @@ class SlaveSync(Actor):
         """Take the offsets if the log is long enough."""
         self._take_offsets()
 
+    @handles(Synced)
+    def on_synced(self, message: Synced) -> None:
+        """Take the offsets if their log is synced; after a failed sync they never are."""
+        if message.failure is not None:
+            self._early = None
+        elif self._early is not None and message.flushed_offset < self._early.log_end:
+            self.after(LOOK_MS, _Look())
+        else:
+            self._take_offsets()
+
     def _take_offsets(self) -> None:
+        """Take the offsets once the log that they need is here and synced."""
         early = self._early
         if early is None:
             return
         if not self._agrees.value or self._log.end_offset < early.log_end:
             self.after(LOOK_MS, _Look())
+            return
+        if self._log.flushed_offset < early.log_end:
+            self._to["flusher"].tell(Sync(early.log_end, self.address))
             return
         self._early = None
         self._to["consumer_offsets"].tell(early.consumers)

@@ -182,6 +182,11 @@ class HeldReturned(AppendResult):
     def is_stored(self) -> bool:
         return bool(self.results) and self.results[0].is_stored
 
+    @property
+    def is_too_long(self) -> bool:
+        """Whether no log takes the copy."""
+        return bool(self.results) and self.results[0].code == ResponseCode.MESSAGE_ILLEGAL
+
     def on_undelivered(self, remark: str) -> None:
         if self.request is not None:
             self.request.refuse(remark)

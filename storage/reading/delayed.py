@@ -13,6 +13,9 @@ A message due later than the level's delay from now waits; it is never delivered
 
 4.9.7 delivers such messages at once.
 
+Messages behind one that waits may be due earlier, if the level had a longer delay before. They do
+not wait for it: it is postponed.
+
 A timer (protocol/timers.py) is due at a time of its own, which the record names. `read_timers`
 reads timers whose time has come, before the turn of the level's queue. `read` skips those that are
 done. A timer whose turn comes first is read like the other messages; it may not be due then.
@@ -88,6 +91,8 @@ class Due:
     """Whether the unit at `next_offset` disagrees with its record."""
     far: Far = ""
     """Cause of the late due time of the message at `next_offset`."""
+    postponed: list[tuple[int, int]] = field(default_factory=list)
+    """Due time and queue offset of messages below `next_offset` that wait while others pass."""
     missing: list[int] = field(default_factory=list)
     """Queue offsets of timers whose units are not there yet."""
 
@@ -188,10 +193,15 @@ class DueReader:
                 continue
             due_ms = self._due_ms(queue, code, start)
             wait_ms: float = due_ms - moment.now_ms
-            if wait_ms > self._delay_ms:
+            if wait_ms > 0:
                 behind = units[(number - due.next_offset + 1) * UNIT.size :]
-                place = number, start, size
-                wait_ms = self._far_wait_ms(queue, place, due_ms, behind, due, moment)
+                if wait_ms > self._delay_ms:
+                    place = number, start, size
+                    wait_ms = self._far_wait_ms(queue, place, due_ms, behind, due, moment)
+                if wait_ms > 0 and due.far != "clock" and self._is_passed(queue, due_ms, behind):
+                    due.postponed.append((due_ms, number))
+                    due.far, number = "", number + 1
+                    continue
             if wait_ms > 0 or due.cold or due.in_doubt:
                 due.wait_ms = int(wait_ms) + (wait_ms % 1 > 0)
                 break
@@ -248,6 +258,14 @@ class DueReader:
             *(wait_ms for wait_ms in waits if 0 <= wait_ms <= self._delay_ms),
         )
 
+    def _is_passed(self, queue: ConsumeQueue, due_ms: int, behind: bytes) -> bool:
+        """Return whether the newest message, or one of those behind, is due before `due_ms`."""
+        last = queue.unit(queue.max_offset - 1)
+        if last is not None and self._due_ms(queue, last[2], last[0]) < due_ms:
+            return True
+        codes = (code for _, _, code in UNIT.iter_unpack(behind))
+        return any(code < due_ms and not is_address(code) for code in codes)
+
     def _due_ms(self, queue: ConsumeQueue, code: int, start: int) -> int:
         """Return the due time of a message, wall time in ms; 0 if unknown."""
         if not is_address(code):
@@ -286,9 +304,9 @@ class DueReader:
         return None
 
     def read_timers(
-        self, queue: ConsumeQueue, offsets: Sequence[int], *, cold_reads: int = 0
+        self, queue: ConsumeQueue, offsets: Sequence[int], turn: int, *, cold_reads: int = 0
     ) -> Due:
-        """Return the timers at these queue offsets, in this order.
+        """Return the timers at these queue offsets, and postponed messages below `turn`, in order.
 
         Other messages and unreadable ones are left out: their turn in the queue comes. `missing`
         of the result has offsets without a unit, which are not dispatched yet.
@@ -313,7 +331,7 @@ class DueReader:
         for number, start, size in places:
             count = len(due.messages)
             self._take(due, number, start, size)
-            if len(due.messages) > count and not due.messages[-1].due_ms:
+            if len(due.messages) > count and not due.messages[-1].due_ms and number >= turn:
                 due.messages.pop()
         due.skipped.clear()
         return due

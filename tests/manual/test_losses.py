@@ -43,7 +43,12 @@ BY = {
         "tests/system/test_timer_kills.py",
     ],
     "A master's machine": [HERE, "tests/system/test_cluster_kills.py"],
-    "A disk": [HERE, "tests/system/test_full_disk.py", "tests/troupemq/health/test_checks.py"],
+    "A disk": [
+        HERE,
+        "tests/system/test_full_disk.py",
+        "tests/troupemq/health/test_checks.py",
+        "tests/troupemq/test_start_checks.py",
+    ],
     "A zone, or the network between": [
         "tests/system/test_zones.py",
         "tests/system/test_partitions.py",

@@ -20,7 +20,8 @@ from tests.support.brokers import BROKER, SimulatedBroker
 from tests.support.replication import Pair
 
 MASTER = "192.0.2.1:10911"
-TABLES = ("topics", "consumer_offsets", "delay_offsets", "groups", "request_modes", "clean_files")
+TABLES = ("topics", "consumer_offsets", "delay_offsets", "groups", "request_modes")
+OTHERS = ("clean_files", "flusher")
 
 
 @dataclass
@@ -63,7 +64,7 @@ def slave_sync(
             "192.0.2.2:10911",
             commit_log=made.store.commit_log,
             agrees=agrees,
-            addresses={name: made.system.address(name) for name in TABLES},
+            addresses={name: made.system.address(name) for name in (*TABLES, *OTHERS)},
             credentials=credentials,
             connect=lambda _: client,
         )
@@ -72,7 +73,7 @@ def slave_sync(
 
 
 @contextmanager
-def following() -> Iterator[tuple[Pair, ToMaster]]:
+def following(**options: Any) -> Iterator[tuple[Pair, ToMaster]]:
     """A slave that follows its master's log and takes its tables."""
     agrees = SnapshotRef(False)
     client = ToMaster()
@@ -87,7 +88,8 @@ def following() -> Iterator[tuple[Pair, ToMaster]]:
             addresses={name: made.system.address(name) for name in names},
         )
 
-    pair = Pair(3, slave_actors={**slave_sync(client, agrees), "ha_slave": ha_slave})
+    own = {**slave_sync(client, agrees), "ha_slave": ha_slave}
+    pair = Pair(3, slave_actors=own, **options)
     client.master = pair.master
     pair.slave.system.address("slave_sync").tell(MasterClientAddress(MASTER))
     yield pair, client

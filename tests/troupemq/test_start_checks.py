@@ -21,6 +21,7 @@ from troupemq.start_checks import (
     require_clock,
     require_extras,
     require_files,
+    require_log,
 )
 
 HOUR_MS = 3_600_000
@@ -78,6 +79,31 @@ def test_a_setting_whose_library_is_missing_refuses_the_start(
     if extra != "otel":
         with pytest.raises(WrongSetting, match=f"^{key}"):
             Servers(pytest.fail).start_namesrv(parse_namesrv_config("", settings)[0])
+
+
+def test_store_without_its_commit_log_is_refused(small: SmallStore) -> None:
+    """A start gave the queue offsets of its messages to new ones: groups skipped them later."""
+    require_log(small.config, small.disk)
+    require_log(StoreConfig(root="/other"), small.disk)
+    elsewhere = StoreConfig(root="/store", commit_log_dir="/unmounted")
+    for _ in range(2):  # without the folder, and with an empty one
+        with pytest.raises(WrongSetting, match="mount its disk or correct storePathCommitLog"):
+            require_log(elsewhere, small.disk)
+        small.disk.make_dirs("/unmounted")
+    small.disk.unlink("/store/checkpoint")
+    require_log(elsewhere, small.disk)
+
+
+def test_doctor_and_start_refuse_a_store_without_its_commit_log(tmp_path: Path) -> None:
+    broker, store, _ = parse_broker_config(
+        f"storePathRootDir={tmp_path}\nstorePathCommitLog={tmp_path}/unmounted\nlistenPort=0"
+    )
+    (tmp_path / "checkpoint").write_bytes((1_700_000_000_000).to_bytes(8, "big") * 3)
+    with pytest.raises(WrongSetting, match=f"^the store {tmp_path} has messages") as refused:
+        Servers(pytest.fail).start_broker(broker, store)
+    doctors = [each for each in examine_broker(broker, store) if each.verdict == REFUSED]
+    assert [each.cure for each in doctors] == [str(refused.value)]
+    assert exit_code_of(refused.value) == 10
 
 
 def test_a_clock_behind_the_store_is_refused_unless_a_setting_allows_it(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from actors.delays import schedule
+from actors.delays.level_timers import own_record
 from actors.dispatching.messages import WritesForbidden
 from protocol.codes import RequestCode
 from protocol.frame import RemotingCommand
@@ -344,13 +344,13 @@ def test_a_restarted_schedule_continues_at_its_offset(monkeypatch: pytest.Monkey
     made = broker()
     delayed(made, b"1", 1)
     made.system.advance(1500)
-    make = schedule._own_record
+    place = "actors.delays.schedule.own_record"
 
     def broken(message: Any) -> Any:
-        monkeypatch.setattr(schedule, "_own_record", make)
+        monkeypatch.setattr(place, own_record)
         raise ValueError("broken")
 
-    monkeypatch.setattr(schedule, "_own_record", broken)
+    monkeypatch.setattr(place, broken)
     delayed(made, b"2", 1)
     made.system.advance(3000)
     assert bodies(made) == [b"1", b"2"]

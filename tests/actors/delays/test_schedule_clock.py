@@ -155,6 +155,33 @@ def test_message_of_a_changed_level_keeps_its_due_time(levels: str) -> None:
     assert bodies(made) == [b"late"]
 
 
+def test_messages_of_a_shortened_level_do_not_wait_for_those_of_the_earlier_delay() -> None:
+    """All that was stored behind a message of the earlier delay came late by as much."""
+    made = broker(message_delay_level=SHORT)
+    for body in (b"late", b"later"):
+        delayed(made, body, 3)
+        timer = made.send(body, properties="TIMER_DELAY_MS\x0118000")
+        assert timer.code == 0
+        made.system.advance(500)
+    restarted(made, "1s 5s 2s 3s")
+    delayed(made, b"soon", 3)
+    made.system.advance(3_200)
+    assert bodies(made) == [b"soon"]
+    delayed(made, b"next", 3)
+    for _ in range(2):
+        made.system.advance(3_000)
+        assert bodies(made) == [b"soon", b"next"]
+        restarted(made, "1s 5s 2s 3s")
+    made.system.advance(8_000)
+    assert bodies(made) == [b"soon", b"next", b"late"], "a timer, at its own time"
+    made.system.advance(2_000)
+    assert bodies(made)[3:] == [b"later", b"late"]
+    made.system.advance(1_500)
+    assert bodies(made)[5:] == [b"later"]
+    made.stop()
+    assert saved(made)[3] == 6
+
+
 def test_messages_of_a_removed_level_are_served_and_reported() -> None:
     """Formerly they waited forever, without a log line."""
     made = broker(message_delay_level=SHORT)

@@ -134,3 +134,19 @@ def test_promoted_slave_delivers_what_waits_and_not_what_its_master_delivered() 
         new.system.advance(5_000)
         bodies = [each.body for each in new.messages(TOPIC)]
         assert sorted(bodies) == [b"3000", b"90000", b"early", b"last", b"late"]
+
+
+def test_promoted_slave_repeats_no_timer_of_a_master_that_had_none_before() -> None:
+    """The last copy of the table did not say from where a start looks for delivered timers."""
+    with following() as (pair, _):
+        pair.master.make_topic(TOPIC)
+        pair.advance(25_000)
+        for delay_ms in (300, 3_000):
+            text = f"TIMER_DELAY_MS\x01{delay_ms}\x02"
+            pair.send(b"%d" % delay_ms, topic=TOPIC, queue_id=0, properties=text)
+        pair.advance(900)  # no copy of the offsets in between
+        assert [each.body for each in pair.master.messages(TOPIC)] == [b"300"]
+        pair.slave.start_ms = pair.master.clock.now_ms()
+        new = becomes_master(pair)
+        new.system.advance(5_000)
+        assert [each.body for each in new.messages(TOPIC)] == [b"300", b"3000"]

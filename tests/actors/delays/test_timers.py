@@ -142,6 +142,21 @@ def test_level_whose_messages_are_lost_delivers_new_ones_behind_its_timers() -> 
     assert bodies(made) == new
 
 
+@pytest.mark.parametrize("levels", ["1s 5s 20s", "1s 5s 20s 10s", "1s 5s 20s 2m"])
+def test_timer_of_a_level_with_a_changed_delay_is_delivered_at_its_time(levels: str) -> None:
+    """The timer came at its turn, which was that of the earlier delay: up to a minute late."""
+    made = broker()
+    timed(made, b"timer", 40_000)
+    end_ms = due_of(waiting(made)[0].properties)
+    made.stop()
+    made.store_config = replace(LEVELS, message_delay_level=levels)
+    restarted(made)
+    made.system.advance(39_900)
+    assert bodies(made) == []
+    made.system.advance(end_ms - made.clock.now_ms() + 100)
+    assert bodies(made) == [b"timer"]
+
+
 @pytest.mark.parametrize(
     "properties",
     [

@@ -30,6 +30,22 @@ def test_slave_hands_nothing_out() -> None:
     assert answer.remark == "the broker[127.0.0.1] pop message is forbidden"
 
 
+def test_message_of_a_queue_that_is_no_longer_read_can_still_be_settled() -> None:
+    """The acknowledgement was refused, and the message came again."""
+    made = broker()
+    for body in (b"held", b"extended"):
+        made.send(body, queue_id=3)
+    made.system.drain()
+    held, extended = received(made.ask(receive_command(invisible_ms=5_000)))
+    made.make_topic(queues=2)
+    assert made.ask(change_command(extended, 60_000)).code == 0
+    assert made.ask(ack_command(held)).code == 0
+    made.system.advance(20_000)
+    assert received(made.ask(receive_command())) == []
+    made.system.advance(60_000)
+    assert [each.body for each in received(made.ask(receive_command()))] == [b"extended"]
+
+
 def test_group_and_topic_must_allow_reading() -> None:
     made = broker(1)
     made.make_group("stopped", consume_enable=False)

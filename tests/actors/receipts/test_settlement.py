@@ -94,13 +94,19 @@ class Bench:
         copies = [*self.settlement.copies]
         return [(each.entry.offset, each.delay_level) for each in copies]
 
-    def copied(self, *, is_stored: bool = True, queue_offset: int = 0) -> None:
+    def copied(
+        self,
+        *,
+        is_stored: bool = True,
+        queue_offset: int = 0,
+        refusal: ResponseCode = ResponseCode.SYSTEM_ERROR,
+    ) -> None:
         """Answer the first copy."""
         copy = self.settlement.copies.popleft()
         result = HeldReturned(copy.entry, None, copy.is_move)
         record = InternalRecord("%RETRY%g", 0, b"")
         record.queue_offset = queue_offset
-        record.code = int(ResponseCode.SUCCESS if is_stored else ResponseCode.SYSTEM_ERROR)
+        record.code = int(ResponseCode.SUCCESS if is_stored else refusal)
         result.results = [record]
         retries = lambda group, queue_id: self.ledgers.open(group, "%RETRY%" + group, queue_id)  # noqa: E731
         self.settlement.returned(result, retries)
@@ -124,6 +130,17 @@ def test_offset_from_elsewhere_begins_a_ledger_again() -> None:
     assert (ledger.next, ledger.count) == (3, 0)
     del bench.offsets["T@g"]
     assert bench.ledgers.open("g", "T", 0).next == 10
+
+
+def test_group_whose_offset_was_deleted_begins_where_its_receives_say() -> None:
+    """With LAST_OFFSET, such a group got all retained messages again."""
+    bench = Bench()
+    for topic, start in (("T", 50), ("Young", 0)):
+        assert bench.ledgers.open("g", topic, 0, FROM_MAX).next == start
+        bench.store()
+        bench.offsets.clear()
+        found = bench.ledgers.find("g", topic, 0)
+        assert found is not None and found.next == start
 
 
 def test_unused_ledgers_are_forgotten() -> None:
@@ -179,6 +196,29 @@ def test_failed_copy_is_repeated_and_the_handle_stays_valid() -> None:
     bench.copied(is_stored=False)
     assert bench.settlement.acknowledge(ledger, 10, 1)
     assert bench.stored() == 11
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_message_without_room_for_a_copy_is_handed_out_again_where_it_is(in_order: bool) -> None:
+    """Such a message stayed in flight for ever, and the consumer offset below it."""
+    bench = Bench()
+    ledger = bench.deliver(10, 11, in_order=in_order)
+    assert bench.settlement.acknowledge(ledger, 11, 1)
+    for at_ms in (1_000, 2_000) if in_order else ():
+        assert bench.pass_time(at_ms) == []
+        bench.deliver(10, in_order=True, at_ms=at_ms + 1_000)
+    end_ms = 3_000 if in_order else 1_000
+    assert bench.pass_time(end_ms) == [(10, -1 if in_order else None)]
+    bench.settlement.freed.clear()
+    bench.copied(is_stored=False, refusal=ResponseCode.MESSAGE_ILLEGAL)
+    assert bench.pass_time(end_ms + AGAIN_MS) == []
+    assert (ledger.next, ledger.ahead, ledger.count) == (10, {11}, 0)
+    assert [*bench.settlement.freed] == [("g", "T", 0)]
+    assert bench.stored() == 10
+    bench.deliver(10, nonce=8, at_ms=9_000)
+    assert bench.settlement.acknowledge(ledger, 10, 8)
+    ledger.pass_settled(50)
+    assert bench.stored() == 12
 
 
 def change(bench: Bench, ledger: Ledger, offset: int, nonce: int, new: int, at_ms: float) -> bool:

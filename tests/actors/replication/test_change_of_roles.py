@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from actors.naming.messages import MasterClientAddress
 from storage.tables.json_config import save
 from storage.tables.topics import format_topics, parse_topics
-from tests.support.brokers import SimulatedBroker
+from tests.support.brokers import STORE, SimulatedBroker
 from tests.support.receiving import (
     Received,
     ack_command,
@@ -20,7 +20,7 @@ from tests.support.receiving import (
     received,
 )
 from tests.support.replication import TOPIC, Pair, following
-from tests.support.slave_tables import MASTER, commit
+from tests.support.slave_tables import MASTER, commit, text_of
 from tests.support.slave_tables import following as taking_tables
 from tests.support.transacting import (
     COMMIT,
@@ -35,11 +35,15 @@ from tests.support.transacting import (
 from troupemq.testing.fake_disk import FakeDisk
 
 
-def becomes_master(pair: Pair, *, kills: bool = False) -> SimulatedBroker:
+def becomes_master(
+    pair: Pair, *, kills: bool = False, power_cut: int | None = None
+) -> SimulatedBroker:
     """The master dies; the slave is stopped, or dies too, and is started as a master."""
     pair.die(pair.master, pair.master.disk)  # type: ignore[arg-type]
     slave = pair.slave
-    if kills:
+    if power_cut is not None:
+        pair.die(slave, slave.disk.crashed(power_cut))  # type: ignore[attr-defined]
+    elif kills:
         pair.die(slave, slave.disk.killed())  # type: ignore[attr-defined]
     else:
         pair.stop(slave)
@@ -85,6 +89,19 @@ def test_delayed_messages_are_delivered_by_the_new_master() -> None:
         new = becomes_master(pair)
         new.system.advance(70_000)
         assert {record.body for record in new.messages(TOPIC)} == {b"0", b"1"}
+
+
+def test_promotion_after_a_power_cut_delivers_a_delayed_message_whose_copy_is_lost() -> None:
+    """The slave's table said that it was delivered, and the copy in its log was not synced."""
+    with taking_tables(store=replace(STORE, flush_interval_ms=700)) as (pair, _):
+        pair.master.make_topic(TOPIC)
+        pair.advance(12_600)
+        pair.send(b"delayed", topic=TOPIC, queue_id=0, properties="DELAY\x013\x02")
+        pair.advance(10_450)  # to the copy of the tables, between two syncs
+        assert text_of(pair.slave, "delayOffset").startswith(b'{\n\t"offsetTable":{3:1')
+        new = becomes_master(pair, power_cut=1)
+        new.system.advance(15_000)
+        assert [each.body for each in new.messages(TOPIC)] == [b"delayed"]
 
 
 @pytest.mark.parametrize("kills", [False, True])

@@ -73,12 +73,17 @@ class QueueEnds:
         self.begin = begin
         self.begin_ms = begin_ms if begin_ms is not None else now_ms() - HALF_HOUR_MS
 
-    def first_position(self, queue: MessageQueue) -> Flow[int]:
-        """Return the start of a group that has never consumed the queue. Raises ClientError."""
+    def first_position(self, queue: MessageQueue, since_ms: int | None = None) -> Flow[int]:
+        """Return the start of a group that has never consumed the queue. Raises ClientError.
+
+        With `since_ms`, LAST_OFFSET means the messages from that time on.
+        """
         if queue.topic.startswith(RETRY_TOPIC_PREFIX) or self.begin is ConsumeFrom.FIRST_OFFSET:
             return (yield from self.first(queue))
         if self.begin is ConsumeFrom.TIMESTAMP:
-            return (yield from self.at_time(queue, self.begin_ms))
+            since_ms = self.begin_ms
+        if since_ms is not None:
+            return (yield from self.at_time(queue, since_ms))
         return (yield from self.end(queue))
 
     def first(self, queue: MessageQueue) -> Flow[int]:
@@ -116,8 +121,11 @@ class Offsets(ABC):
     def __init__(self, ends: QueueEnds) -> None:
         self._ends = ends
 
-    def start_of(self, queue: MessageQueue) -> Flow[int]:
+    def start_of(self, queue: MessageQueue, since_ms: int | None = None) -> Flow[int]:
         """Return the offset at which the group continues, or begins, in `queue`.
+
+        `since_ms` is when the consumer began, for a queue that has appeared after that: messages
+        sent before it is taken are not old.
 
         Commit a first position at once. If a rebalance computed LAST_OFFSET again, it would skip
         the messages that arrived in between. Raises ClientError.
@@ -125,7 +133,7 @@ class Offsets(ABC):
         stored = yield from self.stored(queue)
         if stored is not None:
             return stored
-        offset = yield from self._ends.first_position(queue)
+        offset = yield from self._ends.first_position(queue, since_ms)
         yield from self.commit(queue, offset)
         return offset
 

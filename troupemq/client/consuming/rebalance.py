@@ -24,7 +24,7 @@ from troupemq.client.connection.calls import (
     decoded,
     pause,
 )
-from troupemq.client.connection.client import ClientCore
+from troupemq.client.connection.client import ClientCore, now_ms
 from troupemq.client.consuming.assignment import Assignment, share_of
 from troupemq.client.consuming.consumer_offsets import COMMITS_OF_A_TURN, Offsets
 from troupemq.client.consuming.process_queue import ProcessQueue
@@ -88,6 +88,12 @@ class Rebalancing:
         self._wanted_since_s: dict[MessageQueue, float] = {}
         self._own: dict[MessageQueue, ProcessQueue] = {}
         self._missing: set[str] = set()
+        self._began_ms: int | None = None
+        """Time of the first round, wall clock."""
+        self._known: dict[str, frozenset[MessageQueue]] = {}
+        """Queues of each topic in its last round."""
+        self._late: set[MessageQueue] = set()
+        """Queues that have appeared after the first round and are not taken yet."""
         self._silent: set[str] = set()
         """Names of brokers that have not answered in the current round; it asks them no more."""
 
@@ -103,6 +109,7 @@ class Rebalancing:
 
     def _run(self, topics: Sequence[str]) -> Flow[float | None]:
         again_ms: list[float] = []
+        self._began_ms = self._began_ms or now_ms()
         self._silent.clear()
         for topic in topics:
             if self._closed:
@@ -146,12 +153,13 @@ class Rebalancing:
         )
         if not queues:
             raise RouteNotFound(f"no broker has readable queues of {topic}")
+        known = yield from _apart(partial(self._noted_queues, topic, queues), len(queues))
         if topic in self._missing:
             self._missing.discard(topic)
             log.info("topic found", group=self._group, topic=topic)
         again_ms: list[float] = []
         if self._assign is None:
-            members, mine = [self._client.id], frozenset(queues)
+            members, mine = [self._client.id], known
         else:
             members = yield from self._members(queues)
             share = partial(share_of, self._assign, self._client.id, members, queues)
@@ -183,6 +191,15 @@ class Rebalancing:
                 elif (take_again_ms := (yield from self._take(queue))) is not None:
                     again_ms.append(take_again_ms)
         return again_ms
+
+    def _noted_queues(self, topic: str, queues: list[MessageQueue]) -> frozenset[MessageQueue]:
+        """Return the queues of a topic, after a note of those that it has only now."""
+        known = frozenset(queues)
+        before = self._known.get(topic, frozenset() if topic in self._missing else known)
+        self._known[topic] = known
+        self._late |= known - before
+        self._late -= before - known
+        return known
 
     def _settle_ms(self, queue: MessageQueue) -> float:
         """Return the ms until a queue may be taken: its former owner must finish and commit."""
@@ -220,11 +237,13 @@ class Rebalancing:
             if self._locks is not None and not (yield from self._locks.lock(queue)):
                 log.info("queue locked by another member", group=self._group, queue=str(queue))
                 return LOCKED_AGAIN_MS
-            offset = yield from self._offsets.start_of(queue)
+            since_ms = self._began_ms if queue in self._late else None
+            offset = yield from self._offsets.start_of(queue, since_ms)
         except ClientError as error:
             self._noted(queue.broker_name, error)
             log.warning("queue assignment postponed", queue=str(queue), error=str(error))
             return INCOMPLETE_AGAIN_MS
+        self._late.discard(queue)
         self._wanted_since_s.pop(queue, None)
         log.info("queue assigned", group=self._group, queue=str(queue), offset=offset)
         self._add(queue, offset)

@@ -1,17 +1,24 @@
 """The files of a broadcasting consumer, as either client writes them."""
 
+from collections import Counter
 from pathlib import Path
 from resource import RLIMIT_FSIZE, getrlimit, setrlimit
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from tests.troupemq.client.hand_tasks import run_here
-from troupemq.client.connection.calls import Flow
+from protocol.codes import RequestCode
+from protocol.frame import RemotingCommand
+from tests.troupemq.client.hand_tasks import carry_out_here, run_here
+from troupemq.client.connection.calls import Call, Flow, LookUpRoute, drive
+from troupemq.client.connection.route import Route
 from troupemq.client.consuming.consumer_offsets import QueueEnds
 from troupemq.client.consuming.local_offsets import LocalOffsets
-from troupemq.client.errors import ClientError
+from troupemq.client.consuming.rebalance import Rebalancing
+from troupemq.client.errors import ClientError, RouteNotFound
 from troupemq.client.message import MessageQueue
+from troupemq.client.settings import ConsumerSettings
 
 QUEUES = [MessageQueue("T", "b", number) for number in range(3)]
 JAVA = """{
@@ -32,7 +39,7 @@ JAVA = """{
 class Ends:
     asked = 0
 
-    def first_position(self, queue: MessageQueue) -> Flow[int]:
+    def first_position(self, queue: MessageQueue, _since_ms: int | None = None) -> Flow[int]:
         yield from ()
         self.asked += 1
         return 100 + queue.queue_id
@@ -117,3 +124,38 @@ def test_offsets_refused_by_a_full_disk_are_saved_when_it_has_space_again(tmp_pa
         setrlimit(RLIMIT_FSIZE, before)
     assert run_here(kept.commit_all({QUEUES[0]: 9})) == 1
     assert run_here(offsets(tmp_path).stored(QUEUES[0])) == 9
+
+
+def test_queues_that_appear_later_are_begun_with_the_messages_since_the_first_round(
+    tmp_path: Path,
+) -> None:
+    """With LAST_OFFSET, messages sent before such a queue was taken were skipped."""
+    client: Any = SimpleNamespace(id="me", routes=SimpleNamespace(address=lambda name: name))
+    asked = Counter[tuple[str, int, str]]()
+    routes = {"T": QUEUES[:2]}
+
+    def carry_out(wanted: Any) -> object:
+        if isinstance(wanted, LookUpRoute):
+            if wanted.topic not in routes:
+                raise RouteNotFound(wanted.topic)
+            queues = tuple(routes[wanted.topic])
+            return Route(queues, queues, {})
+        if not isinstance(wanted, Call):
+            return carry_out_here(wanted)
+        fields = wanted.command.fields or {}
+        code = RequestCode(wanted.command.code).name
+        asked[fields["topic"], int(fields["queueId"]), code] += 1
+        assert int(fields.get("timestamp", began_ms)) >= began_ms
+        return RemotingCommand(0, {"offset": "7"})
+
+    ends = QueueEnds(client)
+    began_ms = ends.begin_ms + 1_800_000
+    found = LocalOffsets(tmp_path, "g", ends)
+    found.locate("me")
+    rounds = Rebalancing(client, "g", found, None, ConsumerSettings(), lambda held: None)
+    drive(rounds._run(("T", "N")), carry_out)
+    routes |= {"T": QUEUES, "N": [MessageQueue("N", "b", 0)]}
+    drive(rounds._run(("T", "N")), carry_out)
+    ended, searched = "GET_MAX_OFFSET", "SEARCH_OFFSET_BY_TIMESTAMP"
+    first = [("T", 0, ended), ("T", 1, ended)]
+    assert asked == Counter([*first, ("T", 2, searched), ("N", 0, searched)])
