@@ -384,6 +384,7 @@ class FakeDisk:
         path = os.path.normpath(path)
         if path in self._directories:
             return
+        self.maybe_fail("make_dirs", path)
         parent = os.path.dirname(path)
         self.make_dirs(parent, durable=durable)
         self._directories.add(path)
