@@ -226,6 +226,14 @@ class Schedule(Actor):
     def _look(self, cold_reads: int = 0) -> None:
         if self.stopping:
             return
+        try:
+            self._look_at(cold_reads)
+        except OSError as error:
+            self._note_failing(self.note_unread(error), is_failing=True)
+            self._sleep(RETRY_MS)
+
+    def _look_at(self, cold_reads: int) -> None:
+        """Deliver what is due. Raises OSError when the disk refuses a read."""
         queue = self._queues.get(SCHEDULE_TOPIC, self._level - 1)
         if queue is not None and self._looks_at_timers(queue, cold_reads):
             return
@@ -385,12 +393,18 @@ class Schedule(Actor):
             return
         first = max(timers.searched, self._offset, queue.min_offset)
         timers.searched = first
-        cold = self._probe.cold_units(queue, first, SCAN_UNITS) if not message.cold_reads else ()
+        try:
+            is_warm = bool(message.cold_reads)
+            cold = () if is_warm else self._probe.cold_units(queue, first, SCAN_UNITS)
+            units = b"" if cold else bytes(queue.units(first, SCAN_UNITS))
+        except OSError as error:
+            self.note_unread(error)
+            self.after(RETRY_MS, message)
+            return
         if cold:
             again = _ScanMore(self.address, message.run, 1)
             self._to["cold_read"].tell(ReadCold(cold, again, self.address))
             return
-        units = bytes(queue.units(first, SCAN_UNITS))
         timers.figures.unread = max(0, queue.max_offset - first)
         if units:
             self._to["timer_scan"].tell(ScanTimers(units, first, message.run, self.address))

@@ -197,7 +197,11 @@ class Scrubber(Actor):
             return
         clock = self.system.clock
         start_ms = clock.monotonic_ms()
-        is_done = self._work(job, start_ms)
+        try:
+            is_done = self._work(job, start_ms)
+        except OSError as error:  # such as too many open files
+            self._give_up(key, job, error)
+            return
         self._store.damage.forget_below(self._store.commit_log.min_offset())
         answers = job.answers if is_done else []
         self._tell(job, job.scrub.pop_findings(), answers)
@@ -213,6 +217,17 @@ class Scrubber(Actor):
         duty = self._store.config.scrub_duty_percent if key is None else _VERIFY_DUTY_PERCENT
         worked_ms = max(clock.monotonic_ms() - start_ms, SLICE_MS)
         self._wake(worked_ms * (100 - duty) / duty)
+
+    def _give_up(self, key: tuple[str, int, int] | None, job: _Job, error: OSError) -> None:
+        """Drop a job that the disk has refused; waiting actors time out."""
+        self.note_unread(error)
+        job.scrub.close()
+        if key is not None:
+            del self._verifying[key]
+            self._wake(SLICE_MS)
+        else:
+            self._round = None
+            self.after(START_DELAY_MS, _Begin())
 
     def _work(self, job: _Job, start_ms: float) -> bool:
         """Do one slice of a job; return True at its end."""

@@ -59,10 +59,17 @@ class MappedFile:
         return self._view is not None
 
     def slice(self, position: int, count: int) -> memoryview:
-        """Return uncopied bytes, which keep the map alive. Raise OffsetError."""
+        """Return uncopied bytes, which keep the map alive. Raise OffsetError.
+
+        Without a descriptor or memory for the map, return a copy.
+        """
         if position < 0 or count < 0 or position + count > self.size_bytes:
             raise OffsetError(f"{count} bytes at {position} do not lie in {self.path}")
-        return self.view[position : position + count]
+        try:
+            view = self.view
+        except OSError:
+            return memoryview(self.file.pread(count, position))
+        return view[position : position + count]
 
     def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
         """Write `data` at `position`; raise OSError, and OffsetError past the file's end."""

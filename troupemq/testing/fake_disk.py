@@ -196,6 +196,7 @@ class FakeFile:
         inode.touch(position, min(count, len(inode.data) - position))
 
     def view(self) -> memoryview:
+        self._disk.maybe_fail("view", self.path)
         return memoryview(self._open_inode().data).toreadonly()
 
     def writable_view(self) -> memoryview:
