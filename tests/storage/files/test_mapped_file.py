@@ -70,6 +70,17 @@ def test_file_that_cannot_be_mapped_is_read() -> None:
     assert file.slice(9, 5) == b"\0abc\0" and file.is_mapped
 
 
+def test_a_new_log_file_is_mapped_or_not_made() -> None:
+    """A slave failed at its first look at such a file, again and again, until it ended."""
+    disk = FakeDisk()
+    disk.make_dirs("/log")
+    disk.fail_next("view", OSError(errno.EMFILE, "Too many open files"))
+    with pytest.raises(OSError, match="Too many open files"):
+        create_mapped_file(disk, "/log", 0, 4096, sparse=False)
+    assert disk.listdir("/log") == []
+    assert create_mapped_file(disk, "/log", 0, 4096, sparse=False).is_mapped
+
+
 def test_a_view_outlives_the_file(place: tuple[Disk, str]) -> None:
     file = made(place)
     file.write(b"still here", 0)
