@@ -42,6 +42,8 @@ START_DELAY_MS = 5000
 """Delay after which returning consumers no longer need the disk most."""
 SLICE_MS = 1.0
 """Work per slice: two turns of the interpreter's lock (troupemq/daemon.py)."""
+PATIENCE_MS = 60_000.0
+"""Time in which a disk that refuses reads may recover; then unreadable records are damage."""
 _SLICE_STEPS_MAX = 16
 """Steps per slice; the limit where the clock stands still."""
 _VERIFY_DUTY_PERCENT = 50
@@ -98,6 +100,8 @@ class Scrubber(Actor):
         self._sleeping = True
         self._line_counts: dict[str, int] = {}
         self._last_end_ms = 0
+        self._refused_ms: float | None = None
+        """Monotonic time of the first refused read."""
 
     def on_start(self) -> None:
         self._publish()
@@ -210,7 +214,7 @@ class Scrubber(Actor):
             if key is not None:
                 del self._verifying[key]
             else:
-                self._round = None
+                self._round = self._refused_ms = None
                 self._last_end_ms = clock.now_ms()
                 self._log_round(job)
         self._publish()
@@ -219,15 +223,25 @@ class Scrubber(Actor):
         self._wake(worked_ms * (100 - duty) / duty)
 
     def _give_up(self, key: tuple[str, int, int] | None, job: _Job, error: OSError) -> None:
-        """Drop a job that the disk has refused; waiting actors time out."""
+        """Drop a job that the disk has refused, and begin the round again; actors time out."""
         self.note_unread(error)
+        if self._refused_ms is None:
+            self._refused_ms = self.system.clock.monotonic_ms()
         job.scrub.close()
         if key is not None:
             del self._verifying[key]
-            self._wake(SLICE_MS)
         else:
             self._round = None
-            self.after(START_DELAY_MS, _Begin())
+            if self._is_patient:
+                self.after(START_DELAY_MS, _Begin())
+        self._publish()
+        self._wake(SLICE_MS)
+
+    @property
+    def _is_patient(self) -> bool:
+        """Whether the disk may still recover."""
+        now_ms = self.system.clock.monotonic_ms()
+        return self._refused_ms is None or now_ms - self._refused_ms < PATIENCE_MS
 
     def _work(self, job: _Job, start_ms: float) -> bool:
         """Do one slice of a job; return True at its end."""
@@ -261,6 +275,7 @@ class Scrubber(Actor):
             self._store.damage,
             log_end=log_end,
             queue_ends=ends,
+            is_patient=self._is_patient,
         )
         return _Job(scrub, queues, iter(()), started_ms=self.system.clock.monotonic_ms())
 
