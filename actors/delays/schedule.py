@@ -54,7 +54,7 @@ from storage.dispatching.dispatch import delay_levels_ms
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import ConsumeQueue
 from storage.reading.delayed import BATCH_COUNT, Due, DueMessage, DueReader, Far
-from storage.reading.page_probe import PageProbe
+from storage.reading.page_probe import ColdPart, PageProbe
 
 log = get_logger(__name__)
 
@@ -224,10 +224,9 @@ class Schedule(Actor):
             self._sleep(RETRY_MS)
 
     def _look(self, cold_reads: int = 0) -> None:
-        if self.stopping:
-            return
         try:
-            self._look_at(cold_reads)
+            if not self.stopping:
+                self._look_at(cold_reads)
         except OSError as error:
             self._note_failing(self.note_unread(error), is_failing=True)
             self._sleep(RETRY_MS)
@@ -241,19 +240,18 @@ class Schedule(Actor):
         if queue is None or not self._is_inside(queue):
             self._sleep(None)
             return
-        clock = self.system.clock
         due = self._reader.read(
             queue,
             self._offset,
-            clock.now_ms(),
-            clock.monotonic_ms(),
+            self.system.clock.now_ms(),
+            self.system.clock.monotonic_ms(),
             verified=self._verified,
             cold_reads=cold_reads,
             ahead=self._timers.ahead,
         )
         self._note_far(due)
         if due.cold:
-            self._read_cold(due, cold_reads)
+            self._read_cold(due.cold, _ColdReadForSchedule(self.address, cold_reads + 1))
         elif due.in_doubt and not due.skipped:
             self._verify(due.next_offset)
         elif due.messages:
@@ -262,9 +260,8 @@ class Schedule(Actor):
             self._done(due, due.next_offset, 0)
             self._sleep(due.wait_ms)
 
-    def _read_cold(self, due: Due, cold_reads: int) -> None:
-        again = _ColdReadForSchedule(self.address, cold_reads + 1)
-        self._to["cold_read"].tell(ReadCold(due.cold, again, self.address))
+    def _read_cold(self, cold: Sequence[ColdPart], again: Message) -> None:
+        self._to["cold_read"].tell(ReadCold(cold, again, self.address))
 
     def _append(self, due: Due, *, is_early: bool) -> None:
         self._under_way = due
@@ -344,7 +341,7 @@ class Schedule(Actor):
         self._is_timers_turn = False
         due = self._reader.read_timers(queue, [*timers.taken], cold_reads=cold_reads)
         if due.cold:
-            self._read_cold(due, cold_reads)
+            self._read_cold(due.cold, _ColdReadForSchedule(self.address, cold_reads + 1))
             return True
         timers.put_back(due, now_ms)
         if not due.messages:
@@ -391,19 +388,17 @@ class Schedule(Actor):
         queue, timers = self._queues.get(SCHEDULE_TOPIC, self._level - 1), self._timers
         if message.run != timers.search or queue is None:
             return
-        first = max(timers.searched, self._offset, queue.min_offset)
-        timers.searched = first
+        first = timers.searched = max(timers.searched, self._offset, queue.min_offset)
         try:
-            is_warm = bool(message.cold_reads)
-            cold = () if is_warm else self._probe.cold_units(queue, first, SCAN_UNITS)
+            looks = not message.cold_reads
+            cold = self._probe.cold_units(queue, first, SCAN_UNITS) if looks else ()
             units = b"" if cold else bytes(queue.units(first, SCAN_UNITS))
         except OSError as error:
             self.note_unread(error)
             self.after(RETRY_MS, message)
             return
         if cold:
-            again = _ScanMore(self.address, message.run, 1)
-            self._to["cold_read"].tell(ReadCold(cold, again, self.address))
+            self._read_cold(cold, _ScanMore(self.address, message.run, 1))
             return
         timers.figures.unread = max(0, queue.max_offset - first)
         if units:
