@@ -12,7 +12,7 @@ from storage.config import StoreConfig
 from storage.dispatching.dispatch import Dispatcher, Follower, delay_levels_ms, entry_of
 from storage.dispatching.followers import DispatchReader, Lagging
 from storage.dispatching.sink_table import NO_SINK_FILE, SinkTable
-from storage.errors import Finding, store_error
+from storage.errors import Finding, SyncFailed, store_error
 from storage.files.disk import Disk
 from storage.files.lock_file import StoreLock, create_abort, remove_abort, was_stopped_cleanly
 from storage.index.index import Index
@@ -94,6 +94,11 @@ class MessageStore:
         delay_levels = delay_levels_ms(config.message_delay_level)
         reader = DispatchReader(self.commit_log, delay_levels)
         self.lagging = Lagging(self.followers, reader, self.dispatcher)
+        self.sync_failure = ""
+        """Reason of a failed sync of queues, index or tables: then nothing more vouches for them.
+
+        The kernel may have dropped their data (SyncFailed). The next start rebuilds them.
+        """
         self.found_end_offset = 0
         """End of the commit log at the open; this process has written everything behind it."""
         self._lock = StoreLock(config, disk)
@@ -294,6 +299,8 @@ class MessageStore:
         """Bring everything appended and dispatched to disk. Raise StoreError."""
         self.dispatcher.feed()
         self.commit_log.sync(self.commit_log.end_offset)
+        if self.sync_failure:
+            raise SyncFailed(f"{self.sync_failure} The next start rebuilds queues and index.")
         try:
             self.consume_queues.sync_all()
             self.transaction_table.sync()

@@ -20,7 +20,7 @@ from remoting.tls_options import AUTH_SERVER, CERTIFICATE, ENABLE, KEY, TRUST
 from remoting.tls_options import KEY_PASSWORD as CLIENT_KEY_PASSWORD
 from storage.access.account import BROKER_ACCESS_KEY, BROKER_SECRET_KEY
 from storage.child_python import child_command, child_environment
-from storage.errors import WrongSetting
+from storage.errors import WrongSetting, reason_of
 from troupemq.masters.supervisor import STEADY_S, pause_s
 
 log = get_logger(__name__)
@@ -129,22 +129,30 @@ class ConsoleChild:
         deaths = 0
         while not self._over.is_set():
             began_s = monotonic()
-            with subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                env=self._environment,
-                process_group=0,  # Ctrl-C is for the server
-            ) as process:
-                self._process = process
-                if self._over.is_set():  # stopped while it was being started
-                    process.terminate()
-                code = process.wait()
+            why: dict[str, object] = {}
+            try:
+                why["code"] = self._run_once()
+            except OSError as error:  # such as too many open files
+                why["reason"] = reason_of(error)
             if self._over.is_set():
                 return
             deaths = 1 if monotonic() - began_s > STEADY_S else deaths + 1
             again_in_s = pause_s(deaths + 1)
-            log.warning("console ended", code=code, again_in_s=again_in_s)
+            log.warning("console ended", **why, again_in_s=again_in_s)
             self._over.wait(again_in_s)
+
+    def _run_once(self) -> int:
+        """Run the console to its end; return its exit code. Raises OSError."""
+        with subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            env=self._environment,
+            process_group=0,  # Ctrl-C is for the server
+        ) as process:
+            self._process = process
+            if self._over.is_set():  # stopped while it was being started
+                process.terminate()
+            return process.wait()
 
 
 def _shown(tls: TlsSettings) -> Sequence[str]:

@@ -42,6 +42,14 @@ class _LogFile(RotatingFileHandler):
     The broker itself reports the full disk; a traceback for each line would not help.
     """
 
+    def doRollover(self) -> None:
+        """Rename the file, or go on in it and try again later if the folder refuses that."""
+        try:
+            super().doRollover()
+            self.maxBytes = FILE_BYTES_MAX
+        except OSError:
+            self.maxBytes += FILE_BYTES_MAX
+
     def handleError(self, record: logging.LogRecord) -> None:
         pass
 

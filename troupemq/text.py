@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TextIO
 from unicodedata import category, combining, east_asian_width
@@ -101,18 +101,22 @@ FAILED = 1
 
 
 def tell(text: str) -> None:
-    """Print a line on stdout; a closed pipe must not stop a server."""
+    """Print a line on stdout; a closed pipe or a full disk must not stop a server."""
     try:
         print(text, flush=True)
-    except BrokenPipeError:
+    except OSError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())  # else the flush at exit would fail again
         os.close(nowhere)
 
 
 def say(sentence: str) -> None:
-    """Print one line on stderr, with line breaks and control characters escaped."""
-    print(f"troupemq: {one_line(sentence)}", file=sys.stderr, flush=True)
+    """Print one line on stderr, with line breaks and control characters escaped.
+
+    It is lost if stderr is a closed pipe or a file on a full disk.
+    """
+    with suppress(OSError):
+        print(f"troupemq: {one_line(sentence)}", file=sys.stderr, flush=True)
 
 
 class Steps:

@@ -59,7 +59,7 @@ from storage.dispatching.dispatch import delay_levels_ms
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import ConsumeQueue
 from storage.reading.delayed import BATCH_COUNT, Due, DueReader, Far
-from storage.reading.page_probe import PageProbe
+from storage.reading.page_probe import ColdPart, PageProbe
 
 log = get_logger(__name__)
 
@@ -230,8 +230,15 @@ class Schedule(Actor):
             self._sleep(RETRY_MS)
 
     def _look(self, cold_reads: int = 0) -> None:
-        if self.stopping:
-            return
+        try:
+            if not self.stopping:
+                self._look_at(cold_reads)
+        except OSError as error:
+            self._note_failing(self.note_unread(error), is_failing=True)
+            self._sleep(RETRY_MS)
+
+    def _look_at(self, cold_reads: int) -> None:
+        """Deliver what is due. Raises OSError when the disk refuses a read."""
         queue = self._queues.get(SCHEDULE_TOPIC, self._level - 1)
         if queue is not None and self._looks_at_timers(queue, cold_reads):
             return
@@ -239,19 +246,18 @@ class Schedule(Actor):
         if queue is None or not self._is_inside(queue):
             self._sleep(None)
             return
-        clock = self.system.clock
         due = self._reader.read(
             queue,
             self._turn,
-            clock.now_ms(),
-            clock.monotonic_ms(),
+            self.system.clock.now_ms(),
+            self.system.clock.monotonic_ms(),
             verified=self._verified,
             cold_reads=cold_reads,
             ahead=self._timers.ahead,
         )
         self._note_far(due)
         if due.cold:
-            self._read_cold(due, cold_reads)
+            self._read_cold(due.cold, _ColdReadForSchedule(self.address, cold_reads + 1))
         elif due.in_doubt and not due.skipped:
             self._verify(due.next_offset)
         elif due.messages:
@@ -260,9 +266,8 @@ class Schedule(Actor):
             self._done(due, due.next_offset, 0)
             self._sleep(due.wait_ms)
 
-    def _read_cold(self, due: Due, cold_reads: int) -> None:
-        again = _ColdReadForSchedule(self.address, cold_reads + 1)
-        self._to["cold_read"].tell(ReadCold(due.cold, again, self.address))
+    def _read_cold(self, cold: Sequence[ColdPart], again: Message) -> None:
+        self._to["cold_read"].tell(ReadCold(cold, again, self.address))
 
     def _append(self, due: Due, *, is_early: bool) -> None:
         self._under_way = due
@@ -271,8 +276,9 @@ class Schedule(Actor):
             timer_record(message, level, now_ms, rules) if message.due_ms else own_record(message)
             for message in due.messages
         ]
-        stored = DueStored(due, is_early)
-        self._to["put_message"].tell(InternalAppend(records, self.address, stored))
+        self._to["put_message"].tell(
+            InternalAppend(records, self.address, DueStored(due, is_early))
+        )
 
     def _is_inside(self, queue: ConsumeQueue) -> bool:
         """Return whether the offset has a message; move it into the queue if it is outside."""
@@ -342,7 +348,7 @@ class Schedule(Actor):
         self._is_timers_turn = False
         due = self._reader.read_timers(queue, [*timers.taken], self._turn, cold_reads=cold_reads)
         if due.cold:
-            self._read_cold(due, cold_reads)
+            self._read_cold(due.cold, _ColdReadForSchedule(self.address, cold_reads + 1))
             return True
         timers.put_back(due, now_ms)
         if not due.messages:
@@ -389,14 +395,18 @@ class Schedule(Actor):
         queue, timers = self._queues.get(SCHEDULE_TOPIC, self._level - 1), self._timers
         if message.run != timers.search or queue is None:
             return
-        first = max(timers.searched, self._offset, queue.min_offset)
-        timers.searched = first
-        cold = self._probe.cold_units(queue, first, SCAN_UNITS) if not message.cold_reads else ()
-        if cold:
-            again = _ScanMore(self.address, message.run, 1)
-            self._to["cold_read"].tell(ReadCold(cold, again, self.address))
+        first = timers.searched = max(timers.searched, self._offset, queue.min_offset)
+        try:
+            looks = not message.cold_reads
+            cold = self._probe.cold_units(queue, first, SCAN_UNITS) if looks else ()
+            units = b"" if cold else bytes(queue.units(first, SCAN_UNITS))
+        except OSError as error:
+            self.note_unread(error)
+            self.after(RETRY_MS, message)
             return
-        units = bytes(queue.units(first, SCAN_UNITS))
+        if cold:
+            self._read_cold(cold, _ScanMore(self.address, message.run, 1))
+            return
         timers.figures.unread = max(0, queue.max_offset - first)
         if units:
             self._to["timer_scan"].tell(ScanTimers(units, first, message.run, self.address))
@@ -510,10 +520,9 @@ class Schedule(Actor):
             return
         for number, due_ms in waiting.items():
             self._timers.index.add(due_ms, number)
-        ahead = [number for number in range(first, next_offset) if number not in waiting]
-        for number in ahead:
-            self._timers.ahead.add(number)
-        if ahead:
+        if ahead := [number for number in range(first, next_offset) if number not in waiting]:
+            for number in ahead:
+                self._timers.ahead.add(number)
             self._report(self._offset, begin, end, ahead, is_urgent=is_urgent)
 
     def _move_to(self, offset: int, begin: int, end: int, *, is_urgent: bool = False) -> None:

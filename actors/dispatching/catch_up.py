@@ -30,7 +30,7 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.server_log import get_logger
 from storage.dispatching.dispatch import Follower
 from storage.dispatching.followers import SLICE_RECORDS, feed
-from storage.errors import StoreError
+from storage.errors import StoreError, SyncFailed
 from storage.index.index import Index
 from storage.index.key_columns import KeyPart
 from storage.log.commit_log import CommitLog
@@ -232,6 +232,8 @@ class CatchUp(Actor):
         try:
             self._read_on()
         except (StoreError, OSError) as error:
+            if isinstance(error, SyncFailed):
+                self._store.sync_failure = str(error)
             self._disk_refused(error)
             self.after(RETRY_MS, message)
             return
@@ -263,6 +265,8 @@ class CatchUp(Actor):
 
     def _sync_full(self, index: Index | None) -> None:
         """Sync full index files, and tables after enough progress."""
+        if self._store.sync_failure:
+            return
         full = index.unsynced() if index is not None else None
         if index is not None and full is not None:
             sync_files(self.system.disk, full.files)

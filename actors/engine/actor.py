@@ -33,7 +33,7 @@ from actors.engine.interfaces import ActorDispatcher, System
 from actors.engine.messages import AskFigures, BatchEnd, Drain, Exited, Started, Stop
 from actors.engine.server_log import get_logger
 from actors.engine.timer import TimerHandle
-from storage.errors import StoreError
+from storage.errors import StoreError, reason_of
 
 __all__ = [
     "Actor",
@@ -180,9 +180,20 @@ class Actor(ThreadingActor):
         """Return whether a handler that failed on `message` cannot have changed this actor."""
         return type(message) in self.reading_handlers
 
+    def note_unread(self, error: OSError) -> str:
+        """Log that the disk refused a read, once a minute; return the reason."""
+        self.system.rarely.warn(
+            "store read failed", of=self.name, file=error.filename, reason=reason_of(error)
+        )
+        return f"the disk cannot be read: {error.strerror}"
+
     def fail_message(self, message: object, error: Exception) -> None:
         """Refuse `message` after its handler failed, and log the bug; the actor goes on."""
         self.address.failed += 1
+        if isinstance(error, OSError):  # the disk's fault, not the peer's
+            reason = self.note_unread(error)
+            refuse(message, reason)
+            return
         remark, peer, kind = failure_text(error), asker_of(message), type(message).__name__
         self.system.rarely.warn(
             "request handler failed",

@@ -103,6 +103,8 @@ class Taken:
     """Parts of files to read first."""
     doubtful: list[tuple[Ledger, int]] = field(default_factory=list)
     """Units that must be verified."""
+    unread: OSError | None = None
+    """Error of a read; that queue is left out."""
     crowded: list[Ledger] = field(default_factory=list)
     effort: int = 0
     """Work of reads without a message, in messages."""
@@ -383,19 +385,23 @@ class _Reading:
         wanted: MessageFilter | None,
         ledger: Ledger,
     ) -> GetResult | None:
-        """Return a read; None if it has to wait for the disk or the scrubber."""
+        """Return a read; None if it has to wait for the disk or the scrubber, or fails."""
         owner, taken = self._owner, self._taken
-        result = get_message(
-            queue,
-            owner.store.commit_log,
-            offset,
-            count,
-            wanted,
-            owner.limits,
-            damage=owner.store.damage,
-            probe=None if self._reads_cold else owner.probe,
-            verified=ledger.verified == offset,
-        )
+        try:
+            result = get_message(
+                queue,
+                owner.store.commit_log,
+                offset,
+                count,
+                wanted,
+                owner.limits,
+                damage=owner.store.damage,
+                probe=None if self._reads_cold else owner.probe,
+                verified=ledger.verified == offset,
+            )
+        except OSError as error:
+            taken.unread = error
+            return None
         if result.status is GetStatus.COLD:
             taken.cold += result.cold
             return None

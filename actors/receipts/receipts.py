@@ -239,6 +239,8 @@ class Receipts(Responder):
         reads_cold = receive.cold_reads >= COLD_READS_MAX
         taken = self._hand_out.take(receive, header, reads_cold=reads_cold)
         self._note(taken)
+        if taken.unread is not None:
+            self.note_unread(taken.unread)
         if taken.found:
             self._deliver(receive, header, taken)
         elif taken.cold:

@@ -343,7 +343,7 @@ class CleanFiles(Responder):
     def _sync(self, directories: Iterable[str]) -> str | None:
         try:
             sync_directories(self.system.disk, directories)
-        except StoreError as error:
+        except (OSError, StoreError) as error:
             return str(error)
         return None
 

@@ -42,6 +42,8 @@ START_DELAY_MS = 5000
 """Delay after which returning consumers no longer need the disk most."""
 SLICE_MS = 1.0
 """Work per slice: two turns of the interpreter's lock (troupemq/daemon.py)."""
+PATIENCE_MS = 60_000.0
+"""Time in which a disk that refuses reads may recover; then unreadable records are damage."""
 _SLICE_STEPS_MAX = 16
 """Steps per slice; the limit where the clock stands still."""
 _VERIFY_DUTY_PERCENT = 50
@@ -98,6 +100,8 @@ class Scrubber(Actor):
         self._sleeping = True
         self._line_counts: dict[str, int] = {}
         self._last_end_ms = 0
+        self._refused_ms: float | None = None
+        """Monotonic time of the first refused read."""
 
     def on_start(self) -> None:
         self._publish()
@@ -197,7 +201,11 @@ class Scrubber(Actor):
             return
         clock = self.system.clock
         start_ms = clock.monotonic_ms()
-        is_done = self._work(job, start_ms)
+        try:
+            is_done = self._work(job, start_ms)
+        except OSError as error:  # such as too many open files
+            self._give_up(key, job, error)
+            return
         self._store.damage.forget_below(self._store.commit_log.min_offset())
         answers = job.answers if is_done else []
         self._tell(job, job.scrub.pop_findings(), answers)
@@ -206,13 +214,34 @@ class Scrubber(Actor):
             if key is not None:
                 del self._verifying[key]
             else:
-                self._round = None
+                self._round = self._refused_ms = None
                 self._last_end_ms = clock.now_ms()
                 self._log_round(job)
         self._publish()
         duty = self._store.config.scrub_duty_percent if key is None else _VERIFY_DUTY_PERCENT
         worked_ms = max(clock.monotonic_ms() - start_ms, SLICE_MS)
         self._wake(worked_ms * (100 - duty) / duty)
+
+    def _give_up(self, key: tuple[str, int, int] | None, job: _Job, error: OSError) -> None:
+        """Drop a job that the disk has refused, and begin the round again; actors time out."""
+        self.note_unread(error)
+        if self._refused_ms is None:
+            self._refused_ms = self.system.clock.monotonic_ms()
+        job.scrub.close()
+        if key is not None:
+            del self._verifying[key]
+        else:
+            self._round = None
+            if self._is_patient:
+                self.after(START_DELAY_MS, _Begin())
+        self._publish()
+        self._wake(SLICE_MS)
+
+    @property
+    def _is_patient(self) -> bool:
+        """Whether the disk may still recover."""
+        now_ms = self.system.clock.monotonic_ms()
+        return self._refused_ms is None or now_ms - self._refused_ms < PATIENCE_MS
 
     def _work(self, job: _Job, start_ms: float) -> bool:
         """Do one slice of a job; return True at its end."""
@@ -246,6 +275,7 @@ class Scrubber(Actor):
             self._store.damage,
             log_end=log_end,
             queue_ends=ends,
+            is_patient=self._is_patient,
         )
         return _Job(scrub, queues, iter(()), started_ms=self.system.clock.monotonic_ms())
 

@@ -19,7 +19,8 @@ Receives: Sync from GroupCommit, DelayOffsets, Transactions and HaSlave.
 Sends: Synced to the requester.
 
 A failed sync is final for this log: the kernel may have dropped the dirty data. Offsets that were
-not synced never count as synced later, and every later sync fails.
+not synced never count as synced later, and every later sync fails. After one of queues, index or
+tables the checkpoint stays, so that the next start rebuilds them.
 """
 
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ from actors.engine.histogram import ClassCounts
 from actors.engine.server_log import get_logger
 from actors.retention.messages import SyncSoon
 from actors.sending.messages import Sync, Synced
-from storage.errors import StoreError
+from storage.errors import StoreError, SyncFailed
 from storage.log.commit_log import CommitLog
 from storage.message_store import MessageStore
 from storage.queues.unsynced import sync_files
@@ -73,7 +74,7 @@ class FlushRealTime(Actor):
         self._log_flushed_ms = 0.0
         self._queues_flushed_ms = 0.0
         self._queues_asked = self._syncs_again = False
-        self._failed = False
+        self._failed = self._queues_failing = False
 
     def on_start(self) -> None:
         self._log_flushed_ms = self._queues_flushed_ms = self.system.clock.monotonic_ms()
@@ -119,6 +120,8 @@ class FlushRealTime(Actor):
     def on_queues_written(self, message: QueuesWritten) -> None:
         """Sync the files; after a thorough round save the checkpoint."""
         self._queues_asked = False
+        if self._store.sync_failure:
+            return
         unsynced = message.unsynced
         try:
             sync_files(self.system.disk, unsynced.files)
@@ -147,7 +150,15 @@ class FlushRealTime(Actor):
             if unsynced.store_timestamp is not None or full_index is not None:
                 self._save_checkpoint()
         except (OSError, StoreError) as error:
-            log.error("sync of the consume queues failed", reason=str(error))
+            if isinstance(error, SyncFailed):
+                self._store.sync_failure = str(error)
+            if not self._queues_failing:
+                log.error("sync of the consume queues failed", reason=str(error))
+            self._queues_failing = True
+        else:
+            if self._queues_failing:
+                log.info("consume queues synced again")
+            self._queues_failing = False
 
     @handles(SyncSoon)
     def on_sync_soon(self, _: SyncSoon) -> None:

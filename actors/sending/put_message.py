@@ -216,7 +216,7 @@ class PutMessage(Actor):
         self._pending: list[SendPut] = []
         self._pending_bytes = 0
         self._batch_started_ms = 0.0
-        self._goes_on = False
+        self._goes_on = self._is_failing = False
 
     def on_start(self) -> None:
         self._appender.start_at(self._store.consume_queues.next_offsets())
@@ -373,8 +373,13 @@ class PutMessage(Actor):
             now_ms = self.system.clock.now_ms()
             count, entries = self._appender.append(puts, now_ms) if puts else (0, [])
         except (OSError, StoreError) as error:
-            log.error("append failed", reason=str(error), puts=len(puts))
+            if not self._is_failing:
+                log.error("append failed", reason=str(error), puts=len(puts))
+            self._is_failing = True
             return None
+        if self._is_failing and puts:
+            log.info("append succeeded again")
+            self._is_failing = False
         self._end.waits_for_file = count < len(puts)
         self._end.want_file()
         if entries and self._slaves.replicas.link_count:

@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.server_log import get_logger
+from storage.errors import store_error
 from storage.files.disk import Disk
 from storage.tables.ahead_set import AheadSet
 from storage.tables.offset_journal import (
     AHEAD_SPAN_MAX,
     FILE_BYTES_MAX,
+    JournalFault,
     JournalFile,
     OffsetState,
     generations,
@@ -59,7 +61,7 @@ class OffsetJournal:
     def begin(self, disk: Disk, generation: int | None, offsets: dict[str, dict[int, int]]) -> int:
         """Replay the journal over the saved table; return the number of entries.
 
-        `generation` is the one that the table names.
+        `generation` is the one that the table names. Raises StoreError if it must not be read.
         """
         self._disk = disk
         self._state = OffsetState(offsets)
@@ -67,7 +69,14 @@ class OffsetJournal:
         if generation is None:
             return 0
         self.is_used, self._last = True, generation
-        count, self._chain = replay(disk, self._directory, generation, self._state)
+        faults: list[JournalFault] = []
+        try:
+            count, self._chain = replay(disk, self._directory, generation, self._state, faults)
+        except OSError as error:
+            raise store_error("cannot read the journal of consumer offsets", error) from error
+        for each in faults:
+            if not each.is_at_end:  # which a power cut leaves
+                log.warning("offset journal damaged", found=each.text)
         return count
 
     def limit(self, end: Callable[[str, int], int] | None) -> None:

@@ -34,6 +34,7 @@ from storage.log.reader import NamedLogReader, record_at
 from storage.scrub.unit_reader import UnitReader
 from storage.tables.json_config import load
 from storage.tables.offsets import TOPIC_GROUP_SEPARATOR, parse_offsets
+from storage.tables.settings_file import save_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -219,7 +220,7 @@ class History:
         if self._directory is None:
             return
         try:
-            lines = (self._directory / _HISTORY).read_text(encoding="utf-8").splitlines()
+            lines = (self._directory / _HISTORY).read_text("utf-8", "replace").splitlines()
         except FileNotFoundError:
             return
         for line in lines:
@@ -246,10 +247,8 @@ class History:
             return None
         self.runs.append({"ms": now_ms, "lags": {each.key: each.lag for each in found}})
         self.runs = sorted(self.runs, key=lambda run: run["ms"])[-HISTORY_MAX:]
-        path = self._directory / _HISTORY
-        temporary = path.with_name(path.name + ".tmp")
-        temporary.write_text("".join(json.dumps(run) + "\n" for run in self.runs), "utf-8")
-        temporary.replace(path)
+        lines = "".join(json.dumps(run) + "\n" for run in self.runs)
+        save_settings(RealDisk(), str(self._directory / _HISTORY), lines)
         series: dict[str, list[tuple[float, float]]] = {}
         for run in self.runs:
             for key, lag in run["lags"].items():

@@ -59,10 +59,17 @@ class MappedFile:
         return self._view is not None
 
     def slice(self, position: int, count: int) -> memoryview:
-        """Return uncopied bytes, which keep the map alive. Raise OffsetError."""
+        """Return uncopied bytes, which keep the map alive. Raise OffsetError.
+
+        Without a descriptor or memory for the map, return a copy.
+        """
         if position < 0 or count < 0 or position + count > self.size_bytes:
             raise OffsetError(f"{count} bytes at {position} do not lie in {self.path}")
-        return self.view[position : position + count]
+        try:
+            view = self.view
+        except OSError:
+            return memoryview(self.file.pread(count, position))
+        return view[position : position + count]
 
     def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
         """Write `data` at `position`; raise OSError, and OffsetError past the file's end."""
@@ -125,16 +132,19 @@ def create_mapped_file(
 ) -> MappedFile:
     """Create a file at its full size; on failure, raise OSError and leave no file.
 
-    A `sparse` file gets no blocks. Otherwise they are allocated, so that no later write finds the
-    disk full. `warm` writes zeros through the file once. `durable` syncs its size and its name.
+    A `sparse` file gets no blocks. Otherwise they are allocated, and the file is mapped, so that no
+    later write finds the disk full, and no later read lacks a descriptor. `warm` writes zeros
+    through the file once. `durable` syncs its size and its name.
     """
     path = f"{directory}/{file_name(first_offset)}"
     file = disk.open(path, create=True)
+    mapped = MappedFile(file, first_offset, size_bytes)
     try:
         if sparse:
             file.set_size(size_bytes)
         else:
             file.allocate(size_bytes)
+            _ = mapped.view
         if warm:
             for position in range(0, size_bytes, _WARM_CHUNK_BYTES):
                 file.pwrite(_ZEROS[: min(_WARM_CHUNK_BYTES, size_bytes - position)], position)
@@ -142,10 +152,10 @@ def create_mapped_file(
             file.sync()
             disk.sync_directory(directory)
     except OSError:
-        file.close()
+        mapped.close()
         disk.unlink(path)
         raise
-    return MappedFile(file, first_offset, size_bytes)
+    return mapped
 
 
 class MappedFileQueue:

@@ -292,7 +292,6 @@ class Index:
             if not last.is_open:
                 last.open_for_writing()
             return last
-        self._disk.make_dirs(self.directory)
         file = self._file(self._new_name())
         if last is None:
             file.create(0, 0)

@@ -88,13 +88,16 @@ class IndexFile:
     # -- opening and closing ------------------------------------------------------------------
 
     def create(self, end_physical_offset: int, end_timestamp: int) -> None:
-        """Create the file and open it for writing; the two values are the end of the last file.
+        """Create the file, and its folder, and open it for writing.
+
+        The two values are the end of the last file.
 
         Raise DiskFull or StoreError, and leave no file then.
         """
         self.begin_physical_offset = self.end_physical_offset = end_physical_offset
         self.begin_timestamp = self.end_timestamp = end_timestamp
         try:
+            self._disk.make_dirs(self.path.rpartition("/")[0])
             self._file = self._disk.open(self.path, create=True)
             try:
                 self._file.set_size(self.size_bytes)

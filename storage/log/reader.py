@@ -155,6 +155,8 @@ class NamedLogReader(LogReader):
         self, disk: Disk, config: StoreConfig, end_offset: int, window_bytes: int = WINDOW_BYTES
     ) -> None:
         super().__init__(self._opened, end_offset, window_bytes=window_bytes)
+        self.reads_zeros = True
+        """Whether unreadable pages read as zeros; otherwise they raise OSError."""
         self.file_bytes = config.commit_log_file_bytes
         self._disk = disk
         self._directory = config.commit_log_dir
@@ -184,6 +186,8 @@ class NamedLogReader(LogReader):
         return MappedFile(file, first, self.file_bytes)
 
     def _pread(self, file: DiskFile, count: int, position: int) -> bytes:
+        if not self.reads_zeros:
+            return file.pread(count, position)
         return pread_or_zeros(file, count, position)
 
 

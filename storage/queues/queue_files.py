@@ -8,7 +8,9 @@ The list of consume queues is saved with the durable offset of the checkpoint.
 the log is read only from the durable offset, so this list is what reveals a missing directory.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from errno import EMFILE, ENFILE
+from typing import TypeVar
 
 from storage.config import StoreConfig
 from storage.files.below import name_fault
@@ -23,6 +25,8 @@ OPEN_FILES_MAX = 192
 """Maximum open files, of up to two descriptors each; sockets need most of the usual 1,024."""
 
 _PAGE_BYTES = 4096
+
+T = TypeVar("T")
 
 
 class QueueFiles:
@@ -54,7 +58,7 @@ class QueueFiles:
         failure leaves no gap in the run. Raises OSError and leaves nothing behind.
         """
         if durable_names:
-            self.disk.sync_directory(directory)
+            self._with_descriptor(lambda: self.disk.sync_directory(directory))
         elif not self.disk.is_dir(directory):
             topic_directory = directory.rpartition("/")[0]
             root = topic_directory.rpartition("/")[0]
@@ -65,8 +69,10 @@ class QueueFiles:
             self.new_names |= {topic_directory, root}
         first_offset = first_offset_of(path.rpartition("/")[2])
         assert first_offset is not None
-        file = create_mapped_file(
-            self.disk, directory, first_offset, self.file_bytes, sparse=True, durable=False
+        file = self._with_descriptor(
+            lambda: create_mapped_file(
+                self.disk, directory, first_offset, self.file_bytes, sparse=True, durable=False
+            )
         )
         self.new_names.add(directory)
         self._keep(path, file)
@@ -83,7 +89,14 @@ class QueueFiles:
 
     def view(self, path: str) -> memoryview:
         """Return the whole file as a read-only map, created by the first call."""
-        return self._get(path).view
+        file = self._get(path)
+        if not file.is_mapped:
+            del self._open[path]  # it must stay open meanwhile
+            try:
+                self._with_descriptor(lambda: file.view)
+            finally:
+                self._keep(path, file)
+        return file.view
 
     def zero_from(self, path: str, position: int) -> None:
         """Zero the non-zero bytes from `position` on, durably."""
@@ -125,11 +138,23 @@ class QueueFiles:
         if opened is None:
             first_offset = first_offset_of(path.rpartition("/")[2])
             assert first_offset is not None
-            opened = MappedFile(self.disk.open(path), first_offset, self.file_bytes)
+            found = self._with_descriptor(lambda: self.disk.open(path))
+            opened = MappedFile(found, first_offset, self.file_bytes)
             self._keep(path, opened)
         else:
             self._open[path] = opened  # move to the end: last used
         return opened
+
+    def _with_descriptor(self, work: Callable[[], T]) -> T:
+        """Do what takes a descriptor; without a free one, close half of the files and repeat."""
+        while True:
+            try:
+                return work()
+            except OSError as error:
+                if error.errno not in (EMFILE, ENFILE) or not self._open:
+                    raise
+            for path in [*self._open][: (len(self._open) + 1) // 2]:
+                self.forget(path)
 
     def _keep(self, path: str, file: MappedFile) -> None:
         while len(self._open) >= self._open_max:

@@ -6,6 +6,7 @@ descriptors. The owner is informed of the success.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from errno import EMFILE, ENFILE
 
 from storage.errors import SyncFailed
 from storage.files.disk import Disk
@@ -37,7 +38,7 @@ class UnsyncedQueues:
 def sync_files(disk: Disk, unsynced: Unsynced) -> None:
     """Sync files and directories; deleted files are skipped.
 
-    Raises SyncFailed when the disk fails.
+    Raises SyncFailed when the disk fails, OSError when a file cannot be opened.
     """
     for path in unsynced.paths:
         _sync(disk, path)
@@ -60,7 +61,7 @@ def _sync(disk: Disk, path: str) -> None:
 def sync_directories(disk: Disk, directories: Iterable[str]) -> None:
     """Sync the names in `directories`; deleted directories are skipped.
 
-    Raises SyncFailed when the disk fails.
+    Raises SyncFailed when the disk fails, OSError when a directory cannot be opened.
     """
     for directory in sorted(directories):
         try:
@@ -68,4 +69,6 @@ def sync_directories(disk: Disk, directories: Iterable[str]) -> None:
         except FileNotFoundError:
             continue
         except OSError as error:
+            if error.errno in (EMFILE, ENFILE):
+                raise  # at the open: nothing was synced
             raise SyncFailed(f"cannot sync {directory} ({error}): check the disk.") from error

@@ -43,9 +43,12 @@ class Scrub:
         *,
         log_end: int,
         queue_ends: Mapping[QueueKey, int],
+        is_patient: bool = False,
     ) -> None:
-        """Create a round; units are in files below `queue_ends`, which is read before `log_end`."""
-        self._check = UnitScrub(disk, config, damage, log_end=log_end, queue_ends=queue_ends)
+        """Create a round like a UnitScrub."""
+        self._check = UnitScrub(
+            disk, config, damage, log_end=log_end, queue_ends=queue_ends, is_patient=is_patient
+        )
         self._low = dict(self._check.ends)
 
     @property

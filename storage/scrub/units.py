@@ -100,8 +100,12 @@ class UnitScrub:
         *,
         log_end: int,
         queue_ends: Mapping[QueueKey, int],
+        is_patient: bool = False,
     ) -> None:
-        """Create a check; units are in files below `queue_ends`, which is read before `log_end`."""
+        """Create a check; units are in files below `queue_ends`, which is read before `log_end`.
+
+        Pages of the log that the disk cannot read are damage, or raise OSError if `is_patient`.
+        """
         self.counts = ScrubCounts()
         self.findings = Findings()
         self.damage = damage
@@ -111,6 +115,7 @@ class UnitScrub:
         self.log = NamedLogReader(disk, config, log_end)
         self.log_min = 0
         self._look = NamedLogReader(disk, config, log_end, ONE_RECORD_BYTES)
+        self.log.reads_zeros = self._look.reads_zeros = not is_patient
         self._units = UnitReader(disk, config)
         self._levels = delay_levels_ms(config.message_delay_level)
         self._repaired: dict[tuple[QueueKey, int], int] = {}

@@ -205,10 +205,11 @@ def save(
             _keep_left_out(disk, path, left_out)
         sidecar = _sidecar(disk, path)
         previous, fault = _read(disk, path)
-        if previous == data and sidecar is not None and sidecar.newest == Digest.of(data):
-            return False
         directory = path.rpartition("/")[0] or "."  # a name server may have a bare name
         disk.make_dirs(directory)
+        if previous == data and sidecar is not None and sidecar.newest == Digest.of(data):
+            disk.sync_directory(directory)  # the save before may have failed at its last step
+            return False
         _write(disk, f"{path}.tmp", data)
         if previous == data:
             backup, _ = _read(disk, f"{path}.bak")

@@ -31,6 +31,7 @@ consumerOffset.json without a generation, such as one that 4.9.7 has written, ma
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from errno import EBADMSG, EIO, EISDIR, ENOENT
 from struct import Struct, pack
 from struct import error as StructError
 from typing import Final
@@ -48,6 +49,9 @@ AHEAD_SPAN_MAX = 1 << 16
 """Offsets from a consumer offset up to which settled ones are kept."""
 AHEAD_BYTES_OF_ALL = 8 << 20
 """Bits of all queues if their spans are alike, so that the beginning of a file takes 10 ms."""
+
+_DAMAGE = {EBADMSG, EIO, EISDIR, ENOENT}
+"""Errors of a read that are the file's fault, not that of this process or its permissions."""
 
 JOURNAL_MAGIC: Final = b"TRPOFF01"
 _HEAD: Final = Struct(
@@ -236,21 +240,15 @@ def replay(
     """Apply the journal behind a saved table to `state`; add what is damaged to `faults`.
 
     Return the number of entries and the checksum behind the last one, 0 without a file.
-    `generation` is the one that the saved table names. What is damaged ends the replay. Raises no
-    error: without the journal, more messages are consumed again.
+    `generation` is the one that the saved table names. What is damaged ends the replay: without
+    the journal, more messages are consumed again. Raise OSError if this process may not read it.
     """
     count, chain = 0, 0
     faults = [] if faults is None else faults
     for each in generations(disk, directory):
         if each < generation or (not chain and each != generation):
             continue
-        data = b""
-        with suppress(OSError):
-            file = disk.open(f"{directory}/{each}", read_only=True)
-            try:
-                data = file.pread(_FILE_BYTES_READ, 0)
-            finally:
-                file.close()
+        data = _read(disk, f"{directory}/{each}")
         head = read_head(data)
         if head is None or head[0] != each or (chain and head[1] != chain):
             continue
@@ -268,6 +266,20 @@ def replay(
     if not chain:
         faults.append(JournalFault(f"{directory}/{generation}: missing, or no journal"))
     return count, chain
+
+
+def _read(disk: Disk, path: str) -> bytes:
+    """Return the content of a file, empty for a damaged one. Raise OSError."""
+    try:
+        file = disk.open(path, read_only=True)
+        try:
+            return file.pread(_FILE_BYTES_READ, 0)
+        finally:
+            file.close()
+    except OSError as error:
+        if error.errno in _DAMAGE:
+            return b""
+        raise
 
 
 def read_head(data: bytes) -> tuple[int, int, int] | None:

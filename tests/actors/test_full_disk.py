@@ -16,6 +16,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
 from tests.support.brokers import STORE, SimulatedBroker
+from tests.support.receiving import receive_command
 from troupemq.testing.fake_disk import FakeDisk
 
 QUEUES = 3
@@ -176,3 +177,31 @@ def test_one_disk_refusal_at_any_operation_is_survived(operation: str) -> None:
         filling.make_topic()
         filling.make_room()
     filling.start_again()
+
+
+@pytest.mark.parametrize("operation", ["open", "view", "pread"])
+@pytest.mark.parametrize("folder", ["consumequeue", "commitlog"])
+def test_refused_reads_restart_no_actor_and_lose_nothing(operation: str, folder: str) -> None:
+    """Each receive restarted Receipts; six due messages in a row ended the broker."""
+    made = SimulatedBroker(1, FakeDisk(), store_config=CONFIG)
+    made.make_topic(queues=1)
+    for number in range(40):
+        body = b"%d" % number + bytes(1000)
+        assert made.send(body, properties="DELAY\x011" if number % 4 == 0 else "").code == 0
+    made.stop()
+    made.start_ms = made.clock.now_ms()
+    made.start()
+    disk = made.disk
+    assert isinstance(disk, FakeDisk)
+    used_up = OSError(errno.EMFILE, "Too many open files")
+    disk.fail_next(operation, used_up, times=10_000, below=f"/store/{folder}")
+    with capture_logs() as lines:
+        for _ in range(8):
+            assert made.pull().code in (ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR)
+            assert made.ask(receive_command(count=1)).code in (0, ResponseCode.POLLING_TIMEOUT)
+            made.system.advance(300)
+    events = [line["event"] for line in lines]
+    assert not {"actor failed", "request handler failed"} & {*events}
+    made.restart_killed()
+    made.system.advance(5000)
+    assert {int(each.body.rstrip(b"\0")) for each in made.messages()} == {*range(40)}

@@ -6,11 +6,14 @@ import shutil
 import signal
 import subprocess
 import sys
+from errno import EMFILE
 from pathlib import Path
 from ssl import create_default_context
+from unittest.mock import Mock
 from urllib.request import urlopen
 
 import pytest
+from structlog.testing import capture_logs
 
 from actors.config import parse_broker_config, parse_namesrv_config
 from actors.settings.tls_settings import TlsSettings
@@ -57,6 +60,20 @@ def test_a_killed_console_restarts_and_ends_on_request(
     assert "Fatal Python error" not in err
     assert out.count("Log in as admin with the password") == 1
     assert out.count("Console on http://127.0.0.1:") == 2
+
+
+def test_console_that_cannot_be_started_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a free descriptor the thread ended, and no console came until the next start."""
+    child, tries = ConsoleChild(GONE, 0, tmp_path / "console"), Mock()
+    tries.side_effect = [OSError(EMFILE, "Too many open files"), KeyboardInterrupt]
+    monkeypatch.setattr(subprocess, "Popen", tries)
+    monkeypatch.setattr(module, "pause_s", lambda _: 0)
+    with capture_logs() as lines, pytest.raises(KeyboardInterrupt):
+        child._run()
+    assert tries.call_count == 2
+    assert lines[0]["reason"] == "Too many open files; raise `ulimit -n`"
 
 
 def _ready_pid(folder: Path) -> int:

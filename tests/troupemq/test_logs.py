@@ -2,7 +2,10 @@
 
 import json
 import logging
+import os
+from errno import EACCES
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from structlog import get_logger
@@ -67,6 +70,25 @@ def test_log_files_are_rotated_and_limited(tmp_path: Path) -> None:
     files = sorted(tmp_path.iterdir())
     assert len(files) == 1 + FILES_KEPT
     assert all(file.stat().st_size <= FILE_BYTES_MAX for file in files)
+
+
+def test_log_that_cannot_be_renamed_goes_on_in_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder without permission every line past 10 MiB was lost."""
+    monkeypatch.setattr("troupemq.logs.FILE_BYTES_MAX", 1000)
+    set_up_logs(path=tmp_path / "log")
+    log = get_logger("ours")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rename", Mock(side_effect=PermissionError(EACCES, "not allowed")))
+        for number in range(12):
+            log.info("x" * 100, number=number)
+    for number in range(12, 20):
+        log.info("x" * 100, number=number)
+    files = sorted(tmp_path.iterdir(), reverse=True)
+    found = [line for each in files for line in written(each)]
+    assert len(files) > 1
+    assert [int(line.rpartition("=")[2]) for line in found] == [*range(20)]
 
 
 def test_lines_go_to_stderr_without_a_file(capsys: pytest.CaptureFixture[str]) -> None:

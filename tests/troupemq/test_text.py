@@ -2,11 +2,23 @@
 
 import json
 import re
+import sys
+from contextlib import suppress
+from io import FileIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
 
-from troupemq.text import escaped, escaped_json, escaped_lines, one_line, padded, width_of
+from troupemq.text import (
+    escaped,
+    escaped_json,
+    escaped_lines,
+    one_line,
+    padded,
+    say,
+    tell,
+    width_of,
+)
 
 
 def test_control_and_direction_characters_are_escaped() -> None:
@@ -47,3 +59,16 @@ def test_widths_are_counted_in_terminal_columns(text: str, width: int) -> None:
     assert width_of(text) == width
     assert padded(text, 4) == text + " " * (4 - width)
     assert padded(text, 4, right=True) == " " * (4 - width) + text
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_lines_of_a_server_are_lost_on_a_full_disk_and_do_not_end_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With stdout in a file on a full disk no server started."""
+    full = TextIOWrapper(FileIO("/dev/full", "w"))
+    monkeypatch.setattr(sys, name, full)
+    (tell if name == "stdout" else say)("Serving.")
+    (tell if name == "stdout" else say)("Stopped.")
+    with suppress(OSError):
+        full.close()

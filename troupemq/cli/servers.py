@@ -21,9 +21,10 @@ from actors.config import (
 )
 from protocol.host import host_port
 from storage.config import StoreConfig
-from storage.errors import StoreError, store_error
+from storage.errors import StoreError
 from storage.files.disk import RealDisk
 from storage.retention.reserve import require_room
+from storage.tables.settings_file import save_settings
 from troupemq.cli.console import PORT as CONSOLE_PORT
 from troupemq.cli.options import FilePath, daemon_options, leave, settings_option
 from troupemq.console_child import console_is_installed, console_missing
@@ -208,10 +209,7 @@ def _start_both(
     schedule = data / JOBS_FILE
     if not schedule.exists():
         with servers.stopped_on_failure():
-            try:
-                schedule.write_text(JOBS, encoding="utf-8")
-            except OSError as error:
-                raise store_error(f"cannot write {schedule}", error) from error
+            save_settings(RealDisk(), str(schedule), JOBS)
     servers.start_broker(broker_config, store_config, JobsPlace(data / JOBS_DIRECTORY, schedule))
     return servers
 

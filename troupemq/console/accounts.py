@@ -10,7 +10,6 @@ If the file is missing, a start creates the user `admin` and prints its password
 
 import hmac
 import json
-import os
 from dataclasses import asdict, dataclass
 from hashlib import scrypt, sha256
 from pathlib import Path
@@ -18,6 +17,8 @@ from secrets import token_hex, token_urlsafe
 from threading import BoundedSemaphore, Lock
 
 from storage.errors import StoreError, reason_of
+from storage.files.checked_json import replace_file
+from storage.files.disk import RealDisk
 
 ROLES = ("viewer", "operator", "admin")
 """In ascending order: each role includes the rights of the roles before it."""
@@ -181,18 +182,9 @@ class Accounts:
             "users": {name: asdict(each) for name, each in users.items()},
             "tokens": {name: asdict(each) for name, each in tokens.items()},
         }
-        unfinished = self._path.with_name(self._path.name + ".tmp")
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.unlink(missing_ok=True)
-            descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(descriptor, "w", encoding="utf-8") as file:
-                json.dump(body, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(self._path)
-        except OSError as error:
-            raise StoreError(f"{self._path} cannot be written: {reason_of(error)}.") from None
+        data = json.dumps(body, indent=1).encode()
+        disk = RealDisk()
+        replace_file(disk, str(self._path), data, lambda _, new: disk.make_private(new))
         self._users, self._tokens = users, tokens
 
 

@@ -22,7 +22,9 @@ from threading import Lock
 from urllib.request import Request, urlopen
 
 from storage.errors import StoreError, WrongSetting, reason_of
+from storage.files.disk import RealDisk
 from storage.spelling import did_you_mean
+from storage.tables.settings_file import save_settings
 from troupemq.client.log import client_logger
 from troupemq.console.findings import Alert, Thresholds, findings_of
 from troupemq.console.snapshot import ClusterSnapshot
@@ -121,12 +123,7 @@ class Alerts:
         """Change thresholds and save them. Raises StoreError."""
         with self._lock:
             wanted = Thresholds.of({**asdict(self.thresholds), **given})
-            unfinished = self._path.with_name(self._path.name + ".tmp")
-            try:
-                unfinished.write_text(json.dumps(asdict(wanted), indent=1), encoding="utf-8")
-                unfinished.replace(self._path)
-            except OSError as error:
-                raise StoreError(f"{self._path} cannot be written: {reason_of(error)}.") from None
+            save_settings(RealDisk(), str(self._path), json.dumps(asdict(wanted), indent=1))
             self.thresholds = wanted
 
     def look(self, now: ClusterSnapshot) -> None:

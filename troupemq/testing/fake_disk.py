@@ -3,6 +3,8 @@
 What a power cut may do (`FakeDisk.crashed`), each decision on its own:
 - every 4 KiB page written since the file's last sync has any of the contents it had since then;
 - a file's size is any of those it had since then;
+- pages whose sync failed keep their old content until they are written again: the kernel marks them
+  clean, and the next sync succeeds without them;
 - every new, moved and removed name is there or not, until its directory is synced.
 It runs full at `capacity_bytes`, fails on demand, and `without_sync` makes fdatasync do nothing.
 
@@ -23,6 +25,13 @@ _VERSIONS_MAX = 4
 """Contents kept of an unsynced page; older ones in between are forgotten."""
 
 
+def _with_page(data: bytes, page: int, content: bytes) -> bytes:
+    """Return `data` with other content in a page, as far as it reaches."""
+    start = page * PAGE_BYTES
+    whole = content.ljust(PAGE_BYTES, b"\0")
+    return data[:start] + whole[: max(0, len(data) - start)] + data[start + PAGE_BYTES :]
+
+
 def _pages(position: int, count: int) -> range:
     """Return the pages that hold any of these bytes."""
     return range(position // PAGE_BYTES, -(-(position + count) // PAGE_BYTES))
@@ -36,6 +45,8 @@ class Inode:
     durable: bytes = b""
     sizes: list[int] = field(default_factory=list)
     pages: dict[int, list[bytes]] = field(default_factory=dict)
+    dropped: dict[int, bytes] = field(default_factory=dict)
+    """Content on disk of the pages whose sync failed."""
     allocated: int = 0
     written_pages: set[int] = field(default_factory=set)
     mapped_writable: bool = False
@@ -59,6 +70,7 @@ class Inode:
         """Keep the present contents of the pages that were just written."""
         data, pages = self.data, self.pages
         for page in _pages(position, count):
+            self.dropped.pop(page, None)
             versions = pages.setdefault(page, [])
             if len(versions) == _VERSIONS_MAX:
                 del versions[-2]
@@ -76,6 +88,7 @@ class Inode:
             self._set_size(size)
         if is_shorter:
             self.pages.clear()
+            self.dropped.clear()
             self.durable = self.durable[:size]
         self.sizes.append(size)
 
@@ -87,7 +100,16 @@ class Inode:
 
     def make_durable(self) -> None:
         self.durable = bytes(self.data)
+        for page, content in self.dropped.items():
+            self.durable = _with_page(self.durable, page, content)
         self.sizes.clear()
+        self.pages.clear()
+
+    def drop_unsynced(self) -> None:
+        """Mark the dirty pages as clean, as a failed sync does."""
+        for page in self.pages:
+            start = page * PAGE_BYTES
+            self.dropped.setdefault(page, self.durable[start : start + PAGE_BYTES])
         self.pages.clear()
 
     def surviving(self, random: Random) -> "Inode":
@@ -174,6 +196,7 @@ class FakeFile:
         inode.touch(position, min(count, len(inode.data) - position))
 
     def view(self) -> memoryview:
+        self._disk.maybe_fail("view", self.path)
         return memoryview(self._open_inode().data).toreadonly()
 
     def writable_view(self) -> memoryview:
@@ -201,7 +224,11 @@ class FakeFile:
 
     def sync(self) -> None:
         inode = self._open_inode()
-        self._disk.maybe_fail("sync", self.path)
+        try:
+            self._disk.maybe_fail("sync", self.path)
+        except OSError:
+            inode.drop_unsynced()
+            raise
         self._disk.sync_count += 1
         if not self._disk.without_sync:
             inode.make_durable()
@@ -384,6 +411,7 @@ class FakeDisk:
         path = os.path.normpath(path)
         if path in self._directories:
             return
+        self.maybe_fail("make_dirs", path)
         parent = os.path.dirname(path)
         self.make_dirs(parent, durable=durable)
         self._directories.add(path)

@@ -17,7 +17,7 @@ from actors.dispatching.messages import (
 from actors.dispatching.reput import repair_units
 from actors.engine.interfaces import SnapshotRef
 from actors.engine.supervisor import ChildSpec
-from actors.scrubbing.scrubber import START_DELAY_MS, Scrubber, ScrubFigures
+from actors.scrubbing.scrubber import PATIENCE_MS, START_DELAY_MS, Scrubber, ScrubFigures
 from storage.config import StoreConfig
 from storage.retention.trimming import RemovedQueues, remove_queues
 from tests.support.peers import Told, simulated
@@ -193,6 +193,28 @@ def test_a_topic_deleted_during_the_round_is_not_repaired() -> None:
         units = made.small.units()
         made.told()
         assert made.small.units() == units
+
+
+def test_disk_that_recovers_within_a_minute_has_no_damage() -> None:
+    """Records read while the disk was away counted as damage: consumers skipped them for good."""
+    with scrubbing() as made, capture_logs() as logs:
+        away = OSError(5, "Input/output error")
+        made.small.disk.fail_next("pread", away, times=4, below=made.store.config.commit_log_dir)
+        made.system.advance(ROUND_MS)
+        assert made.store.damage.ranges == () and made.system.address("scrubber").incarnation == 1
+        assert [each["records"] for each in logs if each["event"] == "store verified"] == [SENT]
+        assert made.told() and made.verified_from() == [0, 0]
+
+
+def test_records_that_stay_unreadable_are_damage_after_a_minute() -> None:
+    with scrubbing() as made, capture_logs() as logs:
+        bad = OSError(5, "Input/output error")
+        made.small.disk.fail_next("pread", bad, times=999, below=made.store.config.commit_log_dir)
+        made.system.advance(PATIENCE_MS)
+        assert made.store.damage.ranges == ()
+        made.system.advance(ROUND_MS)
+        assert made.store.damage.ranges
+        assert [each for each in logs if each["event"] == "store verified"]
 
 
 def test_a_failed_repair_restarts_the_round() -> None:

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from actors.retention.messages import SyncSoon
 from protocol.codes import ResponseCode
 from storage.config import StoreConfig
+from storage.errors import SyncFailed
 from storage.log.commit_log import CommitLog
 from storage.recovery.checkpoint import Checkpoint
 from tests.support.brokers import STORE, SimulatedBroker
@@ -219,6 +220,32 @@ def test_a_failed_queue_flush_leaves_the_checkpoint_unchanged() -> None:
     assert saved(made) == first
     assert made.clock.monotonic_ms() > failing
     made.crash()
+
+
+@pytest.mark.parametrize("ends", ["power cut", "stop and power cut"])
+def test_units_of_a_failed_sync_are_rebuilt_by_the_next_start(ends: str) -> None:
+    """The next sync succeeded without them, and the checkpoint vouched for them."""
+    made = broker(flush_disk_type="SYNC_FLUSH", flush_queue_thorough_interval_ms=5000)
+    made.send(b"first")
+    made.system.advance(8000)
+    disk = disk_of(made)
+    disk.fail_next("sync", BROKEN, below="/store/consumequeue")
+    with capture_logs() as lines:
+        assert made.send(b"second").code == ResponseCode.SUCCESS
+        made.system.advance(30_000)
+        assert made.send(b"third", queue_id=1).code == ResponseCode.SUCCESS
+    failures = [line for line in lines if line["event"] == "sync of the consume queues failed"]
+    assert len(failures) == 1
+    if ends == "power cut":
+        made.crash()
+    else:
+        with pytest.raises(SyncFailed, match="The next start rebuilds queues and index"):
+            made.stop()
+    made.disk = disk.crashed(3)
+    made.start()
+    assert [each.body for each in made.messages()] == [b"first", b"second"]
+    assert [each.body for each in made.messages(queue_id=1)] == [b"third"]
+    assert made.broker.store.sync_failure == ""
 
 
 def test_a_disk_without_room_for_queue_units_does_not_end_the_flushing() -> None:

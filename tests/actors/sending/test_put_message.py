@@ -1,5 +1,6 @@
 """Stored records of sends, and the answers to their producers."""
 
+import errno
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from protocol.properties import parse
 from protocol.tags import java_hash_code
 from storage.queues.consume_queue import UNIT
 from tests.support.brokers import BROKER, PORTS, STORE, FramesPeer, SimulatedBroker, send_command
+from troupemq.testing.fake_disk import FakeDisk
 
 START_MS = 1_700_000_000_000
 CONSTANT = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
@@ -370,3 +372,18 @@ def test_a_go_clients_send_is_stored_alike() -> None:
     fields = {names[short]: value for short, value in (header.fields or {}).items()}
     record = made.stored(made.ask(RemotingCommand(RequestCode.SEND_MESSAGE, fields, b"go")))
     assert (record.topic, record.body) == ("Topic", b"go")
+
+
+def test_disk_that_fails_for_long_is_logged_at_its_begin_and_end() -> None:
+    """A line for each refused batch of sends drove all other lines out of the log."""
+    made = broker()
+    disk = made.disk
+    assert isinstance(disk, FakeDisk)
+    broken = OSError(errno.EIO, "Input/output error")
+    disk.fail_next("pwrite", broken, times=50, below=STORE.commit_log_dir)
+    with capture_logs() as lines:
+        codes = {made.send().code for _ in range(50)}
+        assert made.send().code == ResponseCode.SUCCESS
+    assert codes == {ResponseCode.SERVICE_NOT_AVAILABLE}
+    events = [line["event"] for line in lines if line["event"].startswith("append")]
+    assert events == ["append failed", "append succeeded again"]

@@ -6,8 +6,10 @@ from errno import EMFILE, ENOSPC
 from functools import partial
 
 import pytest
+from structlog.testing import capture_logs
 
 from actors.engine.interfaces import SnapshotRef
+from actors.engine.system import StartFailed
 from actors.receipts.ledger import Ledger
 from actors.tables.messages import MergeOffsets
 from actors.tables.offset_journal import OffsetJournal
@@ -19,6 +21,7 @@ from storage.backup.record import BackupFolder
 from storage.backup.restore import StoreRestore
 from storage.checking.store_check import StoreCheck
 from storage.clock import SystemClock
+from storage.errors import TooManyFiles
 from storage.tables.ahead_set import AheadSet
 from storage.tables.offset_journal import HEAD_BYTES, generations
 from tests.support.brokers import STORE, SimulatedBroker
@@ -211,6 +214,34 @@ def test_unlisted_folder_stops_the_journal_and_no_actor(
     made.restart_killed()
     assert bodies(made) == [3]
     assert len(generations(made.disk, JOURNAL)) == 1
+
+
+@pytest.mark.parametrize("operation", ["listdir", "open"])
+def test_journal_that_must_not_be_read_refuses_the_start_in_a_sentence(operation: str) -> None:
+    """The start had six tracebacks, or forgot what had been acknowledged."""
+    made, messages = sent(2)
+    assert made.ask(ack_command(messages[1])).code == 0
+    made.crash()
+    error = OSError(EMFILE, "Too many open files")
+    disk_of(made).fail_next(operation, error, times=6, below=JOURNAL)
+    with pytest.raises(StartFailed) as refusal:
+        made.start()
+    cause = refusal.value.__cause__
+    assert isinstance(cause, TooManyFiles)
+    assert str(cause).startswith("cannot read the journal of consumer offsets (/store/troupemq")
+    assert "raise `ulimit -n`" in str(cause)
+
+
+def test_damaged_journal_is_logged_by_the_start() -> None:
+    made, messages = sent(3)
+    for message in messages[1:]:
+        assert made.ask(ack_command(message)).code == 0
+    (generation,) = generations(made.disk, JOURNAL)
+    disk_of(made).flip_bit(f"{JOURNAL}/{generation}", HEAD_BYTES + 20, 1)
+    with capture_logs() as lines:
+        made.restart_killed()
+    (line,) = [each for each in lines if each["event"] == "offset journal damaged"]
+    assert f"{JOURNAL}/{generation}: damaged" in line["found"]
 
 
 def test_older_files_are_deleted_when_the_table_is_saved() -> None:

@@ -1,10 +1,13 @@
 """The backlog job against results computed by hand; no Spark, no numpy."""
 
 import json
+import os
 import subprocess
 import sys
+from errno import EIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -104,6 +107,20 @@ def test_a_truncated_history_line_is_skipped(store: Path, tmp_path: Path) -> Non
     with (output / "history.jsonl").open("a") as file:
         file.write('{"ms": 17')
     assert run(store, output=str(output))["groups"][0]["an_hour"] == 0
+
+
+def test_a_history_that_cannot_be_synced_is_an_error_and_stays_as_it_was(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut could leave an empty history."""
+    consumed(store, slow={0: 6, 1: 4})
+    output = tmp_path / "backlog"
+    run(store, output=str(output), now_ms=NOW_MS - HOUR_MS)
+    history = (output / "history.jsonl").read_text()
+    monkeypatch.setattr(os, "fdatasync", Mock(side_effect=OSError(EIO, "Input/output error")))
+    with pytest.raises(StoreError, match=r"history\.jsonl.*check the disk"):
+        run(store, output=str(output))
+    assert (output / "history.jsonl").read_text() == history
 
 
 def test_groups_and_topics_can_be_selected(store: Path) -> None:

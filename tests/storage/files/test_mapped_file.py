@@ -59,6 +59,28 @@ def test_the_map_shows_later_writes(place: tuple[Disk, str]) -> None:
     file.close()
 
 
+def test_file_that_cannot_be_mapped_is_read() -> None:
+    """Without free descriptors the actors that read the log failed, and the broker ended."""
+    disk = FakeDisk()
+    disk.make_dirs("/log")
+    file = create_mapped_file(disk, "/log", 0, 4096, sparse=True)
+    file.write(b"abc", 10)
+    disk.fail_next("view", OSError(errno.EMFILE, "Too many open files"))
+    assert bytes(file.slice(9, 5)) == b"\0abc\0" and not file.is_mapped
+    assert bytes(file.slice(9, 5)) == b"\0abc\0" and file.is_mapped
+
+
+def test_a_new_log_file_is_mapped_or_not_made() -> None:
+    """A slave failed at its first look at such a file, again and again, until it ended."""
+    disk = FakeDisk()
+    disk.make_dirs("/log")
+    disk.fail_next("view", OSError(errno.EMFILE, "Too many open files"))
+    with pytest.raises(OSError, match="Too many open files"):
+        create_mapped_file(disk, "/log", 0, 4096, sparse=False)
+    assert disk.listdir("/log") == []
+    assert create_mapped_file(disk, "/log", 0, 4096, sparse=False).is_mapped
+
+
 def test_a_view_outlives_the_file(place: tuple[Disk, str]) -> None:
     file = made(place)
     file.write(b"still here", 0)

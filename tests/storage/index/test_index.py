@@ -178,6 +178,18 @@ def test_a_full_disk_keeps_keys_in_memory() -> None:
     assert sum(file.next_entry - 1 for file in index.files) == 300
 
 
+def test_a_refused_folder_keeps_keys_in_memory() -> None:
+    """The plain OSError ended the actor that writes, and with its sixth restart the broker."""
+    disk = FakeDisk()
+    index = an_index(disk)
+    index.dispatch(keyed(0, 3))
+    disk.fail_next("make_dirs", OSError(errno.ENOSPC, "no space"))
+    with pytest.raises(DiskFull):
+        index.write_out()
+    index.write_out()
+    assert found(index, "U2") == [200]
+
+
 def test_many_buffered_keys_are_written_without_a_request() -> None:
     index = an_index(FakeDisk())
     index.dispatch(keyed(0, PENDING_MAX - 1))

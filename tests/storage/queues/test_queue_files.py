@@ -38,6 +38,24 @@ def test_a_view_outlives_the_closing_of_its_file() -> None:
     assert bytes(view[10:15]) == b"later"
 
 
+@pytest.mark.parametrize("operation", ["open", "view"])
+def test_without_a_free_descriptor_other_files_are_closed(operation: str) -> None:
+    disk = FakeDisk()
+    files = QueueFiles(disk, 400)
+    for number in range(8):
+        files.create(f"/cq/{number}", f"/cq/{number}/{NAME}", durable_names=False)
+        files.write(f"/cq/{number}/{NAME}", bytes([number + 1]), 0)
+    files.forget(f"/cq/0/{NAME}")
+    used_up = OSError(errno.EMFILE, "Too many open files")
+    disk.fail_next(operation, used_up, times=2)
+    assert files.view(f"/cq/0/{NAME}")[0] == 1
+    assert files.open_count == 2
+    disk.fail_next(operation, used_up, times=3)
+    with pytest.raises(OSError, match="Too many open files"):
+        files.view(f"/cq/1/{NAME}")
+    assert [files.view(f"/cq/{n}/{NAME}")[0] for n in range(8)] == [*range(1, 9)]
+
+
 def test_a_file_that_cannot_be_created_leaves_no_trace() -> None:
     disk = FakeDisk()
     files = QueueFiles(disk, 400)

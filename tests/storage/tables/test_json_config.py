@@ -285,6 +285,23 @@ class _Stopping(FakeDisk):
             self.steps_left -= 1
 
 
+def test_a_retry_after_a_failure_at_any_step_survives_a_power_cut() -> None:
+    """After one at the last step the retry found the file saved, and did not sync its folder."""
+    for step in range(40):
+        disk = _Stopping()
+        save(disk, PATH, numbered(0))
+        disk.steps_left = step
+        try:
+            save(disk, PATH, numbered(1))
+        except StoreError:
+            disk.steps_left = -1
+        else:
+            return
+        save(disk, PATH, numbered(1))
+        found = {load(disk.crashed(seed)).value for seed in range(20)}
+        assert found == {numbered(1)}, step
+
+
 @pytest.mark.parametrize("state", ["good", "flipped", "newest broken", "all broken"])
 @pytest.mark.trial(short=11, long=500)
 def test_a_power_cut_at_any_step_of_a_save_leaves_one_of_the_two_versions(

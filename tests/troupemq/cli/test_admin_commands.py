@@ -1,10 +1,12 @@
 """`troupemq admin` against servers that are gone, or that answer rubbish; what it passes on."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from resource import RLIMIT_FSIZE, getrlimit, setrlimit
 
 import click
 import pytest
@@ -341,9 +343,8 @@ CONTENTS = {
 }
 
 
-def test_import_applies_an_export_with_ordered_topics_first(
-    namesrv: FakeServer, broker: FakeServer, run: Run, tmp_path: Path
-) -> None:
+def _serve_tables(namesrv: FakeServer, broker: FakeServer) -> None:
+    """Serve empty tables."""
     tables = {
         RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: TopicList([]).encode(),
         RequestCode.GET_ALL_TOPIC_CONFIG: TopicConfigTable().encode(),
@@ -352,10 +353,49 @@ def test_import_applies_an_export_with_ordered_topics_first(
     }
     for code, body in tables.items():
         broker.on(code, _answering(body))
-    broker.succeed(RequestCode.UPDATE_AND_CREATE_TOPIC)
     namesrv.on(
         RequestCode.GET_KV_CONFIG, lambda command: command.answer(ResponseCode.QUERY_NOT_FOUND)
     )
+
+
+def test_export_refused_by_a_full_disk_leaves_the_previous_file(
+    namesrv: FakeServer, broker: FakeServer, run: Run, tmp_path: Path
+) -> None:
+    """The previous export was replaced by the first bytes of the new one."""
+    _serve_tables(namesrv, broker)
+    path = tmp_path / "all.json"
+    path.write_text("previous")
+    before = getrlimit(RLIMIT_FSIZE)
+    setrlimit(RLIMIT_FSIZE, (20, before[1]))
+    try:
+        done = run("export", "-b", broker.address, "-f", str(path))
+    finally:
+        setrlimit(RLIMIT_FSIZE, before)
+    assert (done.exit_code, path.read_text()) == (1, "previous")
+    assert f"{path}" in done.stderr and "File too large" in done.stderr
+    assert run("export", "-b", broker.address, "-f", str(path)).exit_code == 0
+    assert parse_export(path.read_bytes())
+
+
+def test_export_does_not_replace_a_pipe(
+    namesrv: FakeServer, broker: FakeServer, run: Run, tmp_path: Path
+) -> None:
+    _serve_tables(namesrv, broker)
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDWR)
+    try:
+        assert run("export", "-b", broker.address, "-f", str(path)).exit_code == 0
+        assert path.is_fifo() and parse_export(os.read(reader, 1 << 16))
+    finally:
+        os.close(reader)
+
+
+def test_import_applies_an_export_with_ordered_topics_first(
+    namesrv: FakeServer, broker: FakeServer, run: Run, tmp_path: Path
+) -> None:
+    _serve_tables(namesrv, broker)
+    broker.succeed(RequestCode.UPDATE_AND_CREATE_TOPIC)
     namesrv.succeed(RequestCode.PUT_KV_CONFIG)
     path = tmp_path / "all.json"
     path.write_text(json.dumps(CONTENTS))

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from resource import RLIMIT_FSIZE, getrlimit, setrlimit
 from typing import Any, NoReturn
 
 import pytest
@@ -365,3 +366,19 @@ def test_a_broker_without_a_name_server_started_without_a_word_of_it(
     result = CliRunner().invoke(cli, ["broker", *words], catch_exceptions=False)
     assert result.exit_code == 0
     assert "No name server is set, so clients do not find it: name one with -n." in result.stdout
+
+
+def test_schedule_of_run_is_whole_or_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start on a full disk left an empty one: the next starts had no jobs."""
+    with_port = lambda self, _: self.ports.update(namesrv=9876)  # noqa: E731
+    monkeypatch.setattr(servers.Servers, "start_namesrv", with_port)
+    before = getrlimit(RLIMIT_FSIZE)
+    setrlimit(RLIMIT_FSIZE, (20, before[1]))
+    try:
+        with pytest.raises(StoreError, match=f"{tour.JOBS_FILE}.*File too large"):
+            commands._start_both(tmp_path, 0, 0, lambda _: None)
+    finally:
+        setrlimit(RLIMIT_FSIZE, before)
+    assert not (tmp_path / tour.JOBS_FILE).exists()

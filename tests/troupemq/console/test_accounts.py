@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from storage.errors import StoreError
+from storage.files.disk import RealDisk
 from troupemq.console.accounts import SCRYPT, Accounts, Viewer, name_fault, role_fault
 
 
@@ -80,8 +81,21 @@ def test_a_damaged_file_is_an_error_and_creates_no_password(tmp_path: Path, text
 
 def test_an_unwritable_folder_is_a_one_sentence_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot be written"):
+    with pytest.raises(StoreError, match=r"cannot save .*a file is in the way: move it"):
         Accounts(tmp_path / "file" / "accounts.json")
+
+
+def test_a_removed_user_stays_removed_after_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder was not synced, so that the former file could come back."""
+    accounts = Accounts(tmp_path / "accounts.json")
+    accounts.new_password("bob", "viewer")
+    synced: list[str] = []
+    monkeypatch.setattr(RealDisk, "sync_directory", lambda _, path: synced.append(path))
+    assert accounts.remove_user("bob")
+    assert synced == [str(tmp_path)]
+    assert (tmp_path / "accounts.json").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("name", ["", " a", "a\n", "\x1b[31m", "a" * 65])

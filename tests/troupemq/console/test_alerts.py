@@ -1,15 +1,18 @@
 """Alerts by webhook and mail at the start and the end of a finding; failures stop nothing."""
 
 import json
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email import message_from_string
 from email.utils import parsedate_to_datetime
+from errno import EIO
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from socketserver import StreamRequestHandler, TCPServer
 from threading import Thread
 from typing import ClassVar
+from unittest.mock import Mock
 
 import pytest
 
@@ -148,6 +151,20 @@ def test_alert_thresholds_are_saved(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(StoreError, match="cannot be read"):
         Alerts(AlertSettings(), path)
+
+
+def test_thresholds_are_synced_before_they_replace_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut could leave an empty file, with which no console starts."""
+    path = tmp_path / "thresholds.json"
+    alerts = Alerts(AlertSettings(), path)
+    alerts.set_thresholds({"lag_minutes": 7})
+    monkeypatch.setattr(os, "fdatasync", Mock(side_effect=OSError(EIO, "Input/output error")))
+    with pytest.raises(StoreError, match=r"thresholds\.json.*check the disk"):
+        alerts.set_thresholds({"lag_minutes": 8})
+    assert alerts.thresholds.lag_minutes == 7
+    assert Alerts(AlertSettings(), path).thresholds.lag_minutes == 7
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ from typing import BinaryIO
 
 import click
 
-from storage.errors import reason_of
+from storage.errors import StoreError, reason_of
+from storage.files.disk import RealDisk
+from storage.tables.settings_file import save_settings
 from troupemq.cli.admin.command import BROKER, CLUSTER, command, flag, option
 from troupemq.cli.admin.output import Output, as_json
 from troupemq.cli.options import FilePath
@@ -27,12 +29,18 @@ _WHOLE_CLUSTER = option("c", "clusterName", "The cluster.", to="cluster", requir
 
 
 def _write_file(out: Output, path: Path, found: Mapping[str, object]) -> None:
-    """Write JSON to a file, replacing an existing one. Raises ClientError."""
+    """Write JSON to a file, replacing an existing one as a whole. Raises ClientError."""
+    text = json.dumps(found, indent="\t", ensure_ascii=False) + "\n"
+    data = text.encode(errors="backslashreplace")  # JSON's own escape of a surrogate
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(found, indent="\t", ensure_ascii=False) + "\n")
+        if path.exists() and not path.is_file():  # such as /dev/stdout, which must stay
+            path.write_bytes(data)
+        else:
+            save_settings(RealDisk(), str(path), data.decode())
     except OSError as error:
         raise ClientError(f"cannot write {path}: {reason_of(error)}") from None
+    except StoreError as error:
+        raise ClientError(str(error).removesuffix(".")) from None
     out.done(f"{path} was written.", file=str(path))
 
 
