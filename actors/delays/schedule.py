@@ -77,7 +77,6 @@ RETRY_MS = 500.0
 VERIFY_MS = 5000.0
 """Time for the verification of an unreadable message; then the message is skipped."""
 
-
 _FAR: Mapping[Far, str] = {
     "clock": "the clock was set back after it was stored",
     "settings": "messageDelayLevel had another delay for its level when it was stored",
@@ -276,9 +275,8 @@ class Schedule(Actor):
             timer_record(message, level, now_ms, rules) if message.due_ms else own_record(message)
             for message in due.messages
         ]
-        self._to["put_message"].tell(
-            InternalAppend(records, self.address, DueStored(due, is_early))
-        )
+        stored = DueStored(due, is_early)
+        self._to["put_message"].tell(InternalAppend(records, self.address, stored))
 
     def _is_inside(self, queue: ConsumeQueue) -> bool:
         """Return whether the offset has a message; move it into the queue if it is outside."""
@@ -360,8 +358,7 @@ class Schedule(Actor):
 
     def _timers_stored(self, due: Due, message: DueStored) -> None:
         """Note which timers are delivered; try the others again."""
-        begin, end, done, failed = 0, 0, [], False
-        now_ms = self.system.clock.now_ms()
+        begin, end, done, failed, now_ms = 0, 0, [], False, self.system.clock.now_ms()
         for own, result in zip(due.messages, message.results, strict=True):
             if result.is_stored:
                 begin = begin or result.physical_offset
@@ -520,9 +517,10 @@ class Schedule(Actor):
             return
         for number, due_ms in waiting.items():
             self._timers.index.add(due_ms, number)
-        if ahead := [number for number in range(first, next_offset) if number not in waiting]:
-            for number in ahead:
-                self._timers.ahead.add(number)
+        ahead = [number for number in range(first, next_offset) if number not in waiting]
+        for number in ahead:
+            self._timers.ahead.add(number)
+        if ahead:
             self._report(self._offset, begin, end, ahead, is_urgent=is_urgent)
 
     def _move_to(self, offset: int, begin: int, end: int, *, is_urgent: bool = False) -> None:
