@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from operator import index
 from threading import Lock
 from time import monotonic
 from typing import Any, Protocol
@@ -206,7 +207,7 @@ class Sender:
             topic=parcel.topic,
             default_topic=DEFAULT_TOPIC,
             default_topic_queue_nums=DEFAULT_TOPIC_QUEUE_COUNT,
-            queue_id=queue.queue_id,
+            queue_id=index(queue.queue_id),  # True has the key of 1, and another text
             sys_flag=0,
             born_timestamp=0,
             flag=0,
@@ -249,6 +250,12 @@ def chosen(choose: QueueChoice, queues: Sequence[MessageQueue], message: Message
     if not isinstance(queue, MessageQueue):
         unknown = unknown_result(queue, "choose", "it returns one of the queues")
         raise QueueChoiceFailed(f"no queue was chosen, but {queue!r}: {unknown}")
+    try:
+        index(queue.queue_id)
+    except TypeError:
+        raise QueueChoiceFailed(
+            f"no queue was chosen: a queue id is an integer, and not {queue.queue_id!r}"
+        ) from None
     if queue.topic != message.topic:
         raise MessageIllegal(f"a message to {message.topic} cannot go to the queue {queue}")
     return queue
