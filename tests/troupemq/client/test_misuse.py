@@ -33,7 +33,7 @@ from troupemq.client.errors import (
     MessageIllegal,
     QueueChoiceFailed,
 )
-from troupemq.client.message import Message, MessageQueue, MessageView, SendResult
+from troupemq.client.message import Message, MessageQueue, MessageView
 from troupemq.client.producing.producer import Producer
 from troupemq.client.producing.queue_choice import (
     FaultAvoiding,
@@ -392,6 +392,8 @@ def test_a_poll_without_a_subscription_is_refused(broker: FakeBroker) -> None:
             polled.poll(0)
         polled.assign([])
         assert not polled.poll(0)
+        with pytest.raises(ArgumentIllegal, match="timeout_ms is None"):
+            polled.poll(untyped(None))
 
 
 def test_an_uncalled_queue_selector_factory_is_refused_at_the_send(cluster: Cluster) -> None:
