@@ -52,8 +52,8 @@ class TopicSubscription(NamedTuple):
     def of(cls, topic: str, expression: str, sql: str | None, version: int) -> "TopicSubscription":
         """Return a subscription by tags (`a || b`, `*`), or by `sql` if it is given.
 
-        Raises MessageIllegal for invalid or no tags, an empty `sql`, and both at once. Only a broker
-        checks the syntax of `sql`.
+        Raises MessageIllegal for invalid or no tags, an empty `sql`, and both at once. Only a
+        broker checks the syntax of `sql`.
         """
         if not isinstance(expression, str):
             raise MessageIllegal(f"tags are a string such as 'a || b', and not {expression!r}")

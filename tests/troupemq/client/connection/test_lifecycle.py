@@ -105,6 +105,19 @@ def test_a_stop_logs_the_work_it_waited_for(
     assert record.levelname == ("INFO" if ended == 3 else "WARNING")
 
 
+@pytest.mark.parametrize("finishes, sends", [(True, 1), (True, 0), (False, 1)])
+def test_the_end_of_the_process_waits_only_for_work_that_would_be_lost(
+    finishes: bool, sends: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Member, "finishes_at_exit", finishes)
+    with Member() as member:
+        member.sends = sends
+        new = Member()
+        lifecycle._finish_work()
+        assert member.is_running is not (finishes and sends > 0)
+        new.check_not_stopped()
+
+
 @pytest.mark.slow
 def test_members_of_a_forked_process_refuse_all_calls_and_stop_at_once() -> None:
     """An iteration of a consumer span there for ever, for each receive returned nothing."""
