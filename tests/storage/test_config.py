@@ -25,6 +25,14 @@ def test_directories_default_to_paths_below_the_root() -> None:
     assert config.lock_path == "/store/lock"
 
 
+@pytest.mark.parametrize("path", ["~/store", "${user.home}/store", "$HOME/store"])
+def test_a_path_that_a_shell_would_replace_made_a_folder_of_that_name(path: str) -> None:
+    """The next start, in another folder, had an empty store."""
+    for settings in ({"root": path}, {"commit_log_dir": path}):
+        with pytest.raises(StoreError, match="write the whole path, for neither ~"):
+            StoreConfig(**settings)
+
+
 def test_queue_files_hold_whole_units() -> None:
     assert StoreConfig(consume_queue_file_bytes=6001).consume_queue_file_bytes == 6020
 
