@@ -116,6 +116,9 @@ class ClientMember(Lifecycle):
     finishes_at_exit: ClassVar[bool] = False
     """Whether the end of the process waits for in-flight work, which would be lost."""
 
+    exit_hint: ClassVar[str] = ""
+    """Hint in the log if it still runs at the end of the process, as by a mistake."""
+
     _client: Client
 
     def __init__(
@@ -209,9 +212,11 @@ os.register_at_fork(after_in_child=_refuse_all)
 
 def _finish_work() -> None:
     """At the end of the process: stop members that were not, if their work would be lost."""
-    for member in list(_members):
-        is_left = member.finishes_at_exit and member.is_running
-        if is_left and any(count() for count in member._work().values()):
+    for member in [each for each in _members if each.is_running]:
+        if member.exit_hint:
+            hint = member.exit_hint
+            log.warning("running at exit", kind=member.kind, group=member.group, hint=hint)
+        if member.finishes_at_exit and any(count() for count in member._work().values()):
             member.stop()
 
 
