@@ -10,7 +10,7 @@ from datetime import datetime
 from re import sub
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
-from troupemq.client.errors import ClientError
+from troupemq.client.errors import ClientClosed, ClientError
 from troupemq.text import span_text
 
 Row = Mapping[str, object]
@@ -151,6 +151,8 @@ class Answers(Sequence[Found], Generic[Found]):
                 except StopIteration:
                     return
                 except ClientError as error:
+                    if isinstance(error, ClientClosed):
+                        error.add_note("read the answers before the end of the Admin's `with` block")
                     self._error = error
                     raise
             yield self._found[place]
