@@ -107,6 +107,9 @@ class Failures:
         return iter(self._said)
 
 
+READ_BEFORE = "read the answers before the end of the Admin's `with` block"
+
+
 class Answers(Sequence[Found], Generic[Found]):
     """The results of one method, in order, without those of failed servers.
 
@@ -152,7 +155,7 @@ class Answers(Sequence[Found], Generic[Found]):
                     return
                 except ClientError as error:
                     if isinstance(error, ClientClosed):
-                        error.add_note("read the answers before the end of the Admin's `with` block")
+                        error.add_note(READ_BEFORE)
                     self._error = error
                     raise
             yield self._found[place]
