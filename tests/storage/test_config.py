@@ -28,9 +28,10 @@ def test_directories_default_to_paths_below_the_root() -> None:
 @pytest.mark.parametrize("path", ["~/store", "${user.home}/store", "$HOME/store"])
 def test_a_path_that_a_shell_would_replace_made_a_folder_of_that_name(path: str) -> None:
     """The next start, in another folder, had an empty store."""
-    for settings in ({"root": path}, {"commit_log_dir": path}):
-        with pytest.raises(StoreError, match="write the whole path, for neither ~"):
-            StoreConfig(**settings)
+    with pytest.raises(StoreError, match=r"storePathRootDir is .*: write the whole path, for nei"):
+        StoreConfig(root=path)
+    with pytest.raises(StoreError, match=r"storePathCommitLog is .*: write the whole path, for n"):
+        StoreConfig(commit_log_dir=path)
 
 
 def test_queue_files_hold_whole_units() -> None:

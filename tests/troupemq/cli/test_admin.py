@@ -86,7 +86,7 @@ def test_other_time_formats_are_refused() -> None:
 
 
 def test_seconds_are_no_time_that_resets_a_group_to_its_first_message() -> None:
-    """As of `date +%s`: read as ms, it was a day in January 1970."""
+    """The output of `date +%s`, read as ms, was a day in January 1970."""
     with pytest.raises(click.BadParameter, match="looks like seconds: use ms, 1795943788000"):
         parse_time("1795943788")
     assert parse_time("0") == 0

@@ -80,7 +80,7 @@ def test_a_group_without_lag_is_reported_as_such(broker: FakeBroker) -> None:
 
 
 def test_tags_that_are_a_condition_get_the_option_for_it() -> None:
-    """It asked for 'amount || > || 100', beside the client's hint."""
+    """The hint was 'amount || > || 100', beside the client's."""
     said = "the tag is 'amount > 100': did you mean --sql 'amount > 100'?"
     assert tags_hint("amount > 100") == said
 

@@ -253,7 +253,7 @@ def test_a_stop_in_a_callback_is_refused(cluster: Cluster) -> None:
 def test_a_first_route_in_a_callback_is_refused_and_blamed_on_no_name_server(
     cluster: Cluster,
 ) -> None:
-    """It said: no name server answers, and how to start one."""
+    """The error was that no name server answers, with the way to start one."""
     with cluster.producer() as producer:
         for call in (lambda: producer.queues("New"), lambda: producer.send_oneway(NEW)):
             said = error_in_callback(producer, call)
