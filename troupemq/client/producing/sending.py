@@ -160,6 +160,8 @@ class SendingRemoting(Protocol):
 
     def oneway(self, address: str, command: RemotingCommand) -> None: ...
 
+    def is_connected(self, address: str) -> bool: ...
+
     def later(self, delay_ms: float, task: Callable[[], None]) -> None: ...
 
 
@@ -176,6 +178,14 @@ class Sender:
         """Return the writable queues of the known route; empty without one."""
         route = self._client.routes.known(topic)
         return route.publish_queues if route is not None else ()
+
+    def is_unreached(self, broker_name: str) -> bool:
+        """Return whether no connection to the master of a known broker is open."""
+        try:
+            address = self._client.routes.master(broker_name)
+        except RouteNotFound:
+            return False
+        return not self._client.remoting.is_connected(address)
 
     def post(
         self, sending: "Sending", queue: MessageQueue, parcel: EncodedMessage, timeout_ms: float
@@ -374,9 +384,19 @@ class Sending:
             self.result.set_result(self.stored)
             return
         self.note_short_timeout(error)
+        self._note_address(error)
         for failure in self.failures:
             error.add_note(f"before that: {failure}")
         self.result.set_exception(error)
+
+    def _note_address(self, error: ClientError) -> None:
+        """Note the setting of an address that cannot be reached, as in a container."""
+        name = "" if self.queue is None else self.queue.broker_name
+        if isinstance(error, ConnectionFailed | RequestTimeout) and self.carrier.is_unreached(name):
+            error.add_note(
+                f"{name} has registered this address at the name server: if it runs, set its"
+                " brokerIP1 to an address that clients reach"
+            )
 
     def note_short_timeout(self, error: ClientError) -> None:
         """Note the unit at a timeout that was perhaps meant in seconds."""
