@@ -115,7 +115,7 @@ def test_a_send_to_an_unreachable_broker_is_retried_at_another(cluster: Cluster)
 
 
 def test_an_unreachable_broker_is_named_with_the_setting_of_its_address(cluster: Cluster) -> None:
-    """As behind NAT, or in a container: it said only that the connection was refused."""
+    """Behind NAT, or in a container, the error said only that the connection was refused."""
     cluster.a.close()
     with cluster.producer() as producer:
         with pytest.raises(ConnectionFailed, match="connection refused") as caught:
