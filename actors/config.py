@@ -432,7 +432,7 @@ def settings_of(*configs: Any) -> dict[str, str]:
 
 def _read(path: str) -> str:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:  # editors on Windows begin it with a mark
             text = file.read()
         parse_properties(text)
     except OSError as error:

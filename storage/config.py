@@ -155,6 +155,15 @@ class StoreConfig:
     def __post_init__(self) -> None:
         if not self.root:
             raise WrongSetting("storePathRootDir is empty: name the folder of the store.")
+        for setting, path in (
+            ("storePathRootDir", self.root),
+            ("storePathCommitLog", self.commit_log_dir),
+        ):
+            if path.startswith(("~", "$")):
+                raise WrongSetting(
+                    f"{setting} is {path}: write the whole path, for neither ~ nor $ is replaced;"
+                    " a folder of that name is ./~ or ./$."
+                )
         if "," in self.commit_log_dir:
             raise WrongSetting(
                 f"storePathCommitLog names several directories ({self.commit_log_dir}): name one."

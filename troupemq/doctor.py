@@ -19,6 +19,8 @@ from time import CLOCK_REALTIME, clock_getres
 
 from actors.broker_server import FAST_PORT_BELOW, HA_PORT_ABOVE, open_for_slaves
 from actors.config import BrokerConfig, ConfigFindings
+from actors.metrics.metrics_server import HOST_NAME as METRICS_HOST
+from actors.metrics.metrics_server import PORT_NAME as METRICS_PORT
 from actors.network.bind_address import require_listened
 from actors.network.connections import PortTaken, open_listener
 from actors.network.tls_contexts import tls_contexts
@@ -156,7 +158,11 @@ def examine_broker(
         found = _refusal("settings", look)
         if found.verdict != OK:
             yield found
-    yield _refusal("permissions", lambda: _writable(store.root))
+    places = {store.root: "storePathRootDir"}
+    if not store.commit_log_dir.startswith(f"{store.root}/"):
+        places[store.commit_log_dir] = "storePathCommitLog"
+    for path, setting in places.items():
+        yield _refusal("permissions", partial(_writable, path, setting))
     yield _refusal("lock", lambda: _unlocked(store))
     yield _refusal("format", lambda: _format(store, disk))
     yield _refusal("copy", lambda: _finished(store, disk))
@@ -278,7 +284,12 @@ def _ports(config: BrokerConfig) -> Iterator[Diagnosis]:
         step = PORT_STEP * number
         wanted += [(config.listen_port + step + at, name) for at, name in names.items()]
         wanted.append((config.health_port and config.health_port + step, "healthPort"))
+        if config.serves_metrics and config.metrics_port not in (0, config.health_port):
+            port = config.metrics_port + step
+            yield _port(port, METRICS_PORT, config.metrics_host, setting=METRICS_HOST)
     is_free = config.listen_port == 0
+    if is_free:
+        yield _port(0, "listenPort", config.bind_address)
     for port, name in wanted:
         if port <= 0 or (is_free and name != "healthPort"):
             continue
@@ -293,9 +304,10 @@ def _port(
     name: str,
     bind_address: str,
     open_there: Callable[[int, str], socket] | None = None,
+    setting: str = "bindAddress",
 ) -> Diagnosis:
     try:
-        open_port = open_there or partial(open_listener, bind_address)
+        open_port = open_there or partial(open_listener, bind_address, setting=setting)
         open_port(port, name).close()
     except PortTaken as error:
         return Diagnosis("port", REFUSED, f"{name} {port}", str(error))
@@ -304,6 +316,7 @@ def _port(
 
 def _advertised(config: BrokerConfig) -> str:
     require_listened(config)
+    config.store_address()
     return f"{config.broker_ip1} for clients, {config.broker_ip2} for slaves"
 
 
@@ -334,19 +347,19 @@ def _refusal(name: str, look: Callable[[], str]) -> Diagnosis:
         return Diagnosis(name, REFUSED, "a start would fail", str(error))
 
 
-def _writable(root: str) -> str:
-    """Check the store's files, or for a missing store, the folder to create it in."""
+def _writable(root: str, setting: str) -> str:
+    """Check the files of a store or log, or if it is missing, the folder to create it in."""
     path = _existing(root)
     if not os.path.isdir(path) or not os.access(path, os.W_OK | os.X_OK):
         raise NotPermitted(
             f"{path} is not a folder that this user can write to: change its owner or mode, or"
-            " choose another storePathRootDir."
+            f" choose another {setting}."
         )
     try:
         TemporaryFile(dir=path).close()  # it has no name where the file system can do that
     except OSError as error:
         raise NotPermitted(
-            f"no file can be made in {path}: {reason_of(error)}; choose another storePathRootDir."
+            f"no file can be made in {path}: {reason_of(error)}; choose another {setting}."
         ) from error
     for folder, _, names in os.walk(root):
         for name in names:
@@ -387,7 +400,8 @@ def _after_the_store(store: StoreConfig, disk: RealDisk) -> str:
 
 
 def _existing(path: str) -> str:
-    """Return the path, or the nearest folder above that exists."""
+    """Return the absolute path, or the nearest folder above that exists."""
+    path = os.path.abspath(path)
     while not os.path.exists(path) and os.path.dirname(path) != path:
         path = os.path.dirname(path)
     return path

@@ -32,8 +32,9 @@ from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.listener import DEAD_LETTER, RetryLater
 from troupemq.client.errors import ArgumentIllegal, BrokerError, ClientClosed, ClientError
 from troupemq.client.log import client_logger
-from troupemq.client.message import word_of
+from troupemq.client.message import check_topic, word_of
 from troupemq.client.producing.priorities import PriorityMessage, by_priority
+from troupemq.client.receiving.receive_work import RECEIVE_COUNT_MAX
 
 log = client_logger(__name__)
 
@@ -66,7 +67,7 @@ class TroupeMQBroker(AsyncBroker):
         credentials: Credentials | None = None,
         tls: Tls | None = None,
     ) -> None:
-        """Do no I/O; `startup` raises the errors of a client.
+        """Do no I/O; `startup` raises the errors of a client. Raises ArgumentIllegal.
 
         * `namesrv`: "host:port;host:port". [default: NAMESRV_ADDR, else 127.0.0.1:9876]
         * `group`: the group of the workers. [default: the topic]
@@ -78,6 +79,8 @@ class TroupeMQBroker(AsyncBroker):
         """
         if max_priority is not None:
             check_integer(max_priority, 1, PRIORITY_MAX, "max_priority")
+        check_integer(fetch_count, 1, RECEIVE_COUNT_MAX, "fetch_count")
+        check_topic(topic)
         super().__init__()
         self.max_priority = max_priority
         self.topic, self.group = topic, group or topic

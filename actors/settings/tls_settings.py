@@ -168,7 +168,7 @@ def with_tls_file(values: Mapping[str, str], overrides: Mapping[str, str]) -> di
 def read_tls_file(path: str) -> dict[str, str]:
     """Return the TLS settings of a file such as RocketMQ's tls.properties. Raises WrongSetting."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             found = parse_properties(file.read())
     except OSError as error:
         reason = reason_of(error)

@@ -235,6 +235,13 @@ def test_an_unreadable_settings_file_is_a_one_sentence_error(tmp_path: Path) -> 
     assert load_broker_config(str(path))[0].broker_name == "b"
 
 
+def test_the_first_setting_behind_a_byte_order_mark_was_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("brokerName=b\n", encoding="utf-8-sig")
+    broker, _, findings = load_broker_config(str(path))
+    assert broker.broker_name == "b" and not findings
+
+
 def test_the_command_line_overrides_the_file() -> None:
     broker, _, _ = parse_broker_config(
         "namesrvAddr=a:1\n", overrides={"namesrvAddr": "b:2; c:3;", "listenPort": "0"}

@@ -25,6 +25,15 @@ def test_directories_default_to_paths_below_the_root() -> None:
     assert config.lock_path == "/store/lock"
 
 
+@pytest.mark.parametrize("path", ["~/store", "${user.home}/store", "$HOME/store"])
+def test_a_path_that_a_shell_would_replace_made_a_folder_of_that_name(path: str) -> None:
+    """The next start, in another folder, had an empty store."""
+    with pytest.raises(StoreError, match=r"storePathRootDir is .*: write the whole path, for nei"):
+        StoreConfig(root=path)
+    with pytest.raises(StoreError, match=r"storePathCommitLog is .*: write the whole path, for n"):
+        StoreConfig(commit_log_dir=path)
+
+
 def test_queue_files_hold_whole_units() -> None:
     assert StoreConfig(consume_queue_file_bytes=6001).consume_queue_file_bytes == 6020
 

@@ -105,6 +105,32 @@ def test_a_port_in_use_is_found(tmp_path: Path, taken: socket) -> None:
     assert exit_code_of_all(found) == code_of_a_start(tmp_path, healthPort=port) == 11
 
 
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ({"bindAddress": "a..b"}, 11),
+        ({"brokerIP1": "a..b"}, 10),
+        ({"metricsExporterType": "PROM", "metricsPromExporterHost": "192.0.2.1"}, 11),
+        ({"storePathCommitLog": "/dev/null/log"}, 14),
+    ],
+)
+def test_a_start_was_refused_that_was_said_to_succeed(
+    settings: dict[str, str], code: int, tmp_path: Path
+) -> None:
+    found = examined(tmp_path, **settings)
+    assert exit_code_of_all(found) == code_of_a_start(tmp_path, **settings) == code
+    (told,) = [each for each in found if each.verdict == REFUSED]
+    assert list(settings)[-1] in told.cure
+
+
+def test_a_relative_path_without_any_folder_yet_ends_in_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = examined(tmp_path, storePathRootDir="new/store")
+    assert refused(found) == []
+
+
 def test_a_foreign_replication_address_is_found(tmp_path: Path) -> None:
     with open_listener(HOST, 0, "nobody's") as sock:
         port = str(sock.getsockname()[1])

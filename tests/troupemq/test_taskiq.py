@@ -240,6 +240,13 @@ def test_label_priority_orders_what_waits(local: LocalBroker) -> None:
         TroupeMQBroker(local.namesrv, max_priority=0)
 
 
+@pytest.mark.parametrize("wrong", [{"fetch_count": 0}, {"fetch_count": "8"}, {"topic": "a b"}])
+def test_a_wrong_argument_ended_each_worker_by_another_name(wrong: dict[str, Any]) -> None:
+    """The error of fetch_count=0 was that count_max is 0, once the worker ran."""
+    with pytest.raises(ArgumentIllegal, match=r"fetch_count is|specified topic\[a b\]"):
+        TroupeMQBroker(**wrong)
+
+
 class SlowResults(InmemoryResultBackend[Any]):
     """Results that are saved when a test allows it."""
 

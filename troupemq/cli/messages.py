@@ -195,7 +195,8 @@ def send(
                 for future in waiting:
                     _print_result(future.result(), as_json)
     except ClientError as error:
-        leave(str(error))
+        remedies = [each for each in getattr(error, "__notes__", ()) if "brokerIP1" in each]
+        leave("; ".join([str(error), *remedies]))
 
 
 def _lines_of_stdin() -> Iterator[bytes]:

@@ -11,6 +11,7 @@ from protocol.tags import ALL_TAGS, TagFilter
 from troupemq.client.admin import Admin
 from troupemq.client.admin.base import SILENT_S
 from troupemq.client.admin.reading import PULLED_MAX
+from troupemq.client.consuming.subscription import compares
 from troupemq.client.errors import ClientError, RouteNotFound
 from troupemq.client.message import MessageQueue, MessageView
 from troupemq.text import say
@@ -61,16 +62,16 @@ class SilenceAdvice:
 
 
 def tags_hint(tags: str) -> str | None:
-    """Return a question for tags that look joined by something else than `||`."""
-    if tags == ALL_TAGS:
-        return None
+    """Return a question for tags that look like SQL92, or joined by something else than `||`."""
+    if compares(tags):
+        return f"the tag is {tags!r}: did you mean --sql {tags!r}?"
     parts = [part.strip() for part in tags.split("||")]
     found = [
         word
         for part in parts
         for word in part.replace("|", " ").replace(",", " ").replace(";", " ").split()
     ]
-    if found == parts or not found:
+    if found == parts or not found or ALL_TAGS in found:
         return None
     return f"the tag is {tags!r}: did you mean '{' || '.join(found)}'?"
 

@@ -145,6 +145,8 @@ def run(
     """
     from troupemq.tour import Tour  # here: it imports the client
 
+    if once and no_tour:
+        raise click.UsageError("--once ends after the tour, which --no-tour leaves out: use one.")
     data = data.absolute()
     log_path = data / "logs" / "troupemq.log"
     started: list[Servers] = []
@@ -180,10 +182,7 @@ def run(
         set_up_logs(as_json=log_json, path=log_path)
     except StoreError as error:
         leave(str(error), exit_code_of(error.__cause__ or error))
-    code = serve(
-        start, ready_file=ready_file, work=None if no_tour else tour, once=once and not no_tour
-    )
-    sys.exit(code)
+    sys.exit(serve(start, ready_file=ready_file, work=None if no_tour else tour, once=once))
 
 
 def _start_both(

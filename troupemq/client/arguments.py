@@ -105,8 +105,11 @@ def unknown_name(called: str, name: str, known: Sequence[str], settings: type | 
 
 
 def check_timeout(timeout_ms: object, least: int = 1) -> None:
-    """Raise ArgumentIllegal unless `timeout_ms` is None or from `least` on; recognize seconds."""
-    if timeout_ms is None:
+    """Raise ArgumentIllegal unless `timeout_ms` is from `least` on; recognize seconds.
+
+    None is accepted, too, but for a wait that may be 0.
+    """
+    if timeout_ms is None and least > 0:
         return
     if isinstance(timeout_ms, timedelta):
         ms = timeout_ms.total_seconds() * 1000
@@ -124,12 +127,17 @@ def check_time(time_ms: object, what: str) -> None:
     if isinstance(time_ms, datetime):
         ms = int(time_ms.timestamp() * 1000)
         raise ArgumentIllegal(f"{what} is in ms since 1970, and not a datetime: pass {ms}")
-    check_integer(time_ms, 0, TIME_MS_MAX, what)
-    assert isinstance(time_ms, int)
-    if SECONDS_MIN <= time_ms < SECONDS_MAX:
+    if isinstance(time_ms, int | float) and looks_like_seconds(time_ms):
         raise ArgumentIllegal(
-            f"{what} is in ms since 1970, and {time_ms} looks like seconds: pass {time_ms}000"
+            f"{what} is in ms since 1970, and {time_ms} looks like seconds:"
+            f" pass {int(time_ms * 1000)}"
         )
+    check_integer(time_ms, 0, TIME_MS_MAX, what)
+
+
+def looks_like_seconds(time_ms: float) -> bool:
+    """Return whether a time in ms since 1970 was probably meant in seconds."""
+    return SECONDS_MIN <= time_ms < SECONDS_MAX
 
 
 def milliseconds(time: object, what: str) -> int:
@@ -142,6 +150,7 @@ def milliseconds(time: object, what: str) -> int:
             time = -((_EPOCH - time.astimezone(UTC)) // timedelta(milliseconds=1))
         except (ValueError, OverflowError, OSError):
             raise ArgumentIllegal(f"{what} is out of range: {time!r}") from None
+    check_instance(time, int | float, f"{what} is a datetime, or ms since 1970")
     check_time(time, what)
     assert isinstance(time, int)
     return time
@@ -151,6 +160,8 @@ def delay_milliseconds(delay: object, what: str) -> int:
     """Return the ms of a timedelta, or of a number of seconds. Raises ArgumentIllegal."""
     if isinstance(delay, timedelta):
         delay = delay.total_seconds()
+    if not isinstance(delay, int | float):
+        raise ArgumentIllegal(f"{what} is {delay!r}, and not a number of seconds or a timedelta")
     check_range(delay, 0, DELAY_S_MAX, what)
     assert isinstance(delay, int | float)
     return ceil(round(delay * 1000, 3))

@@ -71,7 +71,7 @@ def check_coroutine(value: object, what: str, *parameters: str) -> None:
 
 def _check_parameters(value: Callable[..., object], what: str, parameters: Sequence[str]) -> None:
     try:
-        wanted = signature(value)
+        wanted = signature(value, follow_wrapped=False)  # what is called is the decorator's
     except (TypeError, ValueError):  # a builtin without a signature
         return
     try:

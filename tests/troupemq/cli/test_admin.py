@@ -85,6 +85,13 @@ def test_other_time_formats_are_refused() -> None:
         parse_time("yesterday")
 
 
+def test_seconds_are_no_time_that_resets_a_group_to_its_first_message() -> None:
+    """The output of `date +%s`, read as ms, was a day in January 1970."""
+    with pytest.raises(click.BadParameter, match="looks like seconds: use ms, 1795943788000"):
+        parse_time("1795943788")
+    assert parse_time("0") == 0
+
+
 def test_a_table_is_aligned_with_readable_times(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
         {"topic": "A", "last_stored_ms": Time(0), "lag": 12},

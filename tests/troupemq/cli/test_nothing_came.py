@@ -79,7 +79,13 @@ def test_a_group_without_lag_is_reported_as_such(broker: FakeBroker) -> None:
     assert "consumed or filtered out all 1 messages" in said(broker, "--tags", "new")
 
 
-@pytest.mark.parametrize("tags", ["*", "new", "new || paid", "new||paid", " new "])
+def test_tags_that_are_a_condition_get_the_option_for_it() -> None:
+    """The hint was 'amount || > || 100', beside the client's."""
+    said = "the tag is 'amount > 100': did you mean --sql 'amount > 100'?"
+    assert tags_hint("amount > 100") == said
+
+
+@pytest.mark.parametrize("tags", ["*", "*|new", "new", "new || paid", "new||paid", " new "])
 def test_ordinary_tags_get_no_suggestion(tags: str) -> None:
     assert tags_hint(tags) is None
 

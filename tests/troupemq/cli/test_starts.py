@@ -53,6 +53,12 @@ def test_run_refuses_a_full_disk_before_creating_a_file(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_run_that_is_to_end_after_no_tour_served_for_ever(tmp_path: Path) -> None:
+    code, out, err = run("--once", "--no-tour", "--data", str(tmp_path / "data"), *FREE_PORTS)
+    assert (code, out) == (2, "") and "--once ends after the tour" in err
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.heavy
 def test_the_space_of_a_new_store_is_checked_before_it_is_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from troupemq.client.admin import Admin
 from troupemq.client.admin.answers import OPTIONAL, Change, Failures, Result, Time
 from troupemq.client.admin.operations import BlockingMethods, changes, reads
-from troupemq.client.errors import ClientError
+from troupemq.client.errors import ClientClosed, ClientError
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,15 @@ def test_an_error_is_raised_each_time_and_never_ends_the_iteration() -> None:
     for _ in range(2):
         with pytest.raises(ClientError, match="no name server"):
             list(answers)
+
+
+def test_answers_read_behind_the_with_block_say_where_to_read_them() -> None:
+    with Admin("127.0.0.1:1") as admin:
+        answers = admin.topic_traffic()
+    with pytest.raises(ClientClosed) as caught:
+        list(answers)
+    (note,) = caught.value.__notes__
+    assert note == "read the answers before the end of the Admin's `with` block"
 
 
 def test_changes_are_executed_at_once_and_an_error_hides_no_results() -> None:

@@ -5,7 +5,7 @@ import gc
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import pytest
@@ -134,6 +134,21 @@ def test_any_callable_is_accepted() -> None:
     check_callback(lambda messages, more=1: None, "it", "messages")
     check_callback(lambda *anything: None, "it", "messages", "more")
     check_callback(print, "it", "messages")
+
+
+def test_parameters_are_those_of_the_decorator_and_not_of_what_it_wraps() -> None:
+    def listen(messages: object, database: object) -> None: ...
+
+    @wraps(listen)
+    def with_database(messages: object) -> None:
+        listen(messages, None)
+
+    @wraps(lambda messages: None)
+    def without_messages() -> None: ...
+
+    check_callback(with_database, "the listener", "messages")
+    with pytest.raises(ArgumentIllegal, match=r"called with 1 arguments \(messages\)"):
+        check_callback(without_messages, "the listener", "messages")
 
 
 def test_a_coroutine_as_result_is_closed_without_a_warning() -> None:

@@ -15,7 +15,7 @@ from troupemq.client.admin.messages import MessageTrack
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.listener import Listener, RetryLater
-from troupemq.client.errors import MessageNotFound
+from troupemq.client.errors import MessageNotFound, RouteNotFound
 from troupemq.client.message import Message
 from troupemq.client.producing.producer import Producer
 from troupemq.client.settings import ConsumerSettings, ProducerSettings
@@ -146,3 +146,7 @@ def test_every_message_with_a_key_has_a_life_and_an_unknown_key_is_an_error(admi
     assert [each.message_id for each in admin.message_lives("same", topic=TOPIC)] == ids
     with pytest.raises(MessageNotFound, match="no message with the key or id absent is in any"):
         list(admin.message_lives("absent"))
+    with pytest.raises(MessageNotFound, match="no message with the key or id absent is in"):
+        list(admin.message_lives("absent", topic=TOPIC))
+    with pytest.raises(RouteNotFound, match="knows the topic Ordres"):
+        list(admin.message_lives("same", topic="Ordres"))

@@ -33,7 +33,7 @@ from troupemq.client.errors import (
     MessageIllegal,
     QueueChoiceFailed,
 )
-from troupemq.client.message import Message, MessageView, SendResult
+from troupemq.client.message import Message, MessageQueue, MessageView
 from troupemq.client.producing.producer import Producer
 from troupemq.client.producing.queue_choice import (
     FaultAvoiding,
@@ -48,6 +48,7 @@ from troupemq.client.settings import ConsumerSettings, ProducerSettings
 __all__ = ["broker"]
 
 LONG_S = 60.0
+NEW = Message("New", b"x")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -230,21 +231,48 @@ def test_an_invalid_queue_choice_is_an_error_and_delays_no_stop(cluster: Cluster
     assert monotonic() - begun_s < Producer.stop_timeout_s
 
 
-def test_a_stop_in_a_callback_is_refused(cluster: Cluster) -> None:
-    said: Future[str] = Future()
-    producer = cluster.producer()
+def test_a_queue_id_of_another_type_spoiled_the_sends_to_the_queue_of_that_number(
+    cluster: Cluster,
+) -> None:
+    """1.0 and True equal 1: their header was kept, and each later send to queue 1 had it."""
+    with cluster.producer() as producer:
+        for wrong in (1.0, "1", None):
+            with pytest.raises(QueueChoiceFailed, match="a queue id is an integer, and not"):
+                producer.send(MESSAGE, queue=MessageQueue("T", "a", untyped(wrong)))
+        for queue_id in (True, 1):
+            result = producer.send(MESSAGE, queue=MessageQueue("T", "a", queue_id))
+            assert result.queue.queue_id == 1
 
-    def stop(_: Future[SendResult]) -> None:
+
+def test_a_stop_in_a_callback_is_refused(cluster: Cluster) -> None:
+    with cluster.producer() as producer:
+        assert "must not wait" in error_in_callback(producer, producer.stop)
+        assert producer.is_running
+
+
+def test_a_first_route_in_a_callback_is_refused_and_blamed_on_no_name_server(
+    cluster: Cluster,
+) -> None:
+    """The error was that no name server answers, with the way to start one."""
+    with cluster.producer() as producer:
+        for call in (lambda: producer.queues("New"), lambda: producer.send_oneway(NEW)):
+            said = error_in_callback(producer, call)
+            assert said == "a callback must not wait for an answer: the answers come after it"
+
+
+def error_in_callback(producer: Producer, call: Callable[[], object]) -> str:
+    """Return the error of a call on the I/O thread."""
+    said: Future[str] = Future()
+
+    def run() -> None:
         try:
-            producer.stop()
+            call()
         except ClientError as error:
             said.set_result(str(error))
 
-    with producer:
-        producer.send(MESSAGE)
-        producer._client.remoting.later(0, lambda: stop(Future()))  # as the I/O thread does
-        assert "must not wait" in said.result(WAIT_S)
-        assert producer.is_running
+    producer.send(MESSAGE)  # starts the thread
+    producer._client.remoting.later(0, run)
+    return said.result(WAIT_S)
 
 
 def test_a_second_stop_does_not_close_the_firsts_connections(broker: FakeBroker) -> None:
@@ -364,6 +392,8 @@ def test_a_poll_without_a_subscription_is_refused(broker: FakeBroker) -> None:
             polled.poll(0)
         polled.assign([])
         assert not polled.poll(0)
+        with pytest.raises(ArgumentIllegal, match="timeout_ms is None"):
+            polled.poll(untyped(None))
 
 
 def test_an_uncalled_queue_selector_factory_is_refused_at_the_send(cluster: Cluster) -> None:

@@ -52,6 +52,10 @@ MESSAGES: list[tuple[dict[str, Any], str]] = [
     ({"delay_level": True}, "a delay level is a number from 0, and not True"),
     ({"delay_level": timedelta(seconds=3)}, "a delay level is a number from 0"),
     ({"flag": "1"}, "a flag is a number of 32 bits, and not '1'"),
+    ({"deliver_at": 1_795_694_400.5}, "deliver_at is in ms since 1970, and 1795694400.5 looks"),
+    ({"deliver_at": NOON.date()}, "deliver_at is a datetime, or ms since 1970, and not datetime."),
+    ({"deliver_at": "2027-01-31"}, "deliver_at is a datetime, or ms since 1970, and not '2027-"),
+    ({"delay": "3"}, "delay is '3', and not a number of seconds or a timedelta"),
     ({"wait_store_ok": "false"}, "wait_store_ok is True or False, and not 'false'"),
 ]
 
@@ -138,6 +142,8 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: PullConsumer("g").stop(any_("5")), "timeout_s is '5', and not within"),
     (lambda: timestamp_ms("2026-11-21"), "a time is 14 digits, such as 20261121143000, and not"),
     (lambda: timestamp_ms(any_(NOON)), "a time is 14 digits"),
+    (lambda: timestamp_ms("20260231000000"), "20260231000000 is no local time: day is out of"),
+    (lambda: Admin().reset_offsets("g", "T", 1_795_694_400), "time_ms is in ms since 1970, and 17"),
     (lambda: split_batch(any_(MESSAGE)), "a batch is a list of Messages, and not one: put it in"),
     (
         lambda: create_reply_message(any_(MESSAGE), b"x"),

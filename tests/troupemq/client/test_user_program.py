@@ -1,6 +1,9 @@
 """A program of an application, typed as one would write it: `make types` checks it strictly."""
 
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import assert_type
 
 import pytest
@@ -16,6 +19,17 @@ from troupemq import (
     SendResult,
     SimpleConsumer,
 )
+from troupemq.testing import LocalBroker
+
+ROOT = Path(__file__).parents[3]
+WITHOUT_STOP = """
+import sys
+from troupemq import Message, Producer
+producer = Producer("shop", sys.argv[1])
+producer.start()
+for number in range(3000):
+    producer.send_async(Message("Tasks", b"%d" % number))
+"""
 
 
 def program(namesrv: str) -> list[str]:
@@ -49,3 +63,19 @@ def program(namesrv: str) -> list[str]:
 @pytest.mark.heavy
 def test_the_program_runs_as_it_is_typed(namesrv: str) -> None:
     assert sorted(program(namesrv)) == ["one", "two"]
+
+
+@pytest.mark.slow
+def test_a_program_that_forgot_the_stop_lost_its_last_sends_without_a_word(
+    local_broker: LocalBroker,
+) -> None:
+    """Some 90 of 3,000 were not stored."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_STOP, local_broker.namesrv],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(local_broker.messages("Tasks")) == 3000

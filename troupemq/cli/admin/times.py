@@ -12,6 +12,7 @@ from protocol.java_numbers import NumberFormatError, parse_long
 from troupemq.cli.options import YEAR_S, FiniteRange
 from troupemq.client.admin.base import INT_MAX
 from troupemq.client.admin.offsets import NEWEST
+from troupemq.client.arguments import looks_like_seconds
 
 LONG_MAX = (1 << 63) - 1
 TIME_FORMAT = "%Y-%m-%d#%H:%M:%S:%f"
@@ -46,6 +47,8 @@ def parse_time(text: str) -> int:
     try:
         if text.lstrip("-").isdecimal():
             time_ms = parse_long(text)
+            if looks_like_seconds(time_ms):
+                raise click.BadParameter(f"{text} looks like seconds: use ms, {text}000")
         else:
             time_ms = int(_moment(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):

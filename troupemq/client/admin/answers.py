@@ -10,7 +10,7 @@ from datetime import datetime
 from re import sub
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
-from troupemq.client.errors import ClientError
+from troupemq.client.errors import ClientClosed, ClientError
 from troupemq.text import span_text
 
 Row = Mapping[str, object]
@@ -107,6 +107,9 @@ class Failures:
         return iter(self._said)
 
 
+READ_BEFORE = "read the answers before the end of the Admin's `with` block"
+
+
 class Answers(Sequence[Found], Generic[Found]):
     """The results of one method, in order, without those of failed servers.
 
@@ -151,6 +154,8 @@ class Answers(Sequence[Found], Generic[Found]):
                 except StopIteration:
                     return
                 except ClientError as error:
+                    if isinstance(error, ClientClosed):
+                        error.add_note(READ_BEFORE)
                     self._error = error
                     raise
             yield self._found[place]

@@ -125,13 +125,16 @@ class LifeAdmin(MessageAdmin):
     ) -> AsyncIterator[MessageLife]:
         """Return the life of each message with a key, a producer's id or a broker's id.
 
-        Without `topic` all topics are searched. Raises MessageNotFound if none has it.
+        Without `topic` all topics are searched. Raises MessageNotFound if none has it, and
+        RouteNotFound for a missing `topic`.
         """
         views = await self._views_with(failures, key, topic)
         by_id: dict[str, MessageView] = {}
         for view in sorted(views, key=lambda each: each.store_timestamp_ms):
             by_id.setdefault(view.message_id, view)
         if not by_id:
+            if topic is not None:
+                await self.topic_brokers(topic)
             where = topic or "any topic"
             raise MessageNotFound(f"no message with the key or id {key} is in {where}")
         if len(by_id) > LIVES_MAX:

@@ -19,6 +19,7 @@ from troupemq.client.admin.answers import Change, Failures, Result
 from troupemq.client.admin.base import BrokerPlace
 from troupemq.client.admin.groups import GroupAdmin
 from troupemq.client.admin.operations import changes
+from troupemq.client.arguments import check_time
 from troupemq.client.errors import ArgumentIllegal, BrokerError
 
 NEWEST = -1
@@ -61,7 +62,10 @@ class OffsetAdmin(GroupAdmin):
 
         `time_ms`: ms since 1970. `force`: also forward. `is_cplus`: the members are C++ clients.
         """
-        header = ResetOffsetHeader(topic, group, NEWEST if time_ms is None else time_ms, force)
+        time_ms = NEWEST if time_ms is None else time_ms
+        if time_ms != NEWEST:
+            check_time(time_ms, "time_ms")
+        header = ResetOffsetHeader(topic, group, time_ms, force)
         for place in await self.topic_brokers(topic):
             with failures.attempt():
                 try:

@@ -37,12 +37,14 @@ class AioLifecycle(Lifecycle):
         """Set at the end of the stop."""
 
     async def start(self) -> None:
-        """Start; do nothing if it runs. Raises ClientError: ClientClosed after a stop.
+        """Start; do nothing if it runs. Raises ClientError.
 
-        A call while another one starts waits for that one. A stop meanwhile ends the start.
+        That is ClientClosed after a stop, and if it runs on another event loop. A call while
+        another one starts waits for that one. A stop meanwhile ends the start.
         """
         async with self._starting:
             if self._state is LifecycleState.RUNNING:
+                self.check_running()
                 return
             self._check(LifecycleState.NEW)
             try:

@@ -1,5 +1,6 @@
 """Base of producers and consumers: a group, a Client, one start and one stop."""
 
+import atexit
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -112,6 +113,12 @@ class ClientMember(Lifecycle):
     A failed start may be repeated; after a stop, make a new one.
     """
 
+    finishes_at_exit: ClassVar[bool] = False
+    """Whether the end of the process waits for in-flight work, which would be lost."""
+
+    exit_hint: ClassVar[str] = ""
+    """Hint in the log if it still runs at the end of the process, as by a mistake."""
+
     _client: Client
 
     def __init__(
@@ -201,3 +208,16 @@ def _refuse_all() -> None:
 
 
 os.register_at_fork(after_in_child=_refuse_all)
+
+
+def _finish_work() -> None:
+    """At the end of the process: stop members that were not, if their work would be lost."""
+    for member in [each for each in _members if each.is_running]:
+        if member.exit_hint:
+            hint = member.exit_hint
+            log.warning("running at exit", kind=member.kind, group=member.group, hint=hint)
+        if member.finishes_at_exit and any(count() for count in member._work().values()):
+            member.stop()
+
+
+atexit.register(_finish_work)

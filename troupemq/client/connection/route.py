@@ -71,8 +71,8 @@ def namesrv_addresses(given: str | Sequence[str] | None) -> tuple[str, ...]:
         given = os.environ.get(NAMESRV_VARIABLE) or DEFAULT_NAMESRV
     if not isinstance(given, Sequence) or not all(isinstance(text, str) for text in given):
         raise ArgumentIllegal(f"name servers are host:port or several of them, and not {given!r}")
-    texts = given.replace(",", ";").split(";") if isinstance(given, str) else given
-    addresses = tuple(text.strip() for text in texts if text.strip())
+    text = given if isinstance(given, str) else ";".join(given)
+    addresses = tuple(each.strip() for each in text.replace(",", ";").split(";") if each.strip())
     if not addresses:
         raise ConnectionFailed(f"{given!r} names no name server: use host:port")
     for address in addresses:
@@ -325,6 +325,7 @@ class Routes(RouteCache):
         self._lock = Lock()
 
     def _driven(self, flow: RouteFlow[Value]) -> Value:
+        self._remoting.check_may_wait()  # or each name server would count as one without an answer
         ask = self._remoting.ask
         return drive(flow, lambda each: each.work() if isinstance(each, Blocking) else ask(*each))
 

@@ -98,6 +98,10 @@ class PushConsumer(GroupMember, PushWork):
     """
 
     stop_timeout_s = 30.0
+    exit_hint = (
+        "its listener gets no more messages: let the main thread wait, as with Event().wait(),"
+        " or stop the consumer before the program ends"
+    )
 
     def __init__(
         self,

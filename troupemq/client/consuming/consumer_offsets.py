@@ -51,7 +51,10 @@ def timestamp_ms(text: str) -> int:
     """Return ms since 1970 of a local time, `20261121143000`. Raises ArgumentIllegal."""
     if not isinstance(text, str) or not _TIME.fullmatch(text):
         raise ArgumentIllegal(f"a time is 14 digits, such as 20261121143000, and not {text!r}")
-    return int(datetime.strptime(text, "%Y%m%d%H%M%S").timestamp() * 1000)
+    try:
+        return int(datetime.strptime(text, "%Y%m%d%H%M%S").timestamp() * 1000)
+    except (ValueError, OverflowError, OSError) as error:  # such as a 31st of February
+        raise ArgumentIllegal(f"{text} is no local time: {error}") from None
 
 
 def timestamp_text(time_ms: int) -> str:

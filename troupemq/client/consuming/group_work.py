@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from weakref import WeakValueDictionary
 
 from protocol.bodies import CheckClientRequest, ConsumerData
 from protocol.codes import RequestCode
 from protocol.frame import RemotingCommand
 from protocol.headers.client import NotifyConsumerIdsChangedHeader
+from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.arguments import check_flag, check_instance, check_time
 from troupemq.client.connection.calls import Blocking, Call, Flow, LookUpRoute
 from troupemq.client.connection.client import ClientCore
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 log = client_logger(__name__)
 
 CHECK_TIMEOUT_MS = 3000
+UNSUBSCRIBED_AFTER_MS = 5000
+"""Time from the start on in which an application has made its subscriptions."""
 RESET_AGAIN_MS = 1000
 RESET_BYTES_HERE_MAX = 2 << 10
 """Maximum length of a reset that is read where requests arrive, some 20 queues: 1 ms."""
@@ -51,8 +55,8 @@ RESET_TRIES = 30
 CLUSTERING = "CLUSTERING"
 BROADCASTING = "BROADCASTING"
 
-_members: set[tuple[str, str, str]] = set()
-"""Name servers, group and client id of this process's consumers, the key of a member at brokers."""
+_members: "WeakValueDictionary[tuple[str, str, str], GroupWork]" = WeakValueDictionary()
+"""Running consumers of this process, by name servers, group and client id, as brokers know them."""
 
 _members_lock = Lock()
 
@@ -195,7 +199,7 @@ class GroupWork(ABC):
                     " already runs in this process, and both would consume all messages:"
                     " give each an instance_name of its own"
                 )
-            _members.add(member)
+            _members[member] = self
             self._member = member
 
     def _handlers_running(self) -> Work:
@@ -205,7 +209,8 @@ class GroupWork(ABC):
 
     def _forget_member(self) -> None:
         with _members_lock:
-            _members.difference_update(() if self._member is None else (self._member,))
+            if self._member is not None:
+                _members.pop(self._member, None)
 
     def _begin_rounds(self) -> None:
         """Rebalance, count and commit periodically from now on."""
@@ -214,6 +219,7 @@ class GroupWork(ABC):
         commit_ms = settings.commit_interval_ms
         every(commit_ms, self._rebalancing.commit, first_ms=commit_ms)
         self._core.housekeeping.every(SAMPLE_INTERVAL_MS, self._statistics.sample)
+        self._core.housekeeping.later(UNSUBSCRIBED_AFTER_MS, self._warn_of_differences)
 
     # --- rebalances
 
@@ -244,6 +250,16 @@ class GroupWork(ABC):
     def _rebalance_noticed(self) -> Flow[None]:
         self._notice_waits = False
         return self._rebalance()
+
+    def _warn_of_differences(self) -> None:
+        """Log members of this process with other subscriptions; brokers keep one for the group."""
+        mine, own = _wanted(self), self._member
+        with _members_lock:
+            wanted = {_wanted(each) for key, each in _members.items() if own and own[:2] == key[:2]}
+        if mine and (others := wanted - {mine, ""}):
+            hint = "messages that only one of them wants are lost: give each a group of its own"
+            said = {"group": self.group, "one": mine, "other": min(others), "hint": hint}
+            log.warning("members subscribe differently", **said)
 
     def _announce(self) -> Flow[None]:
         """Send the subscriptions to the brokers, which answer no pull without them."""
@@ -320,6 +336,13 @@ class GroupWork(ABC):
             log.warning(
                 "offset reset failed", queue=str(queue), offset=offset, reason=reason, hint=hint
             )
+
+
+def _wanted(member: GroupWork) -> str:
+    """Return the subscriptions of a member, without its retry topic."""
+    found = sorted(tuple(member._subscriptions.items()))
+    retries = RETRY_TOPIC_PREFIX + member.group
+    return ", ".join(f"{topic} {each.expression}" for topic, each in found if topic != retries)
 
 
 def _requested_offsets(command: RemotingCommand, group: str) -> list[tuple[MessageQueue, int]]:

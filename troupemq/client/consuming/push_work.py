@@ -19,7 +19,7 @@ from troupemq.client.consuming.consume import (
     ListenerRunner,
     SendingBack,
 )
-from troupemq.client.consuming.group_work import CLUSTERING, GroupWork
+from troupemq.client.consuming.group_work import CLUSTERING, UNSUBSCRIBED_AFTER_MS, GroupWork
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.pull import Pulling
 from troupemq.client.consuming.rebalance import Rebalancing
@@ -43,8 +43,6 @@ OVERDUE_ROUNDS = 10
 """Checks for overdue messages within `consume_timeout_ms`; at least one a minute."""
 OVERDUE_INTERVAL_MS_MAX = 60_000
 FIRST_RENEWAL_MS = 1000
-UNSUBSCRIBED_AFTER_MS = 5000
-"""Time without a subscription after which a warning is logged."""
 
 NAMED_MAX = 10
 """Limit of messages that a log line of a stop names."""

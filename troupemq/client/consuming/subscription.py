@@ -22,15 +22,20 @@ _JOINS = re.compile(r"\s*[|,;&]+\s*|\s+(?:(?:or|and)\s+)?", re.IGNORECASE)
 """Separators that are mistaken for `||`."""
 
 
+def compares(tag: str) -> bool:
+    """Return whether a tag is probably meant as an SQL92 expression."""
+    return _COMPARES.search(tag) is not None
+
+
 def _hint(tag: str) -> str:
     """Return a hint for a text that is probably not meant as one tag, else an empty text."""
-    if _COMPARES.search(tag):
+    if compares(tag):
         return f"did you mean sql={tag!r}?"
+    if "*" in tag:
+        return "tags have no wildcards: '*' alone is all"
     parts = [part for part in _JOINS.split(tag) if part]
     if len(parts) > 1:
         return f"this is one tag: did you mean {' || '.join(parts)!r}?"
-    if "*" in tag:
-        return "tags have no wildcards: '*' alone is all"
     return ""
 
 
@@ -47,8 +52,8 @@ class TopicSubscription(NamedTuple):
     def of(cls, topic: str, expression: str, sql: str | None, version: int) -> "TopicSubscription":
         """Return a subscription by tags (`a || b`, `*`), or by `sql` if it is given.
 
-        Raises MessageIllegal for invalid tags, an empty `sql`, and both at once. Only a broker
-        checks the syntax of `sql`.
+        Raises MessageIllegal for invalid or no tags, an empty `sql`, and both at once. Only a
+        broker checks the syntax of `sql`.
         """
         if not isinstance(expression, str):
             raise MessageIllegal(f"tags are a string such as 'a || b', and not {expression!r}")
@@ -59,9 +64,12 @@ class TopicSubscription(NamedTuple):
                 raise MessageIllegal("a subscription is by tags or by SQL92, not by both")
             return cls(topic, sql, _ALL, version, SQL92)
         try:
-            return cls(topic, expression or ALL_TAGS, TagFilter.parse(expression), version)
+            tags = TagFilter.parse(expression)
         except RemoteError as error:
             raise MessageIllegal(f"{error.remark}: {expression!r}") from None
+        if tags.codes is not None and not tags.tags:  # brokers would pass all messages over
+            raise MessageIllegal(f"{expression!r} names no tag: '*' is all messages")
+        return cls(topic, expression or ALL_TAGS, tags, version)
 
     @classmethod
     def checked(

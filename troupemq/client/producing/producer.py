@@ -119,11 +119,12 @@ class Producer(SendMaker, ClientMember):
 
     The futures are `concurrent.futures.Future`; in a coroutine, `await asyncio.wrap_future(...)`.
     Their callbacks run on the I/O thread. They may send asynchronously, but must not block.
-    `stop` waits for in-flight sends.
+    `stop` waits for in-flight sends, as does the end of a process whose producer still runs.
     """
 
     kind = "producer"
     stop_timeout_s = 5.0
+    finishes_at_exit = True
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from operator import index
 from threading import Lock
 from time import monotonic
 from typing import Any, Protocol
@@ -159,6 +160,8 @@ class SendingRemoting(Protocol):
 
     def oneway(self, address: str, command: RemotingCommand) -> None: ...
 
+    def is_connected(self, address: str) -> bool: ...
+
     def later(self, delay_ms: float, task: Callable[[], None]) -> None: ...
 
 
@@ -175,6 +178,14 @@ class Sender:
         """Return the writable queues of the known route; empty without one."""
         route = self._client.routes.known(topic)
         return route.publish_queues if route is not None else ()
+
+    def is_unreached(self, broker_name: str) -> bool:
+        """Return whether no connection to the master of a known broker is open."""
+        try:
+            address = self._client.routes.master(broker_name)
+        except RouteNotFound:
+            return False
+        return not self._client.remoting.is_connected(address)
 
     def post(
         self, sending: "Sending", queue: MessageQueue, parcel: EncodedMessage, timeout_ms: float
@@ -206,7 +217,7 @@ class Sender:
             topic=parcel.topic,
             default_topic=DEFAULT_TOPIC,
             default_topic_queue_nums=DEFAULT_TOPIC_QUEUE_COUNT,
-            queue_id=queue.queue_id,
+            queue_id=index(queue.queue_id),  # True has the key of 1, and another text
             sys_flag=0,
             born_timestamp=0,
             flag=0,
@@ -249,6 +260,12 @@ def chosen(choose: QueueChoice, queues: Sequence[MessageQueue], message: Message
     if not isinstance(queue, MessageQueue):
         unknown = unknown_result(queue, "choose", "it returns one of the queues")
         raise QueueChoiceFailed(f"no queue was chosen, but {queue!r}: {unknown}")
+    try:
+        index(queue.queue_id)
+    except TypeError:
+        raise QueueChoiceFailed(
+            f"no queue was chosen: a queue id is an integer, and not {queue.queue_id!r}"
+        ) from None
     if queue.topic != message.topic:
         raise MessageIllegal(f"a message to {message.topic} cannot go to the queue {queue}")
     return queue
@@ -367,9 +384,19 @@ class Sending:
             self.result.set_result(self.stored)
             return
         self.note_short_timeout(error)
+        self._note_address(error)
         for failure in self.failures:
             error.add_note(f"before that: {failure}")
         self.result.set_exception(error)
+
+    def _note_address(self, error: ClientError) -> None:
+        """Note the setting of an address that cannot be reached, as in a container."""
+        name = "" if self.queue is None else self.queue.broker_name
+        if isinstance(error, ConnectionFailed | RequestTimeout) and self.carrier.is_unreached(name):
+            error.add_note(
+                f"{name} has registered this address at the name server: if it runs, set its"
+                " brokerIP1 to an address that clients reach"
+            )
 
     def note_short_timeout(self, error: ClientError) -> None:
         """Note the unit at a timeout that was perhaps meant in seconds."""

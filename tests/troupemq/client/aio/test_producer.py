@@ -340,6 +340,8 @@ def test_client_of_another_loop_is_refused(broker: LocalBroker) -> None:
     asyncio.run(producer.start())
     with pytest.raises(ClientClosed, match="another event loop"):
         asyncio.run(producer.send(Message("Orders", b"new")))
+    with pytest.raises(ClientClosed, match="another event loop"):
+        asyncio.run(producer.start())
 
 
 def test_stop_on_another_loop_is_refused(broker: LocalBroker) -> None:

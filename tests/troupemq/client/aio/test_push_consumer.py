@@ -534,6 +534,8 @@ def test_other_loops_and_forked_processes_are_refused(
         runner.run(made.start())
         with pytest.raises(ClientClosed, match="another event loop"):
             asyncio.run(made.subscribe("Orders"))
+        with pytest.raises(ClientClosed, match="another event loop"):
+            asyncio.run(asyncio.wait_for(made.run(), 10))  # it waited for ever
         with monkeypatch.context() as child:
             child.setattr("os.getpid", lambda: -1)
             with pytest.raises(ClientClosed, match="forked"):

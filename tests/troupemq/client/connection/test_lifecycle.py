@@ -7,6 +7,7 @@ import pytest
 from tests.support.processes import told_by_child
 from troupemq.client.connection import lifecycle
 from troupemq.client.connection.lifecycle import ClientMember, Work
+from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.errors import ClientClosed, ClientError
 
 NOBODY = "127.0.0.1:1"
@@ -103,6 +104,33 @@ def test_a_stop_logs_the_work_it_waited_for(
     (record,) = [each for each in caplog.records if each.message.startswith("client stopped")]
     assert " ".join(record.message.split()) == line
     assert record.levelname == ("INFO" if ended == 3 else "WARNING")
+
+
+@pytest.mark.parametrize("finishes, sends", [(True, 1), (True, 0), (False, 1)])
+def test_the_end_of_the_process_waits_only_for_work_that_would_be_lost(
+    finishes: bool, sends: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Member, "finishes_at_exit", finishes)
+    with Member() as member:
+        member.sends = sends
+        new = Member()
+        lifecycle._finish_work()
+        assert member.is_running is not (finishes and sends > 0)
+        new.check_not_stopped()
+
+
+def test_a_consumer_that_ends_with_its_program_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A script without a wait behind the start ended at once, without a word."""
+    monkeypatch.setattr(Member, "exit_hint", "let the main thread wait")
+    with Member():
+        lifecycle._finish_work()
+    (record,) = caplog.records
+    said = "running at exit kind=member group=Anybody hint='let the main thread wait'"
+    assert " ".join(record.message.split()) == said
+    lifecycle._finish_work()
+    assert len(caplog.records) == 1 and PushConsumer.exit_hint
 
 
 @pytest.mark.slow

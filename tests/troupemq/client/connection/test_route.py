@@ -53,6 +53,7 @@ def test_the_default_topics_route_is_used_with_fewer_queues() -> None:
         ("a:1; b:2", ("a:1", "b:2")),
         ("a:1,b:2", ("a:1", "b:2")),
         (["a:1", "b:2"], ("a:1", "b:2")),
+        (["a:1;b:2", "c:3,d:4"], ("a:1", "b:2", "c:3", "d:4")),
         (None, ("127.0.0.1:9876",)),
     ],
 )

@@ -183,3 +183,25 @@ def test_a_consumer_that_never_subscribes_is_warned_of(
     with logged() as lines, PushConsumer("g", Seen(), broker.namesrv.address):
         said = lines.wait_for("WARNING subscription missing ")
         assert "group=g" in said and "call subscribe(topic)" in said
+
+
+def test_members_of_one_process_that_subscribe_differently_are_warned_of(
+    broker: FakeBroker,
+) -> None:
+    """Half of each topic's queues went to the member that did not want them; brokers alone told."""
+
+    def member(group: str, topic: str, tags: str = "*") -> PushConsumer:
+        made = PushConsumer(group, lambda messages: None, broker.namesrv.address)
+        made.subscribe(topic, tags)
+        return made
+
+    with logged() as lines, member("g", TOPIC) as first, member("g", TOPIC) as same:
+        with member("other", "T2"), member("g", TOPIC) as last:
+            last._warn_of_differences()
+            assert lines.count("WARNING members") == 0
+            last.subscribe("T2", "a")
+            first._warn_of_differences()
+            line = " ".join(lines.wait_for("WARNING members").split())
+            assert f"group=g one='{TOPIC} *' other='{TOPIC} *, T2 a'" in line
+        same._warn_of_differences()
+        assert lines.count("WARNING members") == 0

@@ -23,3 +23,14 @@ def test_suspicious_tags_are_warned_of(caplog: pytest.LogCaptureFixture) -> None
     TopicSubscription.of("T", "a, b", None, 7).warn_of_doubts("g")
     assert "suspicious tag subscribed group=g topic=T tag='a, b'" in caplog.text
     assert "did you mean 'a || b'?" in caplog.text
+
+
+@pytest.mark.parametrize("expression", [" ", "|| ||", "\t||"])
+def test_blanks_between_bars_passed_all_messages_over(expression: str) -> None:
+    with pytest.raises(MessageIllegal, match="names no tag: '\\*' is all messages"):
+        TopicSubscription.of("T", expression, None, 7)
+
+
+def test_the_hint_for_a_star_among_tags_does_not_lead_to_the_next_hint() -> None:
+    ((_, hint),) = TopicSubscription.of("T", "*|a", None, 7).doubts()
+    assert hint == "tags have no wildcards: '*' alone is all"

@@ -114,6 +114,17 @@ def test_a_send_to_an_unreachable_broker_is_retried_at_another(cluster: Cluster)
         assert {result.result(WAIT_S).queue.broker_name for result in results} == {"b"}
 
 
+def test_an_unreachable_broker_is_named_with_the_setting_of_its_address(cluster: Cluster) -> None:
+    """Behind NAT, or in a container, the error said only that the connection was refused."""
+    cluster.a.close()
+    with cluster.producer() as producer:
+        with pytest.raises(ConnectionFailed, match="connection refused") as caught:
+            producer.send(MESSAGE, queue=MessageQueue("T", "a", 0))
+        producer.send(MESSAGE, queue=MessageQueue("T", "b", 0))
+    (note,) = caught.value.__notes__
+    assert note.startswith("a has registered this address") and "set its brokerIP1" in note
+
+
 def test_a_busy_answer_is_not_retried(cluster: Cluster) -> None:
     for broker in (cluster.a, cluster.b):
         broker.on(SEND, refuse(ResponseCode.SYSTEM_BUSY))
