@@ -24,6 +24,7 @@ from protocol.bodies import (
     MessageQueue,
 )
 from protocol.bodies_admin import ConsumeStatsBody
+from protocol.bodies_assignment import AssignmentQuery
 from protocol.bodies_own import Jobs
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
@@ -152,6 +153,20 @@ def test_a56_only_permitted_topics_of_a_group_are_returned(made: GuardedBroker) 
     for every in (None, "", " "):
         assert told("shop-account", every) == {"Orders"}
         assert told("administrator", every) == {"Orders", "Secret"}
+
+
+def test_a56_an_assignment_is_only_of_permitted_retry_topics(made: GuardedBroker) -> None:
+    """Formerly each retry topic passed beside one's own group: the answer had its queues."""
+
+    def asked(topic: str) -> RemotingCommand:
+        query = AssignmentQuery("c", "shop", "BROADCASTING", "AVG", topic)
+        return RemotingCommand(Code.QUERY_ASSIGNMENT, body=query.encode())
+
+    why = refused(made, "shop-account", asked("%RETRY%strangers"))
+    assert why == f"{PREFIX}No default permission for group:strangers"
+    assert refused(made, "shop-account", asked("Secret")) == "Secret"
+    for topic in ("Orders", "%RETRY%shop", "%RETRY%shop_Orders", "%RETRY%shop+Orders"):
+        assert made.ask_as("shop-account", asked(topic)).code == 0
 
 
 NAMES = {
