@@ -8,7 +8,7 @@
     of RMQ_SYS_TRANS_OP_HALF_TOPIC, TAGS d         settles the half message with the queue offset in
                                                    its body: committed if committing, else rolled
                                                    back
-    of TRANS_CHECK_MAX_TIME_TOPIC                  discards the half message with the same UNIQ_KEY
+    of TRANS_CHECK_MAX_TIME_TOPIC                  discards the half message of the same identity
     type prepared (older stores)                   opens one, which type commit or rollback settles
 
 Source: broker/transaction/queue/TransactionalMessageBridge.java, TransactionalMessageServiceImpl.
@@ -44,8 +44,10 @@ from protocol.message import (
 )
 from protocol.properties import (
     PGROUP,
+    REAL_TOPIC,
     TRAN_PREPARED_QUEUE_OFFSET,
     TRANSACTION_CHECK_TIMES,
+    TROUPE_OWNER,
     UNIQ_KEY,
 )
 from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
@@ -132,9 +134,12 @@ _HALF, _OP, _MAX_TIME = (
     topic.encode() for topic in (HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
 )
 _TOPICS = frozenset((_HALF, _OP, _MAX_TIME))
-_PGROUP, _UNIQ_KEY, _CHECK_TIMES, _PREPARED_QUEUE_OFFSET = (
+_PGROUP, _UNIQ_KEY, _CHECK_TIMES, _PREPARED_QUEUE_OFFSET, _REAL_TOPIC, _OWNER = (
     f"\x02{name}\x01".encode()
-    for name in (PGROUP, UNIQ_KEY, TRANSACTION_CHECK_TIMES, TRAN_PREPARED_QUEUE_OFFSET)
+    for name in (
+        *(PGROUP, UNIQ_KEY, TRANSACTION_CHECK_TIMES, TRAN_PREPARED_QUEUE_OFFSET),
+        *(REAL_TOPIC, TROUPE_OWNER),
+    )
 )
 _REMOVE_TAG: Final = tags_code(b"d")
 _NO_KEY = Struct(">qi")
@@ -296,7 +301,10 @@ class TransactionLedger:
         A copy of a committed message (delayed, sent back) names 0, or has no half message.
         """
         pending = self.pending.get(prepared_offset)
-        if pending is None or (not prepared_offset and pending.is_half and pending.key not in keys):
+        if pending is None:
+            return
+        unique = pending.key.partition(b"\x02")[0]
+        if not prepared_offset and pending.is_half and unique not in keys:
             return
         if not pending.is_half:
             self._settle(pending, COMMITTED, end, changes)
@@ -339,7 +347,9 @@ class TransactionLedger:
             return
         self._by_key.setdefault(pending.key, []).append(pending)
         if pending.prepared_queue_offset >= 0:
-            self._by_queue[pending.queue_id, pending.prepared_queue_offset] = pending
+            name = pending.queue_id, pending.prepared_queue_offset
+            if self._by_queue.setdefault(name, pending).key == pending.key:
+                self._by_queue[name] = pending
         self._by_queue[pending.queue_id, pending.queue_offset] = pending
 
     def _remove(self, pending: PendingTransaction) -> None:
@@ -391,13 +401,17 @@ def _pending_of(
 
 
 def identity(record: MessageRecord) -> bytes:
-    """Return the identity of all copies: UNIQ_KEY, else birth time and body."""
+    """Return the identity of all copies: UNIQ_KEY, else birth time and body; topic and owner.
+
+    The sender chooses all but the last two: it must not replace half messages of others.
+    """
     raw = b"\x02" + record.properties
     return _identity(raw, record.born_timestamp, record.body_crc, record.born_host)
 
 
 def _identity(raw: bytes, born_ms: int, crc: int, born_host: bytes) -> bytes:
-    return property_of(raw, _UNIQ_KEY) or _NO_KEY.pack(born_ms, crc) + born_host
+    key = property_of(raw, _UNIQ_KEY) or _NO_KEY.pack(born_ms, crc) + born_host
+    return b"\x02".join((key, property_of(raw, _REAL_TOPIC), property_of(raw, _OWNER)))
 
 
 def _queue_offset(text: bytes) -> int:
