@@ -50,7 +50,12 @@ from protocol.properties import (
     TROUPE_OWNER,
     UNIQ_KEY,
 )
-from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
+from protocol.topic_names import (
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+)
 from storage.dispatching.dispatch import property_of, tags_code
 from storage.errors import OffsetError
 from storage.log.reader import View, message_of
@@ -130,8 +135,9 @@ def born_host_at(data: memoryview, at: int) -> bytes:
     return bytes(data[start : start + _HOST_BYTES[is_v6]])
 
 
-_HALF, _OP, _MAX_TIME = (
-    topic.encode() for topic in (HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
+_HALF, _OP, _MAX_TIME, _SCHEDULE = (
+    topic.encode()
+    for topic in (HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, SCHEDULE_TOPIC)
 )
 _TOPICS = frozenset((_HALF, _OP, _MAX_TIME))
 _PGROUP, _UNIQ_KEY, _CHECK_TIMES, _PREPARED_QUEUE_OFFSET, _REAL_TOPIC, _OWNER = (
@@ -260,14 +266,16 @@ class TransactionLedger:
         try:
             data, at = (run, offset - start) if run is not None else (self._view(offset, size), 0)
             head, body_at = head_at(data, at, offset, size)
-            if kind == TRANSACTION_COMMIT:
-                self._commit(head[8], entry.keys, end, changes)
-                return
-            if kind == TRANSACTION_ROLLBACK:
-                if (pending := self.pending.get(head[8])) is not None:
-                    self._settle(pending, ROLLED_BACK, end, changes)
-                return
             body_end = body_at + head[9]
+            if kind in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+                if (ended := self.pending.get(head[8])) is None:
+                    return
+                if kind == TRANSACTION_COMMIT:
+                    if head[8] or _commits_first(ended, entry, data, body_end, at + size):
+                        self._commit(ended, end, changes)
+                elif not ended.is_half:
+                    self._settle(ended, ROLLED_BACK, end, changes)
+                return
             text_at = properties_at(data, body_end, at + size)
             body = bytes(data[body_at:body_end]) if is_op else b""
             if body and body_crc(body) != head[2]:
@@ -293,19 +301,8 @@ class TransactionLedger:
         self._add(pending)
         changes.append((end, pending.number, PREPARED, pending.packed()))
 
-    def _commit(
-        self, prepared_offset: int, keys: Sequence[bytes], end: int, changes: list[Change]
-    ) -> None:
-        """Mark a half message as committing.
-
-        A copy of a committed message (delayed, sent back) names 0, or has no half message.
-        """
-        pending = self.pending.get(prepared_offset)
-        if pending is None:
-            return
-        unique = pending.key.partition(b"\x02")[0]
-        if not prepared_offset and pending.is_half and unique not in keys:
-            return
+    def _commit(self, pending: PendingTransaction, end: int, changes: list[Change]) -> None:
+        """Mark a half message as committing."""
         if not pending.is_half:
             self._settle(pending, COMMITTED, end, changes)
         elif pending.state == PREPARED:
@@ -398,6 +395,23 @@ def _pending_of(
         bool(earlier or (_CHECK_TIMES in raw and property_of(raw, _CHECK_TIMES))),
         _queue_offset(earlier) if earlier else -1,
     )
+
+
+def _commits_first(
+    pending: PendingTransaction, entry: DispatchEntry, data: memoryview, body_end: int, end: int
+) -> bool:
+    """Return whether a commit that names offset 0 is that of the half message there.
+
+    A copy of a committed message (delayed, sent back) names 0, and any message that its sender
+    calls a commit.
+    """
+    if not pending.is_half:
+        return True
+    unique, real, _ = pending.key.rsplit(b"\x02", 2)
+    topic = entry.topic
+    if topic == _SCHEDULE:
+        topic = property_of(raw_at(data, properties_at(data, body_end, end), end), _REAL_TOPIC)
+    return unique in entry.keys and real in (topic, b"")
 
 
 def identity(record: MessageRecord) -> bytes:

@@ -101,6 +101,22 @@ def test_a26_a_half_message_takes_no_number_of_another(made: GuardedBroker) -> N
 
 
 @pytest.mark.parametrize("delay", [0, 1])
+@pytest.mark.parametrize("sys_flag", [8, 12], ids=["commit", "rollback"])
+def test_a26_a_message_that_calls_itself_an_end_settles_nothing(
+    made: GuardedBroker, sys_flag: int, delay: int
+) -> None:
+    """It names offset 0. Formerly the commit of the half message there sent no message."""
+    made.make_topic("Elsewhere")
+    sent = half_of(made, OWNER)
+    assert sent.physical_offset == 0
+    forged = f"KEYS\x01K\x02REAL_TOPIC\x01Orders\x02DELAY\x01{delay}"
+    assert made.send_as(OTHER, topic="Elsewhere", sys_flag=sys_flag, properties=forged).code == 0
+    made.system.drain()
+    assert ended(made, OWNER, sent, COMMIT) is None
+    assert len(made.messages("Orders")) == 1
+
+
+@pytest.mark.parametrize("delay", [0, 1])
 def test_a_committed_message_does_not_show_its_owner(made: GuardedBroker, delay: int) -> None:
     sent = half_of(made, OWNER, TROUPE_OWNER="mine", DELAY=delay)
     assert sent.properties.count(TROUPE_OWNER.encode()) == 1, "and no sender writes it"
