@@ -105,7 +105,7 @@ def test_a26_a_half_message_takes_no_number_of_another(made: GuardedBroker) -> N
 def test_a26_a_message_that_calls_itself_an_end_settles_nothing(
     made: GuardedBroker, sys_flag: int, delay: int
 ) -> None:
-    """It names offset 0. Formerly the commit of the half message there sent no message."""
+    """Formerly the commit of the half message at offset 0, which it names, sent no message."""
     made.make_topic("Elsewhere")
     sent = half_of(made, OWNER)
     assert sent.physical_offset == 0
