@@ -7,15 +7,20 @@ copy is therefore looked up by its mark before it is sent in these cases:
 * All copies since the committed progress were already present.
 * An earlier try to send it was not answered.
 * `doubts_all` is set, because another run may have sent the same copies.
+
+Any producer of the topic can send a message that bears a mark. Only one with the body and the
+properties of the copy counts as the copy.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
 
+from protocol.compression import CompressionError
+from protocol.properties import TAGS
 from troupemq.client.admin import Admin
 from troupemq.client.errors import ClientError, MessageIllegal, RouteNotFound
-from troupemq.client.message import Message, MessageQueue
+from troupemq.client.message import Message, MessageQueue, MessageView
 from troupemq.client.producing.producer import Producer
 from troupemq.client.producing.queue_choice import QueueChoice
 
@@ -54,7 +59,7 @@ class Copier:
 
         Raises ClientError; MessageIllegal for a message that no broker accepts.
         """
-        if self._in_doubt and _is_there(admin, message.topic, mark):
+        if self._in_doubt and _is_there(admin, message, mark):
             self.found += 1
             return
         self._in_doubt = self._doubts_all
@@ -82,7 +87,7 @@ class Copier:
                 if number == TRIES:
                     raise
             self._wait(number)
-            if _is_there(admin, message.topic, mark):
+            if _is_there(admin, message, mark):
                 return
 
     def _readable_of(self, topic: str, admin: Admin) -> frozenset[MessageQueue]:
@@ -93,8 +98,18 @@ class Copier:
         return self._readable.get(topic, frozenset())
 
 
-def _is_there(admin: Admin, topic: str, mark: str) -> bool:
+def _is_there(admin: Admin, message: Message, mark: str) -> bool:
     try:
-        return bool(admin.query_by_key(topic, mark, 1))
+        return any(_is_copy(each, message) for each in admin.query_by_key(message.topic, mark))
     except RouteNotFound:
+        return False
+
+
+def _is_copy(view: MessageView, message: Message) -> bool:
+    wanted = {**message.properties, **message.system_properties}
+    if message.tags:
+        wanted[TAGS] = message.tags
+    try:
+        return view.body == message.body and wanted.items() <= view.properties.items()
+    except CompressionError:
         return False

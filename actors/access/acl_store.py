@@ -15,6 +15,7 @@ from actors.engine.server_log import get_logger
 from protocol.bodies_tables import DataVersion
 from protocol.headers.admin import CreateAccessConfigHeader
 from storage.access.acl_file import (
+    ACCOUNT_KEYS,
     ACCOUNTS,
     PERMS,
     VERSION,
@@ -250,7 +251,8 @@ def _masked(entry: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("accessKey", "whiteRemoteAddress"):
         if name in shown:
             shown[name] = str(shown[name])
-    return {**shown, **{name: MASK for name in _SECRETS if name in shown}}
+    hidden = shown.keys() - (ACCOUNT_KEYS - {*_SECRETS})  # a misspelled key may have a secret, too
+    return {name: MASK if name in hidden else value for name, value in shown.items()}
 
 
 def _values_of(header: CreateAccessConfigHeader) -> dict[str, Any]:

@@ -48,6 +48,7 @@ from protocol.bodies_assignment import (
 from protocol.codes import RequestCode, ResponseCode
 from protocol.errors import LimitReached, RemoteError
 from protocol.headers.pop import ALL_QUEUES
+from protocol.receipts import topic_of
 from protocol.topic_names import GROUP_CHARS_MAX, RETRY_TOPIC_PREFIX
 from storage.access.acl_file import SUB
 
@@ -155,7 +156,7 @@ class Assignments(Responder):
         topic, group = _checked(asked)
         if request.grant is not None:
             request.grant.require_group(request.command.code, group)
-            if not topic.startswith(RETRY_TOPIC_PREFIX):  # those belong to their group
+            if topic_of("", topic, group) != RETRY_TOPIC_PREFIX + group:  # that is its group's
                 request.grant.require_topic(request.command.code, topic, SUB, group)
         route = self._routes.get(topic)
         now_ms = self.system.clock.monotonic_ms()

@@ -243,7 +243,7 @@ class Clients(Responder):
         consumers = data.consumer_data_set
         peer_id = member.peer.peer_id
         self._consumers.check(peer_id, consumers)
-        self.producers.check(peer_id, [each.group_name for each in data.producer_data_set])
+        self.producers.check(member, [each.group_name for each in data.producer_data_set])
         waits = any(RETRY_TOPIC_PREFIX + each.group_name not in topics for each in consumers)
         heartbeat = _Heartbeat(request, data, member, waits)
         self.begin_change()

@@ -15,6 +15,7 @@ from actors.consumers.heartbeat_rules import (
     PRODUCERS_MAX,
     check_groups_of,
     check_places,
+    check_share,
     places_of,
 )
 from actors.consumers.mismatches import alike, mismatches_of
@@ -359,12 +360,21 @@ class Producers:
         self._stale: set[str] = set()
         self.places = 0
         """Members of all groups."""
+        self._places_of: Counter[tuple[str, str] | None] = Counter()
+        """Members by account."""
 
-    def check(self, peer_id: int, groups: Sequence[str]) -> None:
-        """Raise RemoteError if the connection exceeds its groups or all groups their places."""
-        own = self._groups_of.get(peer_id, {})
+    def check(self, member: Member, groups: Sequence[str]) -> None:
+        """Raise RemoteError if the connection exceeds its groups or all groups their places.
+
+        Of an account there are at most as many members as there is room for others: it needs no
+        permission to register them.
+        """
+        own = self._groups_of.get(member.peer.peer_id, {})
         check_groups_of(own, groups)
-        check_places(self.places, len({*groups} - own.keys()), PRODUCERS_MAX)
+        added = len({*groups} - own.keys())
+        check_places(self.places, added, PRODUCERS_MAX)
+        if member.account is not None:
+            check_share(self.places + self._places_of[member.account], added)
 
     @property
     def view(self) -> Mapping[str, Sequence[Producing]]:
@@ -383,12 +393,20 @@ class Producers:
         known = members.get(peer_id)
         members[peer_id] = member
         self._claim(member, known)
-        if known is None:
+        self._places_of[member.account] += 1
+        if known is not None:
+            self._count_out(known)
+        else:
             self.places += 1
             self._groups_of.setdefault(peer_id, {})[group_name] = None
         if known is None or known.account != member.account:
             self._stale.add(group_name)
         return known is None
+
+    def _count_out(self, member: Member) -> None:
+        self._places_of[member.account] -= 1
+        if not self._places_of[member.account]:
+            del self._places_of[member.account]
 
     def _claim(self, member: Member, known: Member | None) -> None:
         """Note the holder of a client id; a member of another account keeps it.
@@ -438,6 +456,7 @@ class Producers:
         if member is None:
             return
         self._give_up(member)
+        self._count_out(member)
         self.places -= 1
         if not members:
             del self.groups[group_name]

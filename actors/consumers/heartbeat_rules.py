@@ -101,3 +101,13 @@ def check_places(held: int, added: int, most: int) -> None:
     if added > 0 and held + added > most:
         remark = f"all groups have at most {most} members and subscriptions"
         raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "group member limit reached")
+
+
+def check_share(held: int, added: int) -> None:
+    """Raise RemoteError if an account would have more producers than there is room for others.
+
+    `held` counts all producers, and those of the account once more.
+    """
+    if added > 0 and held + added > PRODUCERS_MAX:
+        remark = "an account has at most as many producers as there is room for others"
+        raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "account producer limit reached")

@@ -8,7 +8,7 @@
     of RMQ_SYS_TRANS_OP_HALF_TOPIC, TAGS d         settles the half message with the queue offset in
                                                    its body: committed if committing, else rolled
                                                    back
-    of TRANS_CHECK_MAX_TIME_TOPIC                  discards the half message with the same UNIQ_KEY
+    of TRANS_CHECK_MAX_TIME_TOPIC                  discards the half message of the same identity
     type prepared (older stores)                   opens one, which type commit or rollback settles
 
 Source: broker/transaction/queue/TransactionalMessageBridge.java, TransactionalMessageServiceImpl.
@@ -44,11 +44,18 @@ from protocol.message import (
 )
 from protocol.properties import (
     PGROUP,
+    REAL_TOPIC,
     TRAN_PREPARED_QUEUE_OFFSET,
     TRANSACTION_CHECK_TIMES,
+    TROUPE_OWNER,
     UNIQ_KEY,
 )
-from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
+from protocol.topic_names import (
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+)
 from storage.dispatching.dispatch import property_of, tags_code
 from storage.errors import OffsetError
 from storage.log.reader import View, message_of
@@ -128,13 +135,17 @@ def born_host_at(data: memoryview, at: int) -> bytes:
     return bytes(data[start : start + _HOST_BYTES[is_v6]])
 
 
-_HALF, _OP, _MAX_TIME = (
-    topic.encode() for topic in (HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
+_HALF, _OP, _MAX_TIME, _SCHEDULE = (
+    topic.encode()
+    for topic in (HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, SCHEDULE_TOPIC)
 )
 _TOPICS = frozenset((_HALF, _OP, _MAX_TIME))
-_PGROUP, _UNIQ_KEY, _CHECK_TIMES, _PREPARED_QUEUE_OFFSET = (
+_PGROUP, _UNIQ_KEY, _CHECK_TIMES, _PREPARED_QUEUE_OFFSET, _REAL_TOPIC, _OWNER = (
     f"\x02{name}\x01".encode()
-    for name in (PGROUP, UNIQ_KEY, TRANSACTION_CHECK_TIMES, TRAN_PREPARED_QUEUE_OFFSET)
+    for name in (
+        *(PGROUP, UNIQ_KEY, TRANSACTION_CHECK_TIMES, TRAN_PREPARED_QUEUE_OFFSET),
+        *(REAL_TOPIC, TROUPE_OWNER),
+    )
 )
 _REMOVE_TAG: Final = tags_code(b"d")
 _NO_KEY = Struct(">qi")
@@ -255,14 +266,16 @@ class TransactionLedger:
         try:
             data, at = (run, offset - start) if run is not None else (self._view(offset, size), 0)
             head, body_at = head_at(data, at, offset, size)
-            if kind == TRANSACTION_COMMIT:
-                self._commit(head[8], entry.keys, end, changes)
-                return
-            if kind == TRANSACTION_ROLLBACK:
-                if (pending := self.pending.get(head[8])) is not None:
-                    self._settle(pending, ROLLED_BACK, end, changes)
-                return
             body_end = body_at + head[9]
+            if kind in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+                if (ended := self.pending.get(head[8])) is None:
+                    return
+                if kind == TRANSACTION_COMMIT:
+                    if head[8] or _commits_first(ended, entry, data, body_end, at + size):
+                        self._commit(ended, end, changes)
+                elif not ended.is_half:
+                    self._settle(ended, ROLLED_BACK, end, changes)
+                return
             text_at = properties_at(data, body_end, at + size)
             body = bytes(data[body_at:body_end]) if is_op else b""
             if body and body_crc(body) != head[2]:
@@ -288,16 +301,8 @@ class TransactionLedger:
         self._add(pending)
         changes.append((end, pending.number, PREPARED, pending.packed()))
 
-    def _commit(
-        self, prepared_offset: int, keys: Sequence[bytes], end: int, changes: list[Change]
-    ) -> None:
-        """Mark a half message as committing.
-
-        A copy of a committed message (delayed, sent back) names 0, or has no half message.
-        """
-        pending = self.pending.get(prepared_offset)
-        if pending is None or (not prepared_offset and pending.is_half and pending.key not in keys):
-            return
+    def _commit(self, pending: PendingTransaction, end: int, changes: list[Change]) -> None:
+        """Mark a half message as committing."""
         if not pending.is_half:
             self._settle(pending, COMMITTED, end, changes)
         elif pending.state == PREPARED:
@@ -339,7 +344,9 @@ class TransactionLedger:
             return
         self._by_key.setdefault(pending.key, []).append(pending)
         if pending.prepared_queue_offset >= 0:
-            self._by_queue[pending.queue_id, pending.prepared_queue_offset] = pending
+            name = pending.queue_id, pending.prepared_queue_offset
+            if self._by_queue.setdefault(name, pending).key == pending.key:
+                self._by_queue[name] = pending
         self._by_queue[pending.queue_id, pending.queue_offset] = pending
 
     def _remove(self, pending: PendingTransaction) -> None:
@@ -390,14 +397,35 @@ def _pending_of(
     )
 
 
+def _commits_first(
+    pending: PendingTransaction, entry: DispatchEntry, data: memoryview, body_end: int, end: int
+) -> bool:
+    """Return whether a commit that names offset 0 is that of the half message there.
+
+    A copy of a committed message (delayed, sent back) names 0, and any message that its sender
+    calls a commit.
+    """
+    if not pending.is_half:
+        return True
+    unique, real, _ = pending.key.rsplit(b"\x02", 2)
+    topic = entry.topic
+    if topic == _SCHEDULE:
+        topic = property_of(raw_at(data, properties_at(data, body_end, end), end), _REAL_TOPIC)
+    return unique in entry.keys and real in (topic, b"")
+
+
 def identity(record: MessageRecord) -> bytes:
-    """Return the identity of all copies: UNIQ_KEY, else birth time and body."""
+    """Return the identity of all copies: UNIQ_KEY, else birth time and body; topic and owner.
+
+    The sender chooses all but the last two: it must not replace half messages of others.
+    """
     raw = b"\x02" + record.properties
     return _identity(raw, record.born_timestamp, record.body_crc, record.born_host)
 
 
 def _identity(raw: bytes, born_ms: int, crc: int, born_host: bytes) -> bytes:
-    return property_of(raw, _UNIQ_KEY) or _NO_KEY.pack(born_ms, crc) + born_host
+    key = property_of(raw, _UNIQ_KEY) or _NO_KEY.pack(born_ms, crc) + born_host
+    return b"\x02".join((key, property_of(raw, _REAL_TOPIC), property_of(raw, _OWNER)))
 
 
 def _queue_offset(text: bytes) -> int:

@@ -13,17 +13,21 @@ import pytest
 from actors.access.grant import Grant
 from actors.access.refusals import Refusals
 from actors.access.rights import BROKER_RIGHTS, Level
+from actors.consumers import consumer_groups, heartbeat_rules
 from actors.engine.server_log import RateLimitedLog
 from actors.jobs.messages import JobChanged, JobState
 from actors.jobs.spark_jobs import PATHS, REPORT_HIDDEN, SENTENCE_HIDDEN
 from actors.network.messages import Request
 from actors.retention.retention_holds import LEASES_OF_OWNER_MAX
 from protocol.bodies import (
+    HeartbeatData,
     LockBatchRequest,
     LockBatchResponse,
     MessageQueue,
+    ProducerData,
 )
 from protocol.bodies_admin import ConsumeStatsBody
+from protocol.bodies_assignment import AssignmentQuery
 from protocol.bodies_own import Jobs
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
@@ -39,6 +43,7 @@ from tests.support.guarded import (
     ACCOUNTS,
     WHITE_HOST,
     GuardedBroker,
+    signed,
     with_accounts,
 )
 from tests.support.headers_by_code import REQUEST_HEADERS
@@ -114,6 +119,30 @@ def test_a55_an_account_cannot_unlock_queues_of_another(made: GuardedBroker) -> 
     assert locked("partner-account")
 
 
+def test_a55_an_account_leaves_room_for_the_producers_of_others(
+    made: GuardedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Formerly one without any permission had all places: no other heartbeat was accepted."""
+    for module in (consumer_groups, heartbeat_rules):
+        monkeypatch.setattr(module, "PRODUCERS_MAX", 40)
+    lines = [made.new_client(port) for port in range(10)]
+
+    def beat(port: int, account: str, count: int = 5) -> int:
+        groups = [ProducerData(f"of_{port}_{number}") for number in range(count)]
+        body = HeartbeatData(f"client@{port}", groups, []).encode()
+        command = signed(RemotingCommand(Code.HEART_BEAT, body=body), account)
+        return lines[port].request(command).code
+
+    assert [beat(port, "nothing-account") for port in range(8)] == [0] * 4 + [1] * 4
+    assert beat(9, "shop-account", 10) == 0
+    assert beat(0, "nothing-account") == 0, "a heartbeat again takes no other place"
+    assert beat(1, "shop-account") == 0, "a connection may change its account"
+    assert beat(8, "nothing-account") == 1, "15, and 15 of the other"
+    lines[9].close()
+    made.system.drain()
+    assert beat(8, "nothing-account") == 0
+
+
 # --- A56: a request that names two things
 
 
@@ -152,6 +181,20 @@ def test_a56_only_permitted_topics_of_a_group_are_returned(made: GuardedBroker) 
     for every in (None, "", " "):
         assert told("shop-account", every) == {"Orders"}
         assert told("administrator", every) == {"Orders", "Secret"}
+
+
+def test_a56_an_assignment_is_only_of_permitted_retry_topics(made: GuardedBroker) -> None:
+    """Formerly each retry topic passed beside one's own group: the answer had its queues."""
+
+    def asked(topic: str) -> RemotingCommand:
+        query = AssignmentQuery("c", "shop", "BROADCASTING", "AVG", topic)
+        return RemotingCommand(Code.QUERY_ASSIGNMENT, body=query.encode())
+
+    why = refused(made, "shop-account", asked("%RETRY%strangers"))
+    assert why == f"{PREFIX}No default permission for group:strangers"
+    assert refused(made, "shop-account", asked("Secret")) == "Secret"
+    for topic in ("Orders", "%RETRY%shop", "%RETRY%shop_Orders", "%RETRY%shop+Orders"):
+        assert made.ask_as("shop-account", asked(topic)).code == 0
 
 
 NAMES = {

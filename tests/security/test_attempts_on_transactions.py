@@ -33,9 +33,11 @@ def made() -> GuardedBroker:
     return broker
 
 
-def half_of(made: GuardedBroker, account: str, key: str = "K", **more: object) -> MessageRecord:
+def half_of(
+    made: GuardedBroker, account: str, key: str = "K", *, topic: str = "Orders", **more: object
+) -> MessageRecord:
     born_ms = made.clock.now_ms()
-    options = sending(key, properties=more, topic="Orders", born_timestamp=born_ms)
+    options = sending(key, properties=more, topic=topic, born_timestamp=born_ms)
     return made.stored(made.send_as(account, **options))
 
 
@@ -65,6 +67,53 @@ def test_a26_an_account_cannot_settle_a_transaction_of_another(
     assert ended(made, OWNER, sent, COMMIT) is None
     (message,) = made.messages("Orders")
     assert TROUPE_OWNER.encode() not in message.properties
+
+
+@pytest.mark.parametrize("topic", ["Orders", "Elsewhere"])
+def test_a26_a_half_message_replaces_none_of_another_account(
+    made: GuardedBroker, topic: str
+) -> None:
+    """Formerly it settled the one with its id: the owner's commit was refused, the message lost."""
+    made.make_topic("Elsewhere")
+    owner = producing_as(made, OWNER, 7)
+    sent = half_of(made, OWNER)
+    forged = half_of(made, OTHER, topic=topic, TRANSACTION_CHECK_TIMES=1)
+    assert ended(made, OTHER, forged, ROLLBACK) is None
+    round_of_checks(made)
+    (asked,) = questions(owner)
+    assert (asked.properties[b"REAL_TOPIC"], asked.properties[b"UNIQ_KEY"]) == (b"Orders", b"K")
+    half_of(made, OTHER, topic=topic)
+    assert ended(made, OWNER, sent, COMMIT) is None
+    (message,) = made.messages("Orders")
+    assert message.prepared_transaction_offset == asked.header.commit_log_offset
+
+
+def test_a26_a_half_message_takes_no_number_of_another(made: GuardedBroker) -> None:
+    """Formerly the end of the other settled this one, and the other stayed open for ever."""
+    made.make_topic("Elsewhere")
+    sent = half_of(made, OWNER)
+    number = sent.queue_offset
+    forged = half_of(made, OTHER, "E", topic="Elsewhere", TRAN_PREPARED_QUEUE_OFFSET=number)
+    assert ended(made, OWNER, sent, COMMIT) is None
+    table = made.broker.store.transaction_table
+    assert [each.physical_offset for each in table.pending(10)] == [forged.physical_offset]
+    assert ended(made, OTHER, forged, ROLLBACK) is None and table.pending_count == 0
+
+
+@pytest.mark.parametrize("delay", [0, 1])
+@pytest.mark.parametrize("sys_flag", [8, 12], ids=["commit", "rollback"])
+def test_a26_a_message_that_calls_itself_an_end_settles_nothing(
+    made: GuardedBroker, sys_flag: int, delay: int
+) -> None:
+    """Formerly the commit of the half message at offset 0, which it names, sent no message."""
+    made.make_topic("Elsewhere")
+    sent = half_of(made, OWNER)
+    assert sent.physical_offset == 0
+    forged = f"KEYS\x01K\x02REAL_TOPIC\x01Orders\x02DELAY\x01{delay}"
+    assert made.send_as(OTHER, topic="Elsewhere", sys_flag=sys_flag, properties=forged).code == 0
+    made.system.drain()
+    assert ended(made, OWNER, sent, COMMIT) is None
+    assert len(made.messages("Orders")) == 1
 
 
 @pytest.mark.parametrize("delay", [0, 1])

@@ -299,6 +299,18 @@ def test_h4_no_answer_contains_a_secret() -> None:
     assert b"secret-" not in text
 
 
+def test_h4_no_answer_contains_the_value_of_an_unknown_key() -> None:
+    """Formerly a secret under a misspelled or invented key was shown."""
+    wrong = "secretkey: secret-one, oldSecret: {of: secret-two}, password: secret-three"
+    entry = f"- {{accessKey: odd-account, secretKey: secret-odd, admin: true, {wrong}}}\n"
+    answer = with_accounts(1, ACCOUNTS + entry).ask(
+        RemotingCommand(Code.GET_BROKER_CLUSTER_ACL_CONFIG)
+    )
+    text = bytes(answer.body or b"")
+    assert b"secret-" not in text and b'"secretkey":"******"' in text
+    assert b'"accessKey":"odd-account","admin":true' in text
+
+
 def test_h5_an_allowlisted_address_is_not_an_administrator() -> None:
     made = GuardedBroker(1)
     white = "192.0.2.7"

@@ -1,16 +1,20 @@
 """Browser sessions, and delays after wrong passwords; both in memory only."""
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from secrets import token_urlsafe
 from threading import Lock
 from time import monotonic
 
+from protocol.host import network_of
+
 IDLE_S = 30 * 60.0
 LIFE_S = 12 * 3600.0
 SESSIONS_MAX = 1000
 """Beyond it, the oldest session ends."""
+SESSIONS_OF_USER_MAX = 50
+"""Beyond it, the oldest session of that user ends, so that no user ends those of others."""
 
 FREE_TRIES = 3
 WAIT_S_MAX = 300.0
@@ -47,6 +51,9 @@ class Sessions:
         now_s = self._clock()
         session_id = token_urlsafe(32)
         with self._lock:
+            own = [each for each, session in self._sessions.items() if session.name == name]
+            for each in own[: max(0, len(own) - SESSIONS_OF_USER_MAX + 1)]:
+                del self._sessions[each]
             while len(self._sessions) >= SESSIONS_MAX:
                 del self._sessions[next(iter(self._sessions))]
             self._sessions[session_id] = BrowserSession(name, token_urlsafe(32), now_s, now_s)
@@ -84,14 +91,17 @@ class _Failures:
 
 
 class Throttle:
-    """Delay after wrong passwords, per name and per address, for any thread."""
+    """Delay after wrong passwords, per name and per address, for any thread.
+
+    A user with a session has a name only.
+    """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._lock = Lock()
         self._failures: dict[str, _Failures] = {}
 
-    def wait_s(self, name: str, address: str) -> float:
+    def wait_s(self, name: str, address: str = "") -> float:
         """Return for how many seconds tries are refused unchecked; 0 if the next is allowed."""
         now_s = self._clock()
         with self._lock:
@@ -104,7 +114,7 @@ class Throttle:
         wait_s = min(2.0 ** (found.count - FREE_TRIES), WAIT_S_MAX)
         return max(0.0, found.last_s + wait_s - now_s)
 
-    def failed(self, name: str, address: str) -> None:
+    def failed(self, name: str, address: str = "") -> None:
         """Count a wrong password.
 
         Call it before the check, so that concurrent tries cannot pass the limit.
@@ -120,11 +130,12 @@ class Throttle:
             while len(self._failures) > FAILURES_MAX:
                 del self._failures[next(iter(self._failures))]
 
-    def succeeded(self, name: str, address: str) -> None:
+    def succeeded(self, name: str, address: str = "") -> None:
         with self._lock:
             for key in _keys(name, address):
                 self._failures.pop(key, None)
 
 
-def _keys(name: str, address: str) -> tuple[str, str]:
-    return f"name {name}", f"address {address}"
+def _keys(name: str, address: str) -> Sequence[str]:
+    by_address = [f"address {network_of(address)}"] if address else []
+    return [f"name {name}", *by_address]

@@ -106,6 +106,20 @@ def test_chosen_dead_letters_are_sent_once_and_the_progress_stays(namesrv: str) 
     assert (done.sent, done.found) == (DEAD - 3, 3), "nor again by a run over all"
 
 
+def test_a_foreign_message_with_the_mark_of_a_copy_stops_no_redrive(namesrv: str) -> None:
+    """Formerly a producer of the topic kept dead letters of any group from being sent again."""
+    chosen = letters(namesrv)[2:5]
+    with Producer("any", namesrv) as producer:
+        for view in chosen:
+            mark = MARK + view.offset_message_id
+            producer.send(Message(TOPIC, b"-1", keys=mark))
+            producer.send(Message(TOPIC, view.body, "old", mark, {"own": "x"}))
+    assert some(namesrv, chosen[0].offset_message_id) == Redriven(sent=1)
+    done = redrive(namesrv).run()
+    assert (done.sent, done.found) == (DEAD - 1, 1)
+    assert len(orders(namesrv)) == DEAD + 2 * len(chosen)
+
+
 def test_unreadable_dead_letter_is_named(local_broker: LocalBroker, namesrv: str) -> None:
     send_unreadable(local_broker, f"%DLQ%{GROUP}", RETRY_TOPIC="Orders")
     named = letters(namesrv)[-1].offset_message_id

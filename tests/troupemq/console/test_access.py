@@ -136,6 +136,14 @@ def test_a_preview_never_returns_a_secret(admin: Visit) -> None:
     assert NEW_SECRET not in page
 
 
+def test_a_preview_says_that_permissions_do_not_count_at_an_allowlisted_address(
+    admin: Visit,
+) -> None:
+    said = "its name is enough to read and write everything"
+    assert said in admin.preview("acl-account", **{**SHOP, "white": "10.0.0.*"}).text
+    assert said not in admin.preview("acl-account", **{**SHOP, "white": ""}).text
+
+
 def test_a_refusal_of_a_broker_is_shown_without_the_secret(admin: Visit) -> None:
     short = "short"
     page = admin.change("acl-account", **{**SHOP, "account": "new-account"}, secret=short).text

@@ -8,6 +8,7 @@ from tests.troupemq.console.conftest import MakeVisit, Visit
 from troupemq.console.app import own_path
 from troupemq.console.asking import PLACES
 from troupemq.console.changes import CHANGES
+from troupemq.console.sessions import FREE_TRIES
 
 ALL_PATHS = [*PLACES, "/message/body", *(f"/change/{name}" for name in CHANGES)]
 
@@ -221,3 +222,16 @@ def test_a_new_password_ends_all_sessions_of_its_user(visit: Visit) -> None:
     assert visit.log_in("somebody", "a better password").status_code == 303
     text = (visit.console.settings.data / "audit.log").read_text()
     assert "better password" not in text and password not in text
+
+
+def test_guesses_of_the_current_password_are_slowed_like_logins(visit: Visit) -> None:
+    """Formerly a stolen session tried any number of them."""
+    visit.console.throttle._clock = lambda: 1000.0
+    password = visit.console.accounts.new_password("somebody", "admin")
+    given = {"new": "a better password", "again": "a better password"}
+    for number in range(FREE_TRIES):
+        text = visit.change("password", old=f"guess {number}", **given).text
+        assert "current password is wrong" in text
+    refused = visit.change("password", old=password, **given).text
+    assert "Too many wrong passwords: try again in 1 s" in refused
+    assert visit.console.throttle.wait_s("somebody else", "testclient") == 0

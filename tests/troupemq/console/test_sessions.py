@@ -6,6 +6,7 @@ from troupemq.console.sessions import (
     IDLE_S,
     LIFE_S,
     SESSIONS_MAX,
+    SESSIONS_OF_USER_MAX,
     WAIT_S_MAX,
     Sessions,
     Throttle,
@@ -52,9 +53,19 @@ def test_a_form_of_another_session_is_not_accepted() -> None:
 
 def test_over_the_limit_the_oldest_session_ends() -> None:
     sessions = Sessions()
-    first, *others = [sessions.begin("a") for _ in range(SESSIONS_MAX + 1)]
+    first, *others = [sessions.begin(f"user {number}") for number in range(SESSIONS_MAX + 1)]
     assert sessions.find(first) is None
     assert all(sessions.find(each) is not None for each in others)
+
+
+def test_logins_of_one_user_end_no_session_of_another() -> None:
+    """Formerly a viewer ended the sessions of all others by a thousand logins."""
+    sessions = Sessions()
+    anothers = sessions.begin("admin")
+    own = [sessions.begin("viewer") for _ in range(SESSIONS_MAX)]
+    assert sessions.find(anothers) is not None
+    kept = [each for each in own if sessions.find(each) is not None]
+    assert kept == own[-SESSIONS_OF_USER_MAX:]
 
 
 def test_guessing_is_slowed_per_name_and_per_address() -> None:
@@ -71,6 +82,15 @@ def test_guessing_is_slowed_per_name_and_per_address() -> None:
     assert throttle.wait_s("b", "2.2.2.2") == 0
     throttle.succeeded("a", "1.1.1.1")
     assert throttle.wait_s("a", "1.1.1.1") == 0
+
+
+def test_addresses_of_one_ipv6_network_are_slowed_together() -> None:
+    """Formerly each of its 2 to the power of 64 addresses had tries of its own."""
+    throttle = Throttle(Clock())
+    for number in range(FREE_TRIES):
+        throttle.failed(f"name {number}", f"2001:db8::{number}")
+    assert throttle.wait_s("another", "2001:db8::ffff") > 0
+    assert throttle.wait_s("another", "2001:db8:0:1::1") == 0
 
 
 def test_failed_logins_of_many_names_take_bounded_memory() -> None:

@@ -233,7 +233,12 @@ changing(
     CLUSTER,
     _ACCESS_KEY,
     option("s", "secretKey", "Its secret key, at least seven characters.", required=True),
-    option("w", "whiteRemoteAddress", "Address that needs no signature.", to="white_address"),
+    option(
+        "w",
+        "whiteRemoteAddress",
+        "Address that needs no signature, and reads and writes everything.",
+        to="white_address",
+    ),
     option("i", "defaultTopicPerm", "Permission for other topics: DENY, PUB, SUB, PUB|SUB."),
     option("u", "defaultGroupPerm", "Permission for other groups: DENY, PUB, SUB, PUB|SUB."),
     option("t", "topicPerms", "Permissions by topic: topicA=DENY,topicB=PUB|SUB."),

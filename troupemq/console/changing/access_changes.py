@@ -64,7 +64,7 @@ def _account_inputs(asked: PageRequest) -> Sequence[Input]:
             "white",
             "Allowlisted address",
             value=str(has.get("white_remote_address") or ""),
-            hint="needs no signature: 10.0.0.*",
+            hint="needs neither signature nor permissions: 10.0.0.*",
         ),
         Input(
             "keeps",
@@ -130,6 +130,9 @@ def _account_preview(asked: PageRequest, given: Given) -> Preview:
         notes.append(
             Note("trouble", "The account may do everything, including changes of accounts.")
         )
+    if given["white"]:
+        sentence = "At the allowlisted address its name is enough to read and write everything."
+        notes.append(Note("trouble", sentence))
     parts: list[Part] = [*failures_of(failures, "now"), Notes("effect", "Effect", notes)]
     if before:
         parts.append(Facts("now", "Now", before))

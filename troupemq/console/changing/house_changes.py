@@ -38,8 +38,13 @@ def _check(fault: str | None) -> None:
 
 def _password(asked: PageRequest, given: Given, out: CommandResult[Any]) -> None:
     accounts, name = asked.console.accounts, asked.viewer.name
+    throttle = asked.console.throttle
+    if (wait_s := throttle.wait_s(name)) > 0:
+        raise ArgumentIllegal(f"Too many wrong passwords: try again in {wait_s:.0f} s")
+    throttle.failed(name)
     if asked.viewer.by_token or accounts.check(name, given["old"]) is None:
         raise ArgumentIllegal("The current password is wrong")
+    throttle.succeeded(name)
     if len(given["new"]) < PASSWORD_CHARS_MIN:
         least = f"use at least {PASSWORD_CHARS_MIN} characters"
         raise ArgumentIllegal(f"The new password is too short: {least}")
