@@ -85,12 +85,8 @@ def log_children(parts: Parts) -> list[ChildSpec]:
 def _put_message(
     parts: Parts, answers: PutAnswers, slaves: SlaveNotifier
 ) -> PutMessage | PutReplica:
-    store, config, topics, address = (
-        parts.store,
-        parts.config,
-        parts.tables.topics,
-        parts.system.address,
-    )
+    store, config, topics = parts.store, parts.config, parts.tables.topics
+    address = parts.system.address
     owner, names = address("put_message"), ("allocate_file", "reput", "slave_sync")
     addresses = {name: address(name) for name in names}
     appender = Appender(store.commit_log, topics, parts.put_stats)
@@ -109,6 +105,7 @@ def _put_message(
         random=parts.random,
         clock=parts.system.clock,
         recent_halves=parts.recent_halves,
+        transactions=store.transaction_table,
         topic_table=address("topics"),
         owner=owner,
     )

@@ -23,6 +23,7 @@ from actors.sending.property_rewriter import PropertyRewriter
 from actors.sending.put_answers import PutAnswers, SendPut
 from actors.sending.send_rules import (
     DLQ_QUEUES,
+    OPEN_TRANSACTIONS_MAX,
     OVERHEAD_BYTES,
     PROPERTIES_BYTES_MAX,
     RefusedError,
@@ -40,6 +41,7 @@ from protocol.send_values import Send, SendShape
 from protocol.topic_names import HALF_TOPIC
 from storage.clock import Clock
 from storage.config import StoreConfig
+from storage.transactions.table import TransactionTable
 
 PARKED_MAX = 20_000
 """Maximum sends waiting for one topic; beyond it, sends are refused as 4.9.7 does when busy."""
@@ -74,6 +76,7 @@ class Admission:
         random: Random,
         clock: Clock,
         recent_halves: HalfMessageCache,
+        transactions: TransactionTable,
         topic_table: ActorAddress,
         owner: ActorAddress,
     ) -> None:
@@ -85,7 +88,7 @@ class Admission:
         self._answers = answers
         self._rules = SendRules(config, random)
         self._config, self._store_config, self._clock = config, store_config, clock
-        self._recent_halves = recent_halves
+        self._recent_halves, self._transactions = recent_halves, transactions
         self._owner = owner
         self._rejects_transactions = config.reject_transaction_message
         self._has_accounts = config.acl_enable
@@ -232,6 +235,8 @@ class Admission:
         delay_ms, kind, sent_to, sent_to_queue_id = 0, Record, state, queue_id_stored
         if redirect is not None:
             is_half = redirect.topic == HALF_TOPIC
+            if is_half and self._transactions.pending_count >= OPEN_TRANSACTIONS_MAX:
+                raise self._rules.too_many_transactions()
             kind = HalfRecord if is_half else TimerRecord if redirect.due_ms else Record
             stored = with_owner(stored, send) if is_half and self._has_accounts else stored
             state.puts.redirected(len(body) + len(stored), is_half=is_half)

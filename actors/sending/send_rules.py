@@ -57,6 +57,8 @@ PROPERTIES_BYTES_MAX = 32_767
 OVERHEAD_BYTES = HEAD_V6.size + 1 + 127 + 2
 """Maximum bytes of a record beside body and properties: head, topic, and their lengths."""
 
+OPEN_TRANSACTIONS_MAX = 500_000
+"""Limit of open transactions, which take half a KiB of memory each."""
 DLQ_QUEUES = 1
 
 
@@ -205,6 +207,13 @@ class SendRules:
         return RefusedError(
             ResponseCode.NO_PERMISSION,
             f"the broker[{self._config.broker_ip1}] sending transaction message is forbidden",
+        )
+
+    def too_many_transactions(self) -> RefusedError:
+        """Return the refusal of a half message beyond OPEN_TRANSACTIONS_MAX."""
+        return RefusedError(
+            ResponseCode.SYSTEM_BUSY,
+            f"limit of {OPEN_TRANSACTIONS_MAX} open transactions reached: end some, send it later",
         )
 
 

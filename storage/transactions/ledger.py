@@ -9,7 +9,7 @@
                                                    its body: committed if committing, else rolled
                                                    back
     of TRANS_CHECK_MAX_TIME_TOPIC                  discards the half message of the same identity
-    type prepared (older stores)                   opens one, which type commit or rollback settles
+    type prepared, TRAN_MSG true (older stores)    opens one, which type commit or rollback settles
 
 Source: broker/transaction/queue/TransactionalMessageBridge.java, TransactionalMessageServiceImpl.
 
@@ -45,6 +45,7 @@ from protocol.message import (
 from protocol.properties import (
     PGROUP,
     REAL_TOPIC,
+    TRAN_MSG,
     TRAN_PREPARED_QUEUE_OFFSET,
     TRANSACTION_CHECK_TIMES,
     TROUPE_OWNER,
@@ -140,11 +141,11 @@ _HALF, _OP, _MAX_TIME, _SCHEDULE = (
     for topic in (HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, SCHEDULE_TOPIC)
 )
 _TOPICS = frozenset((_HALF, _OP, _MAX_TIME))
-_PGROUP, _UNIQ_KEY, _CHECK_TIMES, _PREPARED_QUEUE_OFFSET, _REAL_TOPIC, _OWNER = (
+_PGROUP, _UNIQ_KEY, _CHECK_TIMES, _PREPARED_QUEUE_OFFSET, _REAL_TOPIC, _OWNER, _TRAN_MSG = (
     f"\x02{name}\x01".encode()
     for name in (
         *(PGROUP, UNIQ_KEY, TRANSACTION_CHECK_TIMES, TRAN_PREPARED_QUEUE_OFFSET),
-        *(REAL_TOPIC, TROUPE_OWNER),
+        *(REAL_TOPIC, TROUPE_OWNER, TRAN_MSG),
     )
 )
 _REMOVE_TAG: Final = tags_code(b"d")
@@ -285,6 +286,8 @@ class TransactionLedger:
             return
         if kind == TRANSACTION_PREPARED or topic == _HALF:
             raw = raw_at(data, text_at, at + size)
+            if topic != _HALF and property_of(raw, _TRAN_MSG).lower() != b"true":
+                return  # its sender calls it prepared, and nothing would ever settle it
             pending = _pending_of(self.next_number, head, raw, born_host_at(data, at))
             self._open(pending, end, changes)
         elif is_op:

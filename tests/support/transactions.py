@@ -73,7 +73,8 @@ class TransactionLog:
 
     def prepared(self) -> DispatchEntry:
         """A prepared message of an older broker."""
-        return self.append(put(b"old", sys_flag=4, properties=f"PGROUP\x01{GROUP}".encode()))
+        properties = f"TRAN_MSG\x01true\x02PGROUP\x01{GROUP}".encode()
+        return self.append(put(b"old", sys_flag=4, properties=properties))
 
     def ended(self, prepared: DispatchEntry, sys_flag: int) -> DispatchEntry:
         """The commit (8) or rollback (12) of one."""

@@ -6,10 +6,18 @@ from typing import Any
 import pytest
 
 from actors.config import BrokerConfig
+from actors.sending import admission, send_rules
 from actors.tables.messages import SetOrderTopics
 from protocol.batch import BatchMessage, encode_batch
-from protocol.codes import MULTI_TAGS, TRANSACTION_PREPARED, RequestCode, ResponseCode
+from protocol.codes import (
+    MULTI_TAGS,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+    RequestCode,
+    ResponseCode,
+)
 from protocol.frame import RemotingCommand
+from protocol.headers.transaction import EndTransactionHeader
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
 
 START_MS = 1_700_000_000_000
@@ -249,6 +257,33 @@ def test_half_messages_are_refused_under_reject_transaction_message() -> None:
     remark = "the broker[127.0.0.1] sending transaction message is forbidden"
     refused(made.send(**half), ResponseCode.NO_PERMISSION, remark)
     assert made.send(properties="TRAN_MSG\x01false").code == ResponseCode.SUCCESS
+
+
+def test_half_messages_beyond_the_limit_wait_for_the_end_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each takes half a KiB of memory: an account could fill it with open transactions."""
+    monkeypatch.setattr(admission, "OPEN_TRANSACTIONS_MAX", 3)
+    monkeypatch.setattr(send_rules, "OPEN_TRANSACTIONS_MAX", 3)
+    made, text = broker(), "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01"
+    for number in range(3):
+        assert made.send(properties=f"{text}{number}").code == ResponseCode.SUCCESS
+    made.system.advance(100)
+    remark = "limit of 3 open transactions reached: end some, send it later"
+    refused(made.send(properties=f"{text}3"), ResponseCode.SYSTEM_BUSY, remark)
+    assert made.send().code == ResponseCode.SUCCESS
+    header = EndTransactionHeader("p", 0, 0, TRANSACTION_ROLLBACK)
+    assert made.ask(RemotingCommand(RequestCode.END_TRANSACTION, header.encode())).code == 0
+    made.system.advance(100)
+    assert made.send(properties=f"{text}3").code == ResponseCode.SUCCESS
+
+
+def test_a_message_that_its_sender_calls_prepared_opens_no_transaction() -> None:
+    """Nothing could settle it: it took memory until its log file was deleted."""
+    made = broker()
+    assert made.send(sys_flag=TRANSACTION_PREPARED).code == ResponseCode.SUCCESS
+    made.system.advance(100)
+    assert made.broker.store.transaction_table.pending_count == 0
 
 
 # --- which comes first
