@@ -4,6 +4,7 @@ Its methods are flows. They run one by one, without delaying pulls or listeners.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from troupemq.client.connection.calls import (
     pause,
 )
 from troupemq.client.connection.client import ClientCore
+from troupemq.client.connection.route import MASTER_ID
 from troupemq.client.consuming.assignment import Assignment, share_of
 from troupemq.client.consuming.consumer_offsets import COMMITS_OF_A_TURN, Offsets
 from troupemq.client.consuming.process_queue import ProcessQueue
@@ -141,6 +143,9 @@ class Rebalancing:
 
     def _run_topic(self, topic: str) -> Flow[list[float]]:
         route = yield LookUpRoute(topic)
+        if not all(MASTER_ID in ids for ids in route.addresses.values()):
+            with suppress(ClientError):  # the master may be back, and knows later offsets
+                route = yield LookUpRoute(topic, again=True)
         queues = yield from _apart(
             lambda: sorted(route.subscribe_queues), len(route.subscribe_queues)
         )

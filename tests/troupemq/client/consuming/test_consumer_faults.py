@@ -131,6 +131,54 @@ def test_a_group_can_start_at_a_time(broker: FakeBroker) -> None:
     assert (asked.fields or {})["timestamp"] == "4711"
 
 
+@pytest.mark.parametrize("begin", [ConsumeFrom.LAST_OFFSET, ConsumeFrom.FIRST_OFFSET])
+def test_no_queue_begins_at_a_slave_that_lacks_its_offset(
+    broker: FakeBroker, begin: ConsumeFrom
+) -> None:
+    """A member that started while the master was down skipped all that the slave had."""
+    fill(broker, 4)
+    del broker.committed["g", 1]
+    serve_routes(broker.namesrv, {"b": broker.server}, {TOPIC: 2}, broker_id=1)
+    asked, seen = Event(), Seen()
+    query = broker.server.handlers[RequestCode.QUERY_CONSUMER_OFFSET]
+
+    def answer(command: RemotingCommand) -> RemotingCommand | bytes | None:
+        if command.fields is not None and command.fields["queueId"] == "1":
+            asked.set()
+        return query(command)
+
+    broker.server.on(RequestCode.QUERY_CONSUMER_OFFSET, answer)
+    with consumer(broker, seen, begin=begin):
+        assert seen.take(2) == [b"000", b"002"], "the offset of this queue is known"
+        for _ in range(2):
+            asked.clear()
+            assert asked.wait(WAIT_S)
+        assert ("g", 1) not in broker.committed
+        broker.committed["g", 1] = 0  # the master is back
+        serve_routes(broker.namesrv, {"b": broker.server}, {TOPIC: 2})
+        assert seen.take(2) == [b"001", b"003"]
+
+
+def test_the_last_commits_go_to_a_master_that_is_back() -> None:
+    """They went to the slave of a route up to 30 s old, which its master's offsets replaced."""
+    known, wanted = dict[str, str](), list[object]()
+    routes = SimpleNamespace(known_master=known.get, address=lambda name: known.get(name, "slave"))
+    client: Any = SimpleNamespace(routes=routes)
+    no_ends: Any = None
+
+    def carry_out(each: Any) -> object:
+        wanted.append(each)
+        if isinstance(each, LookUpRoute):
+            known["a"] = "master"
+            return None
+        assert {call.address for call in each.calls} <= {"master"}
+        return [RemotingCommand(0)] * len(each.calls)
+
+    offsets = {MessageQueue("T", "a", number): 1 for number in range(2)}
+    assert drive(GroupOffsets(client, "g", no_ends).commit_last(offsets, 1.0), carry_out) == 2
+    assert wanted[0] == LookUpRoute("T", again=True)
+
+
 def test_start_times_have_the_java_clients_format() -> None:
     assert timestamp_text(timestamp_ms("20261121143005")) == "20261121143005"
     assert timestamp_text((1 << 63) - 1).startswith("9999123")
@@ -223,7 +271,8 @@ def test_a_lost_commit_is_repaired_by_the_next(broker: FakeBroker) -> None:
 
 def test_the_last_commits_send_one_offset_per_topic_first() -> None:
     """4.9.7 loses one of a group's first commits of a topic when two of them come in at once."""
-    client: Any = SimpleNamespace(routes=SimpleNamespace(address=lambda name: name))
+    routes = SimpleNamespace(address=lambda name: name, known_master=lambda name: name)
+    client: Any = SimpleNamespace(routes=routes)
     nobody: Any = None
     rounds: list[set[str]] = []
 
@@ -244,9 +293,8 @@ def test_many_commits_let_an_event_loop_run_other_tasks() -> None:
     """The commits of 4,000 queues stopped the loop for 46 ms, and at the stop for 117 ms."""
     count, oneway, wanted = 2 * consumer_offsets.COMMITS_OF_A_TURN + 1, list[str](), list[object]()
     remoting = SimpleNamespace(oneway=lambda address, command: oneway.append(address))
-    client: Any = SimpleNamespace(
-        routes=SimpleNamespace(address=lambda name: f"{name}:1"), remoting=remoting
-    )
+    routes = SimpleNamespace(address=lambda name: f"{name}:1", known_master=lambda name: name)
+    client: Any = SimpleNamespace(routes=routes, remoting=remoting)
     no_ends: Any = None
     offsets = GroupOffsets(client, "g", no_ends)
     rebalancing = Rebalancing(client, "g", offsets, None, QUICK, lambda held: None)
