@@ -133,7 +133,10 @@ def serve_routes(
         count = topics[topic]
         data = TopicRouteData(
             [QueueData(name, count, count, perm) for name in brokers],
-            [BrokerData("c", name, {broker_id: server.address}) for name, server in brokers.items()],
+            [
+                BrokerData("c", name, {broker_id: server.address})
+                for name, server in brokers.items()
+            ],
         )
         return command.answer(body=data.encode(standard_json=True))
 
