@@ -335,7 +335,7 @@ class BrokerProcess:
         try:
             with open(self._ready_file, encoding="utf-8") as file:
                 ports = json.load(file)
-        except (FileNotFoundError, ValueError):
+        except (OSError, ValueError):
             return False
         if ports.pop("pid") != self.pid:
             return False
@@ -535,11 +535,11 @@ class BrokerSupervisor:
             self._log.tell("info", "broker restarted", after_ms=after_ms, broker=broker.name)
         if not all(each.serves for each in self._brokers):
             return
-        if not self._all_have_served:
-            self._all_have_served = True
+        is_first, self._all_have_served = not self._all_have_served, True
+        if is_first:
             self._log.tell("info", "all brokers started", count=len(self._masters), pid=os.getpid())
             self._manager.tell(f"READY=1\nSTATUS=Serving; {len(self._masters)} brokers.")
-        self._write_ready_file()
+        self._write_ready_file(is_first=is_first)
         if self._plan.spare is not None and self._spare is None:
             with suppress(OSError):  # the next restart then starts a new process
                 self._spare = self._new_process(SPARE, self._plan.spare, waits=True)
@@ -561,7 +561,8 @@ class BrokerSupervisor:
         for broker in self._brokers:
             broker.signal(signal.SIGKILL)
 
-    def _write_ready_file(self) -> None:
+    def _write_ready_file(self, *, is_first: bool) -> None:
+        """Write the ready file; a failure stops all at the start, but not after a restart."""
         if (path := self._plan.ready_file) is None:
             return
         masters = [{"name": each.name, "pid": each.pid, **each.ports} for each in self._masters]
@@ -573,8 +574,10 @@ class BrokerSupervisor:
                 file.write(json.dumps(found) + "\n")
             os.replace(f"{path}.tmp", path)
         except OSError as error:
-            self._log.say(f"Cannot write the ready file {path}: {error.strerror}.")
-            self._stop(1)
+            old = "" if is_first else " It names the process before the restart."
+            self._log.say(f"Cannot write the ready file {path}: {error.strerror}.{old}")
+            if is_first:
+                self._stop(1)
 
 
 def main() -> int:

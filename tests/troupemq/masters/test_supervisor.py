@@ -285,6 +285,21 @@ def test_a_failed_restart_is_retried_while_the_others_serve(start: Start) -> Non
 
 
 @pytest.mark.slow
+def test_a_ready_file_that_cannot_be_written_again_stops_no_broker(start: Start) -> None:
+    """A full disk, or a folder that was gone, stopped all masters when one had restarted."""
+    running = start()
+    first, second = running.pids()
+    Path(f"{running.ready}.tmp").mkdir()
+    os.kill(second, signal.SIGKILL)
+    running.says("It names the process before the restart.")
+    running.says("broker-b begins", times=2)
+    assert running.process.poll() is None
+    assert not is_gone(first)
+    running.process.terminate()
+    assert running.ends() == 0
+
+
+@pytest.mark.slow
 def test_the_brokers_end_when_their_supervisor_is_killed(start: Start) -> None:
     running = start()
     pids = running.pids()
