@@ -16,6 +16,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from errno import ENOSPC
 from math import inf
 from pathlib import Path
 from threading import Event, Thread
@@ -113,6 +114,7 @@ def serve(
     work: Work | None = None,
     once: bool = False,
     says_end: bool = True,
+    keeps_ready_file: bool = False,
     cancelled: str = "",
     deadline_s: float = DEADLINE_S,
     end_process: Callable[[int], Any] = os._exit,
@@ -122,12 +124,14 @@ def serve(
 
     `ready_file`: file for process id and ports as JSON, written once they answer, removed at the
     end. `work`: runs on its own thread; with `once` the process stops after it. `says_end`: print a
-    line after a clean stop. `cancelled`: last line of a stop that is cut short, with exit code 130
+    line after a clean stop. `keeps_ready_file`: leave it at the end, as its bytes can be written
+    again when the disk is full. `cancelled`: last line of a stop that is cut short, with exit code 130
     instead of 1. `clock`: time of signals in seconds.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     keep_files_private()
     process = _Process(ready_file, work, once, cancelled, deadline_s, end_process, clock)
+    process.keeps_ready_file = keeps_ready_file
     code = process.run(start)
     if code == 0 and says_end and not once:
         tell(STOPPED)
@@ -146,6 +150,7 @@ class _Process:
         clock: Callable[[], float],
     ) -> None:
         self._ready_file = ready_file
+        self.keeps_ready_file = False
         self._work = work
         self._once = once
         self._cancelled = cancelled
@@ -193,7 +198,7 @@ class _Process:
         code = self._wait()
         self._work_is_over.set()
         code = self._stop(serving) or code
-        if self._ready_file is not None:
+        if self._ready_file is not None and not self.keeps_ready_file:
             try:
                 self._ready_file.unlink(missing_ok=True)
             except OSError as error:
@@ -284,9 +289,17 @@ class _Process:
     def _write_ready_file(self, serving: Serving) -> None:
         if self._ready_file is None:
             return
+        text = json.dumps({"pid": os.getpid(), **serving.ports}) + "\n"
         unfinished = self._ready_file.with_name(self._ready_file.name + ".tmp")
-        unfinished.write_text(json.dumps({"pid": os.getpid(), **serving.ports}) + "\n")
-        unfinished.replace(self._ready_file)
+        try:
+            unfinished.write_text(text)
+            unfinished.replace(self._ready_file)
+        except OSError as error:
+            if error.errno != ENOSPC or not self._ready_file.exists():
+                raise
+            size = self._ready_file.stat().st_size
+            with self._ready_file.open("r+") as file:  # takes no space that it does not have
+                file.write(text.rstrip().ljust(size - 1) + "\n")
 
 
 def sentence_of(error: BaseException) -> str:

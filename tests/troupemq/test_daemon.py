@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from errno import ENOSPC
 from pathlib import Path
 from threading import Event
 
@@ -284,6 +285,27 @@ def test_an_unwritable_ready_file_stops_the_server(
     assert serve(service.start, ready_file=tmp_path / "missing" / "ready.json") == 10
     assert len(service.stopped_in) == 1
     assert capsys.readouterr().err.startswith("troupemq: ")
+
+
+def test_a_full_disk_stops_no_server_whose_earlier_ready_file_has_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of several masters did not serve what it had stored until there was space."""
+    ready, seen = tmp_path / "ready.json", []
+    ready.write_text(" " * 100)
+
+    def refuse(*_: object) -> int:
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+
+    def work(_: Event) -> None:
+        seen.append(ready.read_text())
+
+    code = serve(Service().start, ready_file=ready, work=work, once=True, keeps_ready_file=True)
+    assert code == 0
+    assert json.loads(seen[0]) == {"pid": os.getpid(), "broker": 10911}
+    assert len(seen[0]) == ready.stat().st_size == 100
 
 
 def test_a_closed_stdout_does_not_end_the_process(

@@ -355,7 +355,8 @@ def broker(
         )
         return servers.serving()
 
-    sys.exit(serve(start, ready_file=ready_file, says_end=one_of is None))
+    is_alone = one_of is None
+    sys.exit(serve(start, ready_file=ready_file, says_end=is_alone, keeps_ready_file=not is_alone))
 
 
 def _show_masters(plan: str, config: BrokerConfig, _: Callable[[str], None]) -> Serving:

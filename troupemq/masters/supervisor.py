@@ -324,8 +324,8 @@ class BrokerProcess:
     def start(self, process: Callable[[], LoggedProcess]) -> None:
         """Start in the process that `process` returns. Raises OSError."""
         self.start_at_s = None
-        with suppress(FileNotFoundError):
-            os.unlink(self._ready_file)
+        with suppress(FileNotFoundError), open(self._ready_file, "r+b") as file:
+            file.write(b" " * os.stat(file.fileno()).st_size)  # its space serves on a full disk
         self._process = process()
 
     def look_whether_it_serves(self) -> bool:

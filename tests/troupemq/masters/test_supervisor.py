@@ -14,12 +14,19 @@ from pathlib import Path
 from socket import AF_UNIX, SOCK_DGRAM, socket
 from types import MappingProxyType
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from tests.compat.patience import wait_until
 from troupemq.masters import supervisor
-from troupemq.masters.supervisor import MastersPlan, PlannedBroker, labelled, pause_s
+from troupemq.masters.supervisor import (
+    BrokerProcess,
+    MastersPlan,
+    PlannedBroker,
+    labelled,
+    pause_s,
+)
 
 WAIT_S = 30.0
 BROKER = """
@@ -297,6 +304,16 @@ def test_a_ready_file_that_cannot_be_written_again_stops_no_broker(start: Start)
     assert not is_gone(first)
     running.process.terminate()
     assert running.ends() == 0
+
+
+def test_a_ready_file_from_before_keeps_its_space_and_is_not_believed(tmp_path: Path) -> None:
+    """In a container the next process often has the same process id."""
+    ready, process = tmp_path / "ready", Mock(pid=7)
+    ready.write_text('{"pid": 7, "broker": 10911}\n')
+    broker = BrokerProcess(PlannedBroker("broker-a", (), str(ready)))
+    broker.start(lambda: process)
+    assert not broker.look_whether_it_serves()
+    assert ready.stat().st_size == 28
 
 
 @pytest.mark.slow
