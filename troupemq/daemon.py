@@ -125,8 +125,8 @@ def serve(
     `ready_file`: file for process id and ports as JSON, written once they answer, removed at the
     end. `work`: runs on its own thread; with `once` the process stops after it. `says_end`: print a
     line after a clean stop. `keeps_ready_file`: leave it at the end, as its bytes can be written
-    again when the disk is full. `cancelled`: last line of a stop that is cut short, with exit code 130
-    instead of 1. `clock`: time of signals in seconds.
+    again when the disk is full. `cancelled`: last line of a stop that is cut short, with exit code
+    130 instead of 1. `clock`: time of signals in seconds.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     keep_files_private()

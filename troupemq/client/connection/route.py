@@ -171,6 +171,8 @@ class RouteCache:
         self._current = 0
         self._routes: dict[str, Route] = {}
         self._addresses: dict[str, Mapping[int, str]] = {}
+        self._former: dict[str, Mapping[int, str]] = {}
+        """Addresses of the brokers forgotten last, where their queues are committed and unlocked."""
 
     # --- flows
 
@@ -266,6 +268,8 @@ class RouteCache:
     def forget_unused_brokers(self) -> None:
         """Forget brokers without a topic: they get no more heartbeats."""
         named = {name for route in self._routes.values() for name in route.addresses}
+        if unused := self._addresses.keys() - named:
+            self._former = {name: self._addresses[name] for name in unused}
         self._addresses = {name: self._addresses[name] for name in named}
 
     def no_answer(self, failures: Mapping[str, str] | str) -> str:
@@ -287,14 +291,17 @@ class RouteCache:
 
     def address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
         """Return a broker's address, of any id if `broker_id` is missing. Raises RouteNotFound."""
-        ids = self._addresses.get(broker_name)
+        ids = self._ids_of(broker_name)
         if not ids:
             raise RouteNotFound(f"no address of the broker {broker_name} is known")
         return ids.get(broker_id) or next(iter(ids.values()))
 
     def known_master(self, broker_name: str) -> str | None:
         """Return the address of a broker name's master, or None if it is unknown."""
-        return self._addresses.get(broker_name, {}).get(MASTER_ID)
+        return self._ids_of(broker_name).get(MASTER_ID)
+
+    def _ids_of(self, broker_name: str) -> Mapping[int, str]:
+        return self._addresses.get(broker_name) or self._former.get(broker_name, {})
 
     def master(self, broker_name: str) -> str:
         """Return the address of a broker name's master. Raises RouteNotFound."""

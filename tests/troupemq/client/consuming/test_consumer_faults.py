@@ -159,6 +159,27 @@ def test_no_queue_begins_at_a_slave_that_lacks_its_offset(
         assert seen.take(2) == [b"001", b"003"]
 
 
+def test_a_broker_that_leaves_the_route_gets_the_last_commits(broker: FakeBroker) -> None:
+    """A name server that had restarted did not know it yet: its messages were consumed again."""
+    bodies, seen = fill(broker, 8), Seen()
+    with FakeServer() as other:
+        known = {"b": broker.server, "other": other}
+        serve_routes(broker.namesrv, known, {TOPIC: 2})
+        for code in (RequestCode.HEART_BEAT, RequestCode.GET_CONSUMER_LIST_BY_GROUP):
+            other.on(code, broker.server.handlers[code])
+        for code in (RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET):
+            other.on(code, lambda command: command.answer(fields={"offset": "0"}))
+        other.on(RequestCode.UNREGISTER_CLIENT, lambda command: command.answer())
+        slow = replace(QUICK, commit_interval_ms=60_000, rebalance_interval_ms=60_000)
+        with consumer(broker, seen, slow) as made:
+            assert seen.take(8) == bodies
+            del known["b"]
+            made._client.routes.refresh((TOPIC,))
+            notify(broker)
+            for queue_id in range(2):
+                broker.wait_committed("g", queue_id, 4)
+
+
 def test_the_last_commits_go_to_a_master_that_is_back() -> None:
     """They went to the slave of a route up to 30 s old, which its master's offsets replaced."""
     known, wanted = dict[str, str](), list[object]()
