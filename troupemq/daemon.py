@@ -74,6 +74,8 @@ class _Signalled:
 
     def insists_after(self, first: "_Signalled") -> bool:
         """Return whether this signal asks for an immediate end, not the same stop again."""
+        if signal.SIGHUP in (self.number, first.number):  # sent beside others, or before them
+            return False
         is_repeated = self.number == first.number == signal.SIGTERM
         return not is_repeated or self.at_s - first.at_s >= ONE_SIGTERM_S
 
@@ -164,7 +166,9 @@ class _Process:
         self._work_is_over = Event()
 
     def run(self, start: Start) -> int:
-        numbers = (signal.SIGTERM, signal.SIGINT)
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as after nohup
+            numbers.append(signal.SIGHUP)  # a closed terminal ends 4.9.7 in order, too
         before = {number: signal.signal(number, self._on_signal) for number in numbers}
         try:
             with self._wakeup, short_collections():
@@ -247,9 +251,11 @@ class _Process:
                 return self._end_now(f"Stop timed out after {self._deadline_s:.0f} s.")
             match self._next(left_s):
                 case _Signalled() as news:
-                    first = self._first_signal = self._first_signal or news
-                    if news is not first and news.insists_after(first):
+                    first = self._first_signal
+                    if first is not None and news.insists_after(first):
                         return self._end_now("Received a second signal.")
+                    if first is None or first.number == signal.SIGHUP:
+                        self._first_signal = news
                 case _Stopped(failure):
                     if failure is not None:
                         say(failure)

@@ -62,7 +62,7 @@ class Service:
         return Serving({"broker": 10911}, self.stop)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_in_order_with_exit_code_0(number: int) -> None:
     service = Service()
     assert serve(service.start, work=lambda over: terminate(number)) == 0
@@ -142,7 +142,16 @@ def test_a_failed_stop_logs_the_reason(capsys: pytest.CaptureFixture[str]) -> No
     assert "The disk is full." in capsys.readouterr().err
 
 
-SIGTERM, SIGINT = signal.SIGTERM, signal.SIGINT
+def test_a_closed_terminal_stops_no_server_that_ignores_it() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        code = serve(Service().start, work=lambda _: terminate(signal.SIGHUP), once=True)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert code == 0
+
+
+SIGTERM, SIGINT, SIGHUP = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
 
 
 @pytest.mark.parametrize(
@@ -155,6 +164,9 @@ SIGTERM, SIGINT = signal.SIGTERM, signal.SIGINT
         ([(SIGTERM, 0), (SIGINT, 0.5)], 1),
         ([(SIGINT, 0), (SIGINT, 0.5)], 1),
         ([(SIGINT, 0), (SIGTERM, 0.5)], 1),
+        ([(SIGTERM, 0), (SIGHUP, 0.5), (SIGHUP, 2.5)], 0),
+        ([(SIGHUP, 0), (SIGTERM, 0.5), (SIGTERM, 2.4)], 0),
+        ([(SIGHUP, 0), (SIGTERM, 0.5), (SIGINT, 0.6)], 1),
     ],
     ids=str,
 )

@@ -8,8 +8,8 @@ lives. To save memory, this module imports only the standard library.
     first start of a broker fails   stop all; exit with its code, after its own error message
     broker dies                     restart it: at once, then after 1, 2, 4 … 30 s, until it has
                                     served for a minute
-    SIGTERM, SIGINT                 stop all; exit code 0 if all stops were clean
-    second signal                   kill all; exit code 1 (SIGTERMs within 2 s count as one)
+    SIGTERM, SIGINT, SIGHUP         stop all; exit code 0 if all stops were clean
+    second signal but SIGHUP        kill all; exit code 1 (SIGTERMs within 2 s count as one)
     this process is killed          the kernel sends SIGTERM to each broker
     event loop of a broker hangs    send it SIGABRT and restart it, if there is a watchdog
 
@@ -407,8 +407,9 @@ class BrokerSupervisor:
         reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(reading, EVENT_READ, lambda: os.read(reading, READ_BYTES))
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
-            signal.signal(number, self._on_signal)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         if number != signal.SIGCHLD:
@@ -417,7 +418,7 @@ class BrokerSupervisor:
     def _obey_signals(self) -> None:
         while self._signals:
             found = self._signals.pop(0)
-            if self._first_signal is None:
+            if self._first_signal is None or self._first_signal[0] == signal.SIGHUP:
                 self._first_signal = found
                 if self._stop_until_s is None:
                     self._log.tell("info", "stop requested", signal=signal.Signals(found[0]).name)
@@ -428,6 +429,8 @@ class BrokerSupervisor:
     def _is_repeated(self, found: tuple[int, float]) -> bool:
         assert self._first_signal is not None
         (number, at_s), (first, first_at_s) = found, self._first_signal
+        if number == signal.SIGHUP:
+            return True
         return number == first == signal.SIGTERM and at_s - first_at_s < ONE_SIGTERM_S
 
     def _on_well(self, pid: int) -> None:

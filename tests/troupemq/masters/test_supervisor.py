@@ -167,7 +167,7 @@ def test_the_ready_file_lists_all_masters_and_is_removed_at_the_end(start: Start
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_one_signal_stops_all_masters_in_order(start: Start, number: signal.Signals) -> None:
     running = start()
     pids = running.pids()
@@ -201,6 +201,7 @@ def test_a_second_signal_kills_all_brokers(start: Start) -> None:
     running.process.send_signal(signal.SIGTERM)
     running.says("stop requested")
     running.process.send_signal(signal.SIGTERM)  # the same one
+    running.process.send_signal(signal.SIGHUP)  # a closed terminal adds nothing
     running.process.send_signal(signal.SIGINT)
     assert running.ends() == 1
     assert all(map(is_gone, pids))

@@ -172,7 +172,7 @@ class RouteCache:
         self._routes: dict[str, Route] = {}
         self._addresses: dict[str, Mapping[int, str]] = {}
         self._former: dict[str, Mapping[int, str]] = {}
-        """Addresses of the brokers forgotten last, where their queues are committed and unlocked."""
+        """Addresses of the brokers forgotten last, for commits and unlocks of their queues."""
 
     # --- flows
 
