@@ -16,6 +16,7 @@ from protocol.bodies import (
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
 from protocol.headers.client import GetRouteInfoHeader
+from protocol.java_numbers import plain_number
 from troupemq.client.connection.calls import Blocking, Call, RouteFlow, Value, decoded, drive
 from troupemq.client.connection.connection import split_address
 from troupemq.client.connection.remoting import Remoting
@@ -135,13 +136,32 @@ def route_of(topic: str, data: TopicRouteData, queue_count_max: int | None = Non
         )
         return tuple(dict.fromkeys(found))  # of a broker named twice two members would get a queue
 
+    ordered = None
+    if data.order_topic_conf and queue_count_max is None:
+        ordered = _ordered_queues(topic, data.order_topic_conf)
     return Route(
-        queues(lambda each: each.write_queue_nums, PERM_WRITE),
+        ordered or queues(lambda each: each.write_queue_nums, PERM_WRITE),
         queues(lambda each: each.read_queue_nums, PERM_READ),
         addresses,
         queue_count_max is not None,
         frozenset(each.cluster for each in data.broker_datas),
     )
+
+
+def _ordered_queues(topic: str, order: str) -> tuple[MessageQueue, ...] | None:
+    """Return the queues of an ordered topic, `broker-a:8;broker-b:8`; None for another text.
+
+    They stay the same while a broker is down: a key has one queue at all times, and the same one
+    as in Java, which takes them from here, too.
+    """
+    places: list[tuple[str, int]] = []
+    for part in order.rstrip(";").split(";"):
+        name, _, count = part.partition(":")
+        places.append((name, plain_number(count.partition(":")[0], QUEUES_MAX) or 0))
+    if not 0 < sum(count for _, count in places) <= QUEUES_MAX or not all(map(all, places)):
+        log.warning("invalid order of a topic ignored", topic=topic, order=order[:100])
+        return None
+    return tuple(MessageQueue(topic, name, each) for name, count in places for each in range(count))
 
 
 def _has_broker(addresses: Mapping[str, Mapping[int, str]], name: str, perm: int) -> bool:

@@ -1,5 +1,7 @@
 """Name servers given, routes read, and brokers found."""
 
+from dataclasses import replace
+
 import pytest
 
 from protocol.bodies import BrokerData, QueueData, TopicRouteData
@@ -33,6 +35,24 @@ def test_queues_named_twice_are_there_once() -> None:
     twice = route_of("T", data(QueueData("a", 2, 2, 6), QueueData("a", 3, 2, 6)))
     assert [each.queue_id for each in twice.subscribe_queues] == [0, 1, 2]
     assert [each.queue_id for each in twice.publish_queues] == [0, 1]
+
+
+def test_an_ordered_topic_has_the_queues_of_its_order_while_a_broker_is_down() -> None:
+    """Messages of a key went to another queue then, and to other ones than those of Java."""
+    route = replace(data(QueueData("a", 2, 2, 6)), order_topic_conf="b:1;a:2:x;")
+    names = [(each.broker_name, each.queue_id) for each in route_of("T", route).publish_queues]
+    assert names == [("b", 0), ("a", 0), ("a", 1)]
+    assert len(route_of("T", route).subscribe_queues) == 2
+    assert len(route_of("New", route, 4).publish_queues) == 2, "the default topic's order"
+
+
+@pytest.mark.parametrize(
+    "order", [";", "a", "a:", "a:x", "a:0", "a:-1", ":1", "a:1;;b:1", "a:262145", f"a:{'1' * 99}"]
+)
+def test_an_odd_order_of_a_topic_is_ignored(order: str, caplog: pytest.LogCaptureFixture) -> None:
+    route = route_of("T", replace(data(QueueData("a", 1, 1, 6)), order_topic_conf=order))
+    assert route.publish_queues == route.subscribe_queues == (MessageQueue("T", "a", 0),)
+    assert "invalid order of a topic ignored" in caplog.text
 
 
 @pytest.mark.parametrize("perm, counts", [(6, (2, 1)), (2, (2, 0)), (4, (0, 1)), (0, (0, 0))])
