@@ -197,7 +197,10 @@ class RouteCache:
     # --- flows
 
     def asking_namesrv(self, command: RemotingCommand) -> RouteFlow[RemotingCommand]:
-        """Return a success from the last good name server, else the next. Raises ClientError."""
+        """Return a success from the last name server that answered, else the next.
+
+        Raises ClientError.
+        """
         error: ClientError | None = None
         failures: dict[str, str] = {}
         for turn in range(len(self.namesrvs)):
@@ -208,6 +211,7 @@ class RouteCache:
                 )
             except BrokerError as refusal:
                 if not _is_of_broker(refusal, command.code):
+                    self._current = index  # it answers, and one before it does not
                     raise
                 error = ConnectionFailed(str(refusal))
                 failures[self.namesrvs[index]] = NO_NAMESRV

@@ -8,6 +8,7 @@ from protocol.bodies import BrokerData, QueueData, TopicRouteData
 from protocol.codes import RequestCode, ResponseCode
 from tests.troupemq.client.cluster import Cluster
 from tests.troupemq.fake_server import FakeServer, serve_routes
+from troupemq.client.connection import route as route_module
 from troupemq.client.connection.route import namesrv_addresses, route_of
 from troupemq.client.errors import ConnectionFailed, RouteNotFound
 from troupemq.client.message import Message, MessageQueue
@@ -130,6 +131,20 @@ def test_a_brokers_port_is_distinguished_from_an_unreachable_name_server() -> No
             pytest.raises(RouteNotFound),
         ):
             producer.queues("T")
+
+
+def test_a_silent_name_server_costs_one_timeout_and_not_one_for_each_missing_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first send to a new topic took 6 s, and each look-up of a missing one 3 s again."""
+    monkeypatch.setattr(route_module, "LOOK_UP_TIMEOUT_MS", 100)
+    with FakeServer() as silent, FakeServer() as namesrv:
+        serve_routes(namesrv, {}, {})
+        with Producer("p", [silent.address, namesrv.address]) as producer:
+            for topic in ("New", "Other"):
+                with pytest.raises(RouteNotFound):
+                    producer.queues(topic)
+        assert silent.received.qsize() == 1
 
 
 def test_addresses_with_blanks_between_are_not_one_address() -> None:
