@@ -116,7 +116,7 @@ def serve(
     work: Work | None = None,
     once: bool = False,
     says_end: bool = True,
-    keeps_ready_file: bool = False,
+    keeps_file: bool = False,
     cancelled: str = "",
     deadline_s: float = DEADLINE_S,
     end_process: Callable[[int], Any] = os._exit,
@@ -126,14 +126,14 @@ def serve(
 
     `ready_file`: file for process id and ports as JSON, written once they answer, removed at the
     end. `work`: runs on its own thread; with `once` the process stops after it. `says_end`: print a
-    line after a clean stop. `keeps_ready_file`: leave it at the end, as its bytes can be written
+    line after a clean stop. `keeps_file`: keep the ready file, as its bytes can be written
     again when the disk is full. `cancelled`: last line of a stop that is cut short, with exit code
     130 instead of 1. `clock`: time of signals in seconds.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     keep_files_private()
     process = _Process(ready_file, work, once, cancelled, deadline_s, end_process, clock)
-    process.keeps_ready_file = keeps_ready_file
+    process.keeps_file = keeps_file
     code = process.run(start)
     if code == 0 and says_end and not once:
         tell(STOPPED)
@@ -152,7 +152,7 @@ class _Process:
         clock: Callable[[], float],
     ) -> None:
         self._ready_file = ready_file
-        self.keeps_ready_file = False
+        self.keeps_file = False
         self._work = work
         self._once = once
         self._cancelled = cancelled
@@ -202,7 +202,7 @@ class _Process:
         code = self._wait()
         self._work_is_over.set()
         code = self._stop(serving) or code
-        if self._ready_file is not None and not self.keeps_ready_file:
+        if self._ready_file is not None and not self.keeps_file:
             try:
                 self._ready_file.unlink(missing_ok=True)
             except OSError as error:

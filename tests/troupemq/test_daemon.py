@@ -314,7 +314,7 @@ def test_a_full_disk_stops_no_server_whose_earlier_ready_file_has_space(
     def work(_: Event) -> None:
         seen.append(ready.read_text())
 
-    code = serve(Service().start, ready_file=ready, work=work, once=True, keeps_ready_file=True)
+    code = serve(Service().start, ready_file=ready, work=work, once=True, keeps_file=True)
     assert code == 0
     assert json.loads(seen[0]) == {"pid": os.getpid(), "broker": 10911}
     assert len(seen[0]) == ready.stat().st_size == 100

@@ -355,8 +355,7 @@ def broker(
         )
         return servers.serving()
 
-    is_alone = one_of is None
-    sys.exit(serve(start, ready_file=ready_file, says_end=is_alone, keeps_ready_file=not is_alone))
+    sys.exit(serve(start, ready_file=ready_file, says_end=not one_of, keeps_file=bool(one_of)))
 
 
 def _show_masters(plan: str, config: BrokerConfig, _: Callable[[str], None]) -> Serving:

@@ -181,7 +181,7 @@ def test_a_broker_that_leaves_the_route_gets_the_last_commits(broker: FakeBroker
 
 
 def test_the_last_commits_go_to_a_master_that_is_back() -> None:
-    """They went to the slave of a route up to 30 s old, which its master's offsets replaced."""
+    """A route up to 30 s old sent them to the slave, where those of the master replaced them."""
     known, wanted = dict[str, str](), list[object]()
     routes = SimpleNamespace(known_master=known.get, address=lambda name: known.get(name, "slave"))
     client: Any = SimpleNamespace(routes=routes)
