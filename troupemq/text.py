@@ -101,10 +101,10 @@ FAILED = 1
 
 
 def tell(text: str) -> None:
-    """Print a line on stdout; a closed pipe must not stop a server."""
+    """Print a line on stdout; no closed pipe or terminal, or full disk, must stop a server."""
     try:
         print(text, flush=True)
-    except BrokenPipeError:
+    except OSError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())  # else the flush at exit would fail again
         os.close(nowhere)

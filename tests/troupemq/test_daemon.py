@@ -330,3 +330,12 @@ def test_a_closed_stdout_does_not_end_the_process(
         tell("no reader")
         tell("nor this")
         monkeypatch.undo()
+
+
+def test_a_full_disk_under_stdout_stops_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers and name servers did not start, and one of several masters did not come back."""
+    with open("/dev/full", "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        tell("no room")
+        tell("nor for this")
+        monkeypatch.undo()

@@ -591,7 +591,8 @@ def main() -> int:
         found["monitoring"] = PlannedBroker(**beside)
     plan = MastersPlan(instances, **found)
     code = BrokerSupervisor(plan, SharedLog(as_json=plan.log_json)).run()
-    sys.stdout.write("Stopped.\n" * (code == 0))
+    with suppress(OSError):  # a closed terminal, or a full disk
+        os.write(1, b"Stopped.\n" * (code == 0))
     return code
 
 
