@@ -208,9 +208,10 @@ class GroupOffsets(Offsets):
 
         4.9.7 loses first commits that arrive at once, and no later commit would make up for it.
         """
-        for queue in {each.broker_name: each for each in offsets}.values():
-            if self._client.routes.known_master(queue.broker_name) is None:
-                with suppress(ClientError):  # a slave forgets them once its master is back
+        with suppress(ClientError):
+            for queue in {each.broker_name: each for each in offsets}.values():
+                if self._client.routes.known_master(queue.broker_name) is None:
+                    # a slave forgets them once its master is back
                     yield LookUpRoute(queue.topic, again=True)
         first = {*{(queue.topic, queue.broker_name): queue for queue in offsets}.values()}
         deadline_s = monotonic() + min(OFFSET_TIMEOUT_MS / 1000, timeout_s)

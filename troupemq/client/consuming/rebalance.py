@@ -4,7 +4,6 @@ Its methods are flows. They run one by one, without delaying pulls or listeners.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -92,6 +91,8 @@ class Rebalancing:
         self._missing: set[str] = set()
         self._silent: set[str] = set()
         """Names of brokers that have not answered in the current round; it asks them no more."""
+        self._looks_again = True
+        """Whether the name servers have answered in the current round."""
 
     @property
     def own(self) -> Mapping[MessageQueue, ProcessQueue]:
@@ -106,6 +107,7 @@ class Rebalancing:
     def _run(self, topics: Sequence[str]) -> Flow[float | None]:
         again_ms: list[float] = []
         self._silent.clear()
+        self._looks_again = True
         for topic in topics:
             if self._closed:
                 break
@@ -143,9 +145,11 @@ class Rebalancing:
 
     def _run_topic(self, topic: str) -> Flow[list[float]]:
         route = yield LookUpRoute(topic)
-        if not all(MASTER_ID in ids for ids in route.addresses.values()):
-            with suppress(ClientError):  # the master may be back, and knows later offsets
+        if self._looks_again and not all(MASTER_ID in ids for ids in route.addresses.values()):
+            try:  # the master may be back, and knows later offsets
                 route = yield LookUpRoute(topic, again=True)
+            except ClientError as error:
+                self._looks_again = isinstance(error, RouteNotFound)
         queues = yield from _apart(
             lambda: sorted(route.subscribe_queues), len(route.subscribe_queues)
         )

@@ -40,6 +40,7 @@ from troupemq.client.consuming.consumer_offsets import (
 )
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.rebalance import Rebalancing
+from troupemq.client.errors import RequestTimeout
 from troupemq.client.message import MessageQueue, MessageView
 
 
@@ -350,6 +351,32 @@ def test_queues_that_a_route_no_longer_has_are_forgotten() -> None:
             while True:
                 wanted = flow.send(answers[type(wanted)])
     assert set(rebalancing._wanted_since_s) == set(queues[:2])
+
+
+def test_silent_name_servers_take_one_timeout_of_a_round_without_a_master() -> None:
+    """Heartbeats wait behind a round: with many topics the member would leave its group."""
+    members = RemotingCommand(0, body=ConsumerList(["me"]).encode())
+    client: Any = SimpleNamespace(id="me", routes=SimpleNamespace(address=lambda name: name))
+    asked: list[LookUpRoute] = []
+
+    def carry_out(wanted: Any) -> object:
+        if not isinstance(wanted, LookUpRoute):
+            return members
+        if wanted.again:
+            asked.append(wanted)
+            raise RequestTimeout("no answer")
+        queues = (MessageQueue(wanted.topic, "b", 0),)
+        return Route((), queues, {"b": {1: "slave:1"}})
+
+    no_offsets: Any = None
+    settings = replace(QUICK, settle_ms=60_000)
+    rebalancing = Rebalancing(client, "g", no_offsets, averagely, settings, lambda held: None)
+    rebalancing._own = {
+        MessageQueue(each, "b", 0): ProcessQueue(MessageQueue(each, "b", 0), 0) for each in "TUV"
+    }
+    for rounds in (1, 2):
+        assert drive(rebalancing._run("TUV"), carry_out) is None
+        assert len(asked) == rounds
 
 
 def test_a_silent_broker_takes_one_timeout_of_a_round(
