@@ -326,7 +326,7 @@ def broker(
             obey_setting(broker_config.python_jit, config)
         if monitors is not None:
             show = partial(_show_masters, monitors, broker_config)
-            sys.exit(serve(show, ready_file=ready_file, says_end=False))
+            sys.exit(serve(show, ready_file=ready_file, says_end=False, keeps_file=True))
         if broker_config.masters > 1 and one_of is None:
             line = BrokerCommandLine(config, overrides, jobs, log_json, ready_file)
             plan = make_plan(line, broker_config, store_config, lambda own: load(own)[:2])
