@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from errno import ENOSPC
 from pathlib import Path
 from threading import Event
@@ -60,6 +60,14 @@ class Service:
 
     def start(self, _: OnGiveUp) -> Serving:
         return Serving({"broker": 10911}, self.stop)
+
+
+@pytest.fixture(autouse=True)
+def terminal() -> Iterator[None]:
+    """A terminal whose end is told, also to tests that nohup runs."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -143,12 +151,8 @@ def test_a_failed_stop_logs_the_reason(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_closed_terminal_stops_no_server_that_ignores_it() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        code = serve(Service().start, work=lambda _: terminate(signal.SIGHUP), once=True)
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    assert code == 0
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    assert serve(Service().start, work=lambda _: terminate(signal.SIGHUP), once=True) == 0
 
 
 SIGTERM, SIGINT, SIGHUP = signal.SIGTERM, signal.SIGINT, signal.SIGHUP

@@ -132,7 +132,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
         started.append(Supervised(tmp_path, brokers, program, as_json, environment, spare))
         return started[-1]
 
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where nohup runs the tests
     yield start
+    signal.signal(signal.SIGHUP, before)
     for each in started:
         if each.process.poll() is None:
             each.process.kill()
