@@ -16,6 +16,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from errno import ENOSPC
 from math import inf
 from pathlib import Path
 from threading import Event, Thread
@@ -73,6 +74,8 @@ class _Signalled:
 
     def insists_after(self, first: "_Signalled") -> bool:
         """Return whether this signal asks for an immediate end, not the same stop again."""
+        if signal.SIGHUP in (self.number, first.number):  # sent beside others, or before them
+            return False
         is_repeated = self.number == first.number == signal.SIGTERM
         return not is_repeated or self.at_s - first.at_s >= ONE_SIGTERM_S
 
@@ -113,6 +116,7 @@ def serve(
     work: Work | None = None,
     once: bool = False,
     says_end: bool = True,
+    keeps_file: bool = False,
     cancelled: str = "",
     deadline_s: float = DEADLINE_S,
     end_process: Callable[[int], Any] = os._exit,
@@ -122,12 +126,14 @@ def serve(
 
     `ready_file`: file for process id and ports as JSON, written once they answer, removed at the
     end. `work`: runs on its own thread; with `once` the process stops after it. `says_end`: print a
-    line after a clean stop. `cancelled`: last line of a stop that is cut short, with exit code 130
-    instead of 1. `clock`: time of signals in seconds.
+    line after a clean stop. `keeps_file`: keep the ready file, as its bytes can be written
+    again when the disk is full. `cancelled`: last line of a stop that is cut short, with exit code
+    130 instead of 1. `clock`: time of signals in seconds.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     keep_files_private()
     process = _Process(ready_file, work, once, cancelled, deadline_s, end_process, clock)
+    process.keeps_file = keeps_file
     code = process.run(start)
     if code == 0 and says_end and not once:
         tell(STOPPED)
@@ -146,6 +152,7 @@ class _Process:
         clock: Callable[[], float],
     ) -> None:
         self._ready_file = ready_file
+        self.keeps_file = False
         self._work = work
         self._once = once
         self._cancelled = cancelled
@@ -159,7 +166,9 @@ class _Process:
         self._work_is_over = Event()
 
     def run(self, start: Start) -> int:
-        numbers = (signal.SIGTERM, signal.SIGINT)
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as after nohup
+            numbers.append(signal.SIGHUP)  # a closed terminal ends 4.9.7 in order, too
         before = {number: signal.signal(number, self._on_signal) for number in numbers}
         try:
             with self._wakeup, short_collections():
@@ -193,7 +202,7 @@ class _Process:
         code = self._wait()
         self._work_is_over.set()
         code = self._stop(serving) or code
-        if self._ready_file is not None:
+        if self._ready_file is not None and not self.keeps_file:
             try:
                 self._ready_file.unlink(missing_ok=True)
             except OSError as error:
@@ -242,9 +251,11 @@ class _Process:
                 return self._end_now(f"Stop timed out after {self._deadline_s:.0f} s.")
             match self._next(left_s):
                 case _Signalled() as news:
-                    first = self._first_signal = self._first_signal or news
-                    if news is not first and news.insists_after(first):
+                    first = self._first_signal
+                    if first is not None and news.insists_after(first):
                         return self._end_now("Received a second signal.")
+                    if first is None or first.number == signal.SIGHUP:
+                        self._first_signal = news
                 case _Stopped(failure):
                     if failure is not None:
                         say(failure)
@@ -284,9 +295,17 @@ class _Process:
     def _write_ready_file(self, serving: Serving) -> None:
         if self._ready_file is None:
             return
+        text = json.dumps({"pid": os.getpid(), **serving.ports}) + "\n"
         unfinished = self._ready_file.with_name(self._ready_file.name + ".tmp")
-        unfinished.write_text(json.dumps({"pid": os.getpid(), **serving.ports}) + "\n")
-        unfinished.replace(self._ready_file)
+        try:
+            unfinished.write_text(text)
+            unfinished.replace(self._ready_file)
+        except OSError as error:
+            if error.errno != ENOSPC or not self._ready_file.exists():
+                raise
+            size = self._ready_file.stat().st_size
+            with self._ready_file.open("r+") as file:  # takes no space that it does not have
+                file.write(text.rstrip().ljust(size - 1) + "\n")
 
 
 def sentence_of(error: BaseException) -> str:

@@ -102,6 +102,6 @@ def sigterm_interrupts() -> Iterator[None]:
 
 
 def ignore_signals() -> None:
-    """Ignore SIGINT and SIGTERM from now on, because the interpreter shuts down."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    """Ignore the signals of a stop from now on, because the interpreter shuts down."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -101,7 +101,7 @@ FAILED = 1
 
 
 def tell(text: str) -> None:
-    """Print a line on stdout; a closed pipe or a full disk must not stop a server."""
+    """Print a line on stdout; no closed pipe or terminal, or full disk, must stop a server."""
     try:
         print(text, flush=True)
     except OSError:

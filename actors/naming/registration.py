@@ -8,8 +8,8 @@ Sends: Listening, RegisterTopic, RegisterAll and BarrierForRegistrations to the 
 to one of them; SetOrderTopics to topics; MasterHaAddress to HaSlave; MasterClientAddress to
 SlaveSync; waiting messages to their receivers.
 
-Name servers are independent and may disagree. The first one in namesrvAddr that is up counts. 4.9.7
-takes the answer that comes first.
+Name servers are independent and may disagree. The first one in namesrvAddr that is up counts; a
+slave takes the first that knows its master. 4.9.7 takes the answer that comes first.
 
 Source: BrokerController.registerBrokerAll.
 """
@@ -173,29 +173,39 @@ class Registration(Actor):
 
     @handles(Registered)
     def on_registered(self, message: Registered) -> None:
-        """Note the answer, and apply it if its name server is the first that is up."""
+        """Note the answer; apply the orders of the first name server that is up."""
         self._answers[message.namesrv] = message.answer
-        known = [answer for answer in self._answers.values() if answer is not None]
-        self._registered.value = len(known)
         found = (self._answers.get(address) for address in self._config.namesrv_addresses)
-        first = next((answer for answer in found if answer is not None), None)
-        if first is None or first is not message.answer:
-            return
-        if message.ordered is not None:
+        known = [answer for answer in found if answer is not None]
+        self._registered.value = len(known)
+        if message.ordered is not None and known[0] is message.answer:
             self._to["topics"].tell(SetOrderTopics(message.ordered))
-        if self._config.is_slave:
-            self._take_master(first)
+        if known and self._config.is_slave:
+            self._take_master(known)
 
-    def _take_master(self, answer: RemotingCommand) -> None:
-        """Tell a slave's actors the master's addresses, or that there is no master."""
-        try:
-            header = RegisterBrokerResponseHeader.decode(answer.fields)
-            for address in (header.ha_server_address, header.master_address):
-                if address and not _ADDRESS.fullmatch(address):
-                    raise RemoteError(ResponseCode.SYSTEM_ERROR, f"invalid address {address}")
-        except RemoteError as error:
-            self.system.rarely.warn("master address rejected", reason=error.remark)
+    def _take_master(self, answers: Sequence[RemotingCommand]) -> None:
+        """Tell a slave's actors the master's addresses, or that no name server knows a master.
+
+        A name server that the master cannot reach must not keep its slave from it.
+        """
+        headers = []
+        for answer in answers:
+            try:
+                headers.append(_checked(answer))
+            except RemoteError as error:
+                self.system.rarely.warn("master address rejected", reason=error.remark)
+        if not headers:
             return
+        header = next((each for each in headers if each.master_address), headers[0])
         if header.ha_server_address:
             self._to["ha_slave"].tell(MasterHaAddress(header.ha_server_address))
         self._to["slave_sync"].tell(MasterClientAddress(header.master_address or None))
+
+
+def _checked(answer: RemotingCommand) -> RegisterBrokerResponseHeader:
+    """Return the header of an answer. Raises RemoteError for an invalid address of a master."""
+    header = RegisterBrokerResponseHeader.decode(answer.fields)
+    for address in (header.ha_server_address, header.master_address):
+        if address and not _ADDRESS.fullmatch(address):
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"invalid address {address}")
+    return header

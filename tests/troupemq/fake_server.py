@@ -117,7 +117,11 @@ class FakeServer:
 
 
 def serve_routes(
-    namesrv: FakeServer, brokers: dict[str, FakeServer], topics: dict[str, int], perm: int = 6
+    namesrv: FakeServer,
+    brokers: dict[str, FakeServer],
+    topics: dict[str, int],
+    perm: int = 6,
+    broker_id: int = 0,
 ) -> None:
     """Makes `namesrv` tell that each broker has each topic, with that many queues."""
 
@@ -129,7 +133,10 @@ def serve_routes(
         count = topics[topic]
         data = TopicRouteData(
             [QueueData(name, count, count, perm) for name in brokers],
-            [BrokerData("c", name, {0: server.address}) for name, server in brokers.items()],
+            [
+                BrokerData("c", name, {broker_id: server.address})
+                for name, server in brokers.items()
+            ],
         )
         return command.answer(body=data.encode(standard_json=True))
 

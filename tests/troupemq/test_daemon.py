@@ -4,7 +4,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from errno import ENOSPC
 from pathlib import Path
 from threading import Event
 
@@ -61,7 +62,15 @@ class Service:
         return Serving({"broker": 10911}, self.stop)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.fixture(autouse=True)
+def terminal() -> Iterator[None]:
+    """A terminal whose end is told, also to tests that nohup runs."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_in_order_with_exit_code_0(number: int) -> None:
     service = Service()
     assert serve(service.start, work=lambda over: terminate(number)) == 0
@@ -141,7 +150,12 @@ def test_a_failed_stop_logs_the_reason(capsys: pytest.CaptureFixture[str]) -> No
     assert "The disk is full." in capsys.readouterr().err
 
 
-SIGTERM, SIGINT = signal.SIGTERM, signal.SIGINT
+def test_a_closed_terminal_stops_no_server_that_ignores_it() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    assert serve(Service().start, work=lambda _: terminate(signal.SIGHUP), once=True) == 0
+
+
+SIGTERM, SIGINT, SIGHUP = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
 
 
 @pytest.mark.parametrize(
@@ -154,6 +168,9 @@ SIGTERM, SIGINT = signal.SIGTERM, signal.SIGINT
         ([(SIGTERM, 0), (SIGINT, 0.5)], 1),
         ([(SIGINT, 0), (SIGINT, 0.5)], 1),
         ([(SIGINT, 0), (SIGTERM, 0.5)], 1),
+        ([(SIGTERM, 0), (SIGHUP, 0.5), (SIGHUP, 2.5)], 0),
+        ([(SIGHUP, 0), (SIGTERM, 0.5), (SIGTERM, 2.4)], 0),
+        ([(SIGHUP, 0), (SIGTERM, 0.5), (SIGINT, 0.6)], 1),
     ],
     ids=str,
 )
@@ -286,6 +303,27 @@ def test_an_unwritable_ready_file_stops_the_server(
     assert capsys.readouterr().err.startswith("troupemq: ")
 
 
+def test_a_full_disk_stops_no_server_whose_earlier_ready_file_has_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of several masters did not serve what it had stored until there was space."""
+    ready, seen = tmp_path / "ready.json", []
+    ready.write_text(" " * 100)
+
+    def refuse(*_: object) -> int:
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+
+    def work(_: Event) -> None:
+        seen.append(ready.read_text())
+
+    code = serve(Service().start, ready_file=ready, work=work, once=True, keeps_file=True)
+    assert code == 0
+    assert json.loads(seen[0]) == {"pid": os.getpid(), "broker": 10911}
+    assert len(seen[0]) == ready.stat().st_size == 100
+
+
 def test_a_closed_stdout_does_not_end_the_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -295,4 +333,13 @@ def test_a_closed_stdout_does_not_end_the_process(
         monkeypatch.setattr(sys, "stdout", stdout)
         tell("no reader")
         tell("nor this")
+        monkeypatch.undo()
+
+
+def test_a_full_disk_under_stdout_stops_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers and name servers did not start, and one of several masters did not come back."""
+    with open("/dev/full", "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        tell("no room")
+        tell("nor for this")
         monkeypatch.undo()

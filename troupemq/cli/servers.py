@@ -323,7 +323,7 @@ def broker(
             obey_setting(broker_config.python_jit, config)
         if monitors is not None:
             show = partial(_show_masters, monitors, broker_config)
-            sys.exit(serve(show, ready_file=ready_file, says_end=False))
+            sys.exit(serve(show, ready_file=ready_file, says_end=False, keeps_file=True))
         if broker_config.masters > 1 and one_of is None:
             line = BrokerCommandLine(config, overrides, jobs, log_json, ready_file)
             plan = make_plan(line, broker_config, store_config, lambda own: load(own)[:2])
@@ -352,7 +352,7 @@ def broker(
         )
         return servers.serving()
 
-    sys.exit(serve(start, ready_file=ready_file, says_end=one_of is None))
+    sys.exit(serve(start, ready_file=ready_file, says_end=not one_of, keeps_file=bool(one_of)))
 
 
 def _show_masters(plan: str, config: BrokerConfig, _: Callable[[str], None]) -> Serving:

@@ -8,8 +8,8 @@ lives. To save memory, this module imports only the standard library.
     first start of a broker fails   stop all; exit with its code, after its own error message
     broker dies                     restart it: at once, then after 1, 2, 4 … 30 s, until it has
                                     served for a minute
-    SIGTERM, SIGINT                 stop all; exit code 0 if all stops were clean
-    second signal                   kill all; exit code 1 (SIGTERMs within 2 s count as one)
+    SIGTERM, SIGINT, SIGHUP         stop all; exit code 0 if all stops were clean
+    second signal but SIGHUP        kill all; exit code 1 (SIGTERMs within 2 s count as one)
     this process is killed          the kernel sends SIGTERM to each broker
     event loop of a broker hangs    send it SIGABRT and restart it, if there is a watchdog
 
@@ -324,8 +324,8 @@ class BrokerProcess:
     def start(self, process: Callable[[], LoggedProcess]) -> None:
         """Start in the process that `process` returns. Raises OSError."""
         self.start_at_s = None
-        with suppress(FileNotFoundError):
-            os.unlink(self._ready_file)
+        with suppress(FileNotFoundError), open(self._ready_file, "r+b") as file:
+            file.write(b" " * os.stat(file.fileno()).st_size)  # its space serves on a full disk
         self._process = process()
 
     def look_whether_it_serves(self) -> bool:
@@ -335,7 +335,7 @@ class BrokerProcess:
         try:
             with open(self._ready_file, encoding="utf-8") as file:
                 ports = json.load(file)
-        except (FileNotFoundError, ValueError):
+        except (OSError, ValueError):
             return False
         if ports.pop("pid") != self.pid:
             return False
@@ -407,8 +407,9 @@ class BrokerSupervisor:
         reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(reading, EVENT_READ, lambda: os.read(reading, READ_BYTES))
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
-            signal.signal(number, self._on_signal)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         if number != signal.SIGCHLD:
@@ -417,7 +418,7 @@ class BrokerSupervisor:
     def _obey_signals(self) -> None:
         while self._signals:
             found = self._signals.pop(0)
-            if self._first_signal is None:
+            if self._first_signal is None or self._first_signal[0] == signal.SIGHUP:
                 self._first_signal = found
                 if self._stop_until_s is None:
                     self._log.tell("info", "stop requested", signal=signal.Signals(found[0]).name)
@@ -428,6 +429,8 @@ class BrokerSupervisor:
     def _is_repeated(self, found: tuple[int, float]) -> bool:
         assert self._first_signal is not None
         (number, at_s), (first, first_at_s) = found, self._first_signal
+        if number == signal.SIGHUP:
+            return True
         return number == first == signal.SIGTERM and at_s - first_at_s < ONE_SIGTERM_S
 
     def _on_well(self, pid: int) -> None:
@@ -535,11 +538,11 @@ class BrokerSupervisor:
             self._log.tell("info", "broker restarted", after_ms=after_ms, broker=broker.name)
         if not all(each.serves for each in self._brokers):
             return
-        if not self._all_have_served:
-            self._all_have_served = True
+        is_first, self._all_have_served = not self._all_have_served, True
+        if is_first:
             self._log.tell("info", "all brokers started", count=len(self._masters), pid=os.getpid())
             self._manager.tell(f"READY=1\nSTATUS=Serving; {len(self._masters)} brokers.")
-        self._write_ready_file()
+        self._write_ready_file(is_first=is_first)
         if self._plan.spare is not None and self._spare is None:
             with suppress(OSError):  # the next restart then starts a new process
                 self._spare = self._new_process(SPARE, self._plan.spare, waits=True)
@@ -561,7 +564,8 @@ class BrokerSupervisor:
         for broker in self._brokers:
             broker.signal(signal.SIGKILL)
 
-    def _write_ready_file(self) -> None:
+    def _write_ready_file(self, *, is_first: bool) -> None:
+        """Write the ready file; a failure stops all at the start, but not after a restart."""
         if (path := self._plan.ready_file) is None:
             return
         masters = [{"name": each.name, "pid": each.pid, **each.ports} for each in self._masters]
@@ -573,8 +577,10 @@ class BrokerSupervisor:
                 file.write(json.dumps(found) + "\n")
             os.replace(f"{path}.tmp", path)
         except OSError as error:
-            self._log.say(f"Cannot write the ready file {path}: {error.strerror}.")
-            self._stop(1)
+            old = "" if is_first else " It names the process before the restart."
+            self._log.say(f"Cannot write the ready file {path}: {error.strerror}.{old}")
+            if is_first:
+                self._stop(1)
 
 
 def main() -> int:
@@ -585,7 +591,8 @@ def main() -> int:
         found["monitoring"] = PlannedBroker(**beside)
     plan = MastersPlan(instances, **found)
     code = BrokerSupervisor(plan, SharedLog(as_json=plan.log_json)).run()
-    sys.stdout.write("Stopped.\n" * (code == 0))
+    with suppress(OSError):  # a closed terminal, or a full disk
+        os.write(1, b"Stopped.\n" * (code == 0))
     return code
 
 

@@ -194,6 +194,22 @@ def test_a_slave_learns_its_masters_address_and_disappearance() -> None:
         assert bench.master.take()[-1] == MasterClientAddress(None)
 
 
+@pytest.mark.parametrize("first", [{}, {"masterAddr": "nonsense"}])
+def test_a_slave_follows_a_master_that_only_another_name_server_knows(
+    first: dict[str, str],
+) -> None:
+    """While the first one knew no master, it never followed, or its tables stayed as they were."""
+    fields = {"haServerAddr": "10.9.0.2:10912", "masterAddr": "10.0.0.2:10911"}
+    followed = [MasterHaAddress("10.9.0.2:10912"), MasterClientAddress("10.0.0.2:10911")]
+    with registration(broker_role="SLAVE", broker_id=1) as bench:
+        bench.namesrvs[0].answer = lambda request: request.answer(fields=first)
+        bench.namesrvs[1].answer = lambda request: request.answer(fields=fields)
+        bench.listen()
+        assert bench.master.take()[-2:] == followed
+        bench.system.advance(10_000)
+        assert bench.master.take() == followed * 2
+
+
 def test_a_master_does_not_ask_for_a_master() -> None:
     with registration() as bench:
         fields = {"haServerAddr": "10.9.0.2:10912", "masterAddr": "10.0.0.2:10911"}

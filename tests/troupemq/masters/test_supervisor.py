@@ -14,12 +14,19 @@ from pathlib import Path
 from socket import AF_UNIX, SOCK_DGRAM, socket
 from types import MappingProxyType
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from tests.compat.patience import wait_until
 from troupemq.masters import supervisor
-from troupemq.masters.supervisor import MastersPlan, PlannedBroker, labelled, pause_s
+from troupemq.masters.supervisor import (
+    BrokerProcess,
+    MastersPlan,
+    PlannedBroker,
+    labelled,
+    pause_s,
+)
 
 WAIT_S = 30.0
 BROKER = """
@@ -125,7 +132,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
         started.append(Supervised(tmp_path, brokers, program, as_json, environment, spare))
         return started[-1]
 
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where nohup runs the tests
     yield start
+    signal.signal(signal.SIGHUP, before)
     for each in started:
         if each.process.poll() is None:
             each.process.kill()
@@ -160,7 +169,7 @@ def test_the_ready_file_lists_all_masters_and_is_removed_at_the_end(start: Start
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_one_signal_stops_all_masters_in_order(start: Start, number: signal.Signals) -> None:
     running = start()
     pids = running.pids()
@@ -194,6 +203,7 @@ def test_a_second_signal_kills_all_brokers(start: Start) -> None:
     running.process.send_signal(signal.SIGTERM)
     running.says("stop requested")
     running.process.send_signal(signal.SIGTERM)  # the same one
+    running.process.send_signal(signal.SIGHUP)  # a closed terminal adds nothing
     running.process.send_signal(signal.SIGINT)
     assert running.ends() == 1
     assert all(map(is_gone, pids))
@@ -282,6 +292,31 @@ def test_a_failed_restart_is_retried_while_the_others_serve(start: Start) -> Non
     assert not is_gone(first)
     running.process.terminate()
     assert running.ends() == 0
+
+
+@pytest.mark.slow
+def test_a_ready_file_that_cannot_be_written_again_stops_no_broker(start: Start) -> None:
+    """A full disk, or a folder that was gone, stopped all masters when one had restarted."""
+    running = start()
+    first, second = running.pids()
+    Path(f"{running.ready}.tmp").mkdir()
+    os.kill(second, signal.SIGKILL)
+    running.says("It names the process before the restart.")
+    running.says("broker-b begins", times=2)
+    assert running.process.poll() is None
+    assert not is_gone(first)
+    running.process.terminate()
+    assert running.ends() == 0
+
+
+def test_a_ready_file_from_before_keeps_its_space_and_is_not_believed(tmp_path: Path) -> None:
+    """In a container the next process often has the same process id."""
+    ready, process = tmp_path / "ready", Mock(pid=7)
+    ready.write_text('{"pid": 7, "broker": 10911}\n')
+    broker = BrokerProcess(PlannedBroker("broker-a", (), str(ready)))
+    broker.start(lambda: process)
+    assert not broker.look_whether_it_serves()
+    assert ready.stat().st_size == 28
 
 
 @pytest.mark.slow

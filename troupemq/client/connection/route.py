@@ -16,6 +16,7 @@ from protocol.bodies import (
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
 from protocol.headers.client import GetRouteInfoHeader
+from protocol.java_numbers import plain_number
 from troupemq.client.connection.calls import Blocking, Call, RouteFlow, Value, decoded, drive
 from troupemq.client.connection.connection import split_address
 from troupemq.client.connection.remoting import Remoting
@@ -135,13 +136,32 @@ def route_of(topic: str, data: TopicRouteData, queue_count_max: int | None = Non
         )
         return tuple(dict.fromkeys(found))  # of a broker named twice two members would get a queue
 
+    ordered = None
+    if data.order_topic_conf and queue_count_max is None:
+        ordered = _ordered_queues(topic, data.order_topic_conf)
     return Route(
-        queues(lambda each: each.write_queue_nums, PERM_WRITE),
+        ordered or queues(lambda each: each.write_queue_nums, PERM_WRITE),
         queues(lambda each: each.read_queue_nums, PERM_READ),
         addresses,
         queue_count_max is not None,
         frozenset(each.cluster for each in data.broker_datas),
     )
+
+
+def _ordered_queues(topic: str, order: str) -> tuple[MessageQueue, ...] | None:
+    """Return the queues of an ordered topic, `broker-a:8;broker-b:8`; None for another text.
+
+    They stay the same while a broker is down: a key has one queue at all times, and the same one
+    as in Java, which takes them from here, too.
+    """
+    places: list[tuple[str, int]] = []
+    for part in order.rstrip(";").split(";"):
+        name, _, count = part.partition(":")
+        places.append((name, plain_number(count.partition(":")[0], QUEUES_MAX) or 0))
+    if not 0 < sum(count for _, count in places) <= QUEUES_MAX or not all(map(all, places)):
+        log.warning("invalid order of a topic ignored", topic=topic, order=order[:100])
+        return None
+    return tuple(MessageQueue(topic, name, each) for name, count in places for each in range(count))
 
 
 def _has_broker(addresses: Mapping[str, Mapping[int, str]], name: str, perm: int) -> bool:
@@ -171,11 +191,16 @@ class RouteCache:
         self._current = 0
         self._routes: dict[str, Route] = {}
         self._addresses: dict[str, Mapping[int, str]] = {}
+        self._former: dict[str, Mapping[int, str]] = {}
+        """Addresses of the brokers forgotten last, for commits and unlocks of their queues."""
 
     # --- flows
 
     def asking_namesrv(self, command: RemotingCommand) -> RouteFlow[RemotingCommand]:
-        """Return a success from the last good name server, else the next. Raises ClientError."""
+        """Return a success from the last name server that answered, else the next.
+
+        Raises ClientError.
+        """
         error: ClientError | None = None
         failures: dict[str, str] = {}
         for turn in range(len(self.namesrvs)):
@@ -186,6 +211,7 @@ class RouteCache:
                 )
             except BrokerError as refusal:
                 if not _is_of_broker(refusal, command.code):
+                    self._current = index  # it answers, and one before it does not
                     raise
                 error = ConnectionFailed(str(refusal))
                 failures[self.namesrvs[index]] = NO_NAMESRV
@@ -266,6 +292,8 @@ class RouteCache:
     def forget_unused_brokers(self) -> None:
         """Forget brokers without a topic: they get no more heartbeats."""
         named = {name for route in self._routes.values() for name in route.addresses}
+        if unused := self._addresses.keys() - named:
+            self._former = {name: self._addresses[name] for name in unused}
         self._addresses = {name: self._addresses[name] for name in named}
 
     def no_answer(self, failures: Mapping[str, str] | str) -> str:
@@ -287,14 +315,17 @@ class RouteCache:
 
     def address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
         """Return a broker's address, of any id if `broker_id` is missing. Raises RouteNotFound."""
-        ids = self._addresses.get(broker_name)
+        ids = self._ids_of(broker_name)
         if not ids:
             raise RouteNotFound(f"no address of the broker {broker_name} is known")
         return ids.get(broker_id) or next(iter(ids.values()))
 
     def known_master(self, broker_name: str) -> str | None:
         """Return the address of a broker name's master, or None if it is unknown."""
-        return self._addresses.get(broker_name, {}).get(MASTER_ID)
+        return self._ids_of(broker_name).get(MASTER_ID)
+
+    def _ids_of(self, broker_name: str) -> Mapping[int, str]:
+        return self._addresses.get(broker_name) or self._former.get(broker_name, {})
 
     def master(self, broker_name: str) -> str:
         """Return the address of a broker name's master. Raises RouteNotFound."""

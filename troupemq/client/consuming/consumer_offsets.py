@@ -3,6 +3,7 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from enum import Enum
 from time import monotonic
@@ -63,7 +64,11 @@ def timestamp_text(time_ms: int) -> str:
 
 
 class QueueEnds:
-    """Flows for min and max offsets of queues, and offsets by time; for any thread."""
+    """Flows for min and max offsets of queues, and offsets by time; for any thread.
+
+    Only masters are asked, as in 4.9.7: a group that began at the end of a slave which lacks its
+    offset would skip messages.
+    """
 
     def __init__(
         self,
@@ -106,10 +111,21 @@ class QueueEnds:
         header = SearchOffsetHeader(queue.topic, queue.queue_id, time_ms, queue.broker_name)
         return self.ask(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header.encode())
 
-    def ask(self, queue: MessageQueue, code: RequestCode, fields: dict[str, str]) -> Flow[int]:
-        """Return the offset that the queue's broker answers. Raises ClientError."""
+    def ask(
+        self,
+        queue: MessageQueue,
+        code: RequestCode,
+        fields: dict[str, str],
+        *,
+        may_ask_slave: bool = False,
+    ) -> Flow[int]:
+        """Return the offset that the queue's broker answers. Raises ClientError.
+
+        With `may_ask_slave`, a slave answers in place of a missing master.
+        """
         yield LookUpRoute(queue.topic)  # the client may not know the topic's route yet
-        address = self._client.routes.address(queue.broker_name)
+        routes = self._client.routes
+        address = (routes.address if may_ask_slave else routes.master)(queue.broker_name)
         answer = yield Call(address, RemotingCommand(code, fields), OFFSET_TIMEOUT_MS)
         return understood(OffsetResponseHeader.decode, answer.fields).offset
 
@@ -171,7 +187,7 @@ class GroupOffsets(Offsets):
         )
         code = RequestCode.QUERY_CONSUMER_OFFSET
         try:
-            return (yield from self._ends.ask(queue, code, header.encode()))
+            return (yield from self._ends.ask(queue, code, header.encode(), may_ask_slave=True))
         except BrokerError as error:
             if error.code != ResponseCode.QUERY_NOT_FOUND:
                 raise
@@ -203,6 +219,11 @@ class GroupOffsets(Offsets):
 
         4.9.7 loses first commits that arrive at once, and no later commit would make up for it.
         """
+        with suppress(ClientError):
+            for queue in {each.broker_name: each for each in offsets}.values():
+                if self._client.routes.known_master(queue.broker_name) is None:
+                    # a slave forgets them once its master is back
+                    yield LookUpRoute(queue.topic, again=True)
         first = {*{(queue.topic, queue.broker_name): queue for queue in offsets}.values()}
         deadline_s = monotonic() + min(OFFSET_TIMEOUT_MS / 1000, timeout_s)
         some = yield from self._commit_at_once(

@@ -25,6 +25,7 @@ from troupemq.client.connection.calls import (
     pause,
 )
 from troupemq.client.connection.client import ClientCore, now_ms
+from troupemq.client.connection.route import MASTER_ID
 from troupemq.client.consuming.assignment import Assignment, share_of
 from troupemq.client.consuming.consumer_offsets import COMMITS_OF_A_TURN, Offsets
 from troupemq.client.consuming.process_queue import ProcessQueue
@@ -96,6 +97,8 @@ class Rebalancing:
         """Queues that have appeared after the first round and are not taken yet."""
         self._silent: set[str] = set()
         """Names of brokers that have not answered in the current round; it asks them no more."""
+        self._looks_again = True
+        """Whether the name servers have answered in the current round."""
 
     @property
     def own(self) -> Mapping[MessageQueue, ProcessQueue]:
@@ -111,6 +114,7 @@ class Rebalancing:
         again_ms: list[float] = []
         self._began_ms = self._began_ms or now_ms()
         self._silent.clear()
+        self._looks_again = True
         for topic in topics:
             if self._closed:
                 break
@@ -148,6 +152,11 @@ class Rebalancing:
 
     def _run_topic(self, topic: str) -> Flow[list[float]]:
         route = yield LookUpRoute(topic)
+        if self._looks_again and not all(MASTER_ID in ids for ids in route.addresses.values()):
+            try:  # the master may be back, and knows later offsets
+                route = yield LookUpRoute(topic, again=True)
+            except ClientError as error:
+                self._looks_again = isinstance(error, RouteNotFound)
         queues = yield from _apart(
             lambda: sorted(route.subscribe_queues), len(route.subscribe_queues)
         )

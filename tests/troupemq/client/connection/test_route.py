@@ -1,11 +1,14 @@
 """Name servers given, routes read, and brokers found."""
 
+from dataclasses import replace
+
 import pytest
 
 from protocol.bodies import BrokerData, QueueData, TopicRouteData
 from protocol.codes import RequestCode, ResponseCode
 from tests.troupemq.client.cluster import Cluster
 from tests.troupemq.fake_server import FakeServer, serve_routes
+from troupemq.client.connection import route as route_module
 from troupemq.client.connection.route import namesrv_addresses, route_of
 from troupemq.client.errors import ConnectionFailed, RouteNotFound
 from troupemq.client.message import Message, MessageQueue
@@ -33,6 +36,24 @@ def test_queues_named_twice_are_there_once() -> None:
     twice = route_of("T", data(QueueData("a", 2, 2, 6), QueueData("a", 3, 2, 6)))
     assert [each.queue_id for each in twice.subscribe_queues] == [0, 1, 2]
     assert [each.queue_id for each in twice.publish_queues] == [0, 1]
+
+
+def test_an_ordered_topic_has_the_queues_of_its_order_while_a_broker_is_down() -> None:
+    """Messages of a key went to another queue then, and to other ones than those of Java."""
+    route = replace(data(QueueData("a", 2, 2, 6)), order_topic_conf="b:1;a:2:x;")
+    names = [(each.broker_name, each.queue_id) for each in route_of("T", route).publish_queues]
+    assert names == [("b", 0), ("a", 0), ("a", 1)]
+    assert len(route_of("T", route).subscribe_queues) == 2
+    assert len(route_of("New", route, 4).publish_queues) == 2, "the default topic's order"
+
+
+@pytest.mark.parametrize(
+    "order", [";", "a", "a:", "a:x", "a:0", "a:-1", ":1", "a:1;;b:1", "a:262145", f"a:{'1' * 99}"]
+)
+def test_an_odd_order_of_a_topic_is_ignored(order: str, caplog: pytest.LogCaptureFixture) -> None:
+    route = route_of("T", replace(data(QueueData("a", 1, 1, 6)), order_topic_conf=order))
+    assert route.publish_queues == route.subscribe_queues == (MessageQueue("T", "a", 0),)
+    assert "invalid order of a topic ignored" in caplog.text
 
 
 @pytest.mark.parametrize("perm, counts", [(6, (2, 1)), (2, (2, 0)), (4, (0, 1)), (0, (0, 0))])
@@ -111,6 +132,20 @@ def test_a_brokers_port_is_distinguished_from_an_unreachable_name_server() -> No
             pytest.raises(RouteNotFound),
         ):
             producer.queues("T")
+
+
+def test_a_silent_name_server_costs_one_timeout_and_not_one_for_each_missing_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first send to a new topic took 6 s, and each look-up of a missing one 3 s again."""
+    monkeypatch.setattr(route_module, "LOOK_UP_TIMEOUT_MS", 100)
+    with FakeServer() as silent, FakeServer() as namesrv:
+        serve_routes(namesrv, {}, {})
+        with Producer("p", [silent.address, namesrv.address]) as producer:
+            for topic in ("New", "Other"):
+                with pytest.raises(RouteNotFound):
+                    producer.queues(topic)
+        assert silent.received.qsize() == 1
 
 
 def test_addresses_with_blanks_between_are_not_one_address() -> None:

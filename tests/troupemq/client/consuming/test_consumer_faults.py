@@ -40,6 +40,7 @@ from troupemq.client.consuming.consumer_offsets import (
 )
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.rebalance import Rebalancing
+from troupemq.client.errors import RequestTimeout
 from troupemq.client.message import MessageQueue, MessageView
 
 
@@ -129,6 +130,75 @@ def test_a_group_can_start_at_a_time(broker: FakeBroker) -> None:
         assert seen.take(2) == [b"4", b"5"]
         asked = broker.server.next(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
     assert (asked.fields or {})["timestamp"] == "4711"
+
+
+@pytest.mark.parametrize("begin", [ConsumeFrom.LAST_OFFSET, ConsumeFrom.FIRST_OFFSET])
+def test_no_queue_begins_at_a_slave_that_lacks_its_offset(
+    broker: FakeBroker, begin: ConsumeFrom
+) -> None:
+    """A member that started while the master was down skipped all that the slave had."""
+    fill(broker, 4)
+    del broker.committed["g", 1]
+    serve_routes(broker.namesrv, {"b": broker.server}, {TOPIC: 2}, broker_id=1)
+    asked, seen = Event(), Seen()
+    query = broker.server.handlers[RequestCode.QUERY_CONSUMER_OFFSET]
+
+    def answer(command: RemotingCommand) -> RemotingCommand | bytes | None:
+        if command.fields is not None and command.fields["queueId"] == "1":
+            asked.set()
+        return query(command)
+
+    broker.server.on(RequestCode.QUERY_CONSUMER_OFFSET, answer)
+    with consumer(broker, seen, begin=begin):
+        assert seen.take(2) == [b"000", b"002"], "the offset of this queue is known"
+        for _ in range(2):
+            asked.clear()
+            assert asked.wait(WAIT_S)
+        assert ("g", 1) not in broker.committed
+        broker.committed["g", 1] = 0  # the master is back
+        serve_routes(broker.namesrv, {"b": broker.server}, {TOPIC: 2})
+        assert seen.take(2) == [b"001", b"003"]
+
+
+def test_a_broker_that_leaves_the_route_gets_the_last_commits(broker: FakeBroker) -> None:
+    """A name server that had restarted did not know it yet: its messages were consumed again."""
+    bodies, seen = fill(broker, 8), Seen()
+    with FakeServer() as other:
+        known = {"b": broker.server, "other": other}
+        serve_routes(broker.namesrv, known, {TOPIC: 2})
+        for code in (RequestCode.HEART_BEAT, RequestCode.GET_CONSUMER_LIST_BY_GROUP):
+            other.on(code, broker.server.handlers[code])
+        for code in (RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET):
+            other.on(code, lambda command: command.answer(fields={"offset": "0"}))
+        other.on(RequestCode.UNREGISTER_CLIENT, lambda command: command.answer())
+        slow = replace(QUICK, commit_interval_ms=60_000, rebalance_interval_ms=60_000)
+        with consumer(broker, seen, slow) as made:
+            assert seen.take(8) == bodies
+            del known["b"]
+            made._client.routes.refresh((TOPIC,))
+            notify(broker)
+            for queue_id in range(2):
+                broker.wait_committed("g", queue_id, 4)
+
+
+def test_the_last_commits_go_to_a_master_that_is_back() -> None:
+    """A route up to 30 s old sent them to the slave, where those of the master replaced them."""
+    known, wanted = dict[str, str](), list[object]()
+    routes = SimpleNamespace(known_master=known.get, address=lambda name: known.get(name, "slave"))
+    client: Any = SimpleNamespace(routes=routes)
+    no_ends: Any = None
+
+    def carry_out(each: Any) -> object:
+        wanted.append(each)
+        if isinstance(each, LookUpRoute):
+            known["a"] = "master"
+            return None
+        assert {call.address for call in each.calls} <= {"master"}
+        return [RemotingCommand(0)] * len(each.calls)
+
+    offsets = {MessageQueue("T", "a", number): 1 for number in range(2)}
+    assert drive(GroupOffsets(client, "g", no_ends).commit_last(offsets, 1.0), carry_out) == 2
+    assert wanted[0] == LookUpRoute("T", again=True)
 
 
 def test_start_times_have_the_java_clients_format() -> None:
@@ -223,7 +293,8 @@ def test_a_lost_commit_is_repaired_by_the_next(broker: FakeBroker) -> None:
 
 def test_the_last_commits_send_one_offset_per_topic_first() -> None:
     """4.9.7 loses one of a group's first commits of a topic when two of them come in at once."""
-    client: Any = SimpleNamespace(routes=SimpleNamespace(address=lambda name: name))
+    routes = SimpleNamespace(address=lambda name: name, known_master=lambda name: name)
+    client: Any = SimpleNamespace(routes=routes)
     nobody: Any = None
     rounds: list[set[str]] = []
 
@@ -244,9 +315,8 @@ def test_many_commits_let_an_event_loop_run_other_tasks() -> None:
     """The commits of 4,000 queues stopped the loop for 46 ms, and at the stop for 117 ms."""
     count, oneway, wanted = 2 * consumer_offsets.COMMITS_OF_A_TURN + 1, list[str](), list[object]()
     remoting = SimpleNamespace(oneway=lambda address, command: oneway.append(address))
-    client: Any = SimpleNamespace(
-        routes=SimpleNamespace(address=lambda name: f"{name}:1"), remoting=remoting
-    )
+    routes = SimpleNamespace(address=lambda name: f"{name}:1", known_master=lambda name: name)
+    client: Any = SimpleNamespace(routes=routes, remoting=remoting)
     no_ends: Any = None
     offsets = GroupOffsets(client, "g", no_ends)
     rebalancing = Rebalancing(client, "g", offsets, None, QUICK, lambda held: None)
@@ -281,6 +351,32 @@ def test_queues_that_a_route_no_longer_has_are_forgotten() -> None:
             while True:
                 wanted = flow.send(answers[type(wanted)])
     assert set(rebalancing._wanted_since_s) == set(queues[:2])
+
+
+def test_silent_name_servers_take_one_timeout_of_a_round_without_a_master() -> None:
+    """Heartbeats wait behind a round: with many topics the member would leave its group."""
+    members = RemotingCommand(0, body=ConsumerList(["me"]).encode())
+    client: Any = SimpleNamespace(id="me", routes=SimpleNamespace(address=lambda name: name))
+    asked: list[LookUpRoute] = []
+
+    def carry_out(wanted: Any) -> object:
+        if not isinstance(wanted, LookUpRoute):
+            return members
+        if wanted.again:
+            asked.append(wanted)
+            raise RequestTimeout("no answer")
+        queues = (MessageQueue(wanted.topic, "b", 0),)
+        return Route((), queues, {"b": {1: "slave:1"}})
+
+    no_offsets: Any = None
+    settings = replace(QUICK, settle_ms=60_000)
+    rebalancing = Rebalancing(client, "g", no_offsets, averagely, settings, lambda held: None)
+    rebalancing._own = {
+        MessageQueue(each, "b", 0): ProcessQueue(MessageQueue(each, "b", 0), 0) for each in "TUV"
+    }
+    for rounds in (1, 2):
+        assert drive(rebalancing._run("TUV"), carry_out) is None
+        assert len(asked) == rounds
 
 
 def test_a_silent_broker_takes_one_timeout_of_a_round(
