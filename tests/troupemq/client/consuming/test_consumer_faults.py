@@ -293,7 +293,9 @@ def test_a_lost_commit_is_repaired_by_the_next(broker: FakeBroker) -> None:
 
 def test_the_last_commits_send_one_offset_per_topic_first() -> None:
     """4.9.7 loses one of a group's first commits of a topic when two of them come in at once."""
-    routes = SimpleNamespace(address=lambda name: name, known_master=lambda name: name)
+    routes = SimpleNamespace(
+        address=lambda name: name, master=lambda name: name, known_master=lambda name: name
+    )
     client: Any = SimpleNamespace(routes=routes)
     nobody: Any = None
     rounds: list[set[str]] = []
@@ -315,7 +317,11 @@ def test_many_commits_let_an_event_loop_run_other_tasks() -> None:
     """The commits of 4,000 queues stopped the loop for 46 ms, and at the stop for 117 ms."""
     count, oneway, wanted = 2 * consumer_offsets.COMMITS_OF_A_TURN + 1, list[str](), list[object]()
     remoting = SimpleNamespace(oneway=lambda address, command: oneway.append(address))
-    routes = SimpleNamespace(address=lambda name: f"{name}:1", known_master=lambda name: name)
+    routes = SimpleNamespace(
+        address=lambda name: f"{name}:1",
+        master=lambda name: f"{name}:1",
+        known_master=lambda name: name,
+    )
     client: Any = SimpleNamespace(routes=routes, remoting=remoting)
     no_ends: Any = None
     offsets = GroupOffsets(client, "g", no_ends)
@@ -338,7 +344,7 @@ def test_many_commits_let_an_event_loop_run_other_tasks() -> None:
 def test_queues_that_a_route_no_longer_has_are_forgotten() -> None:
     """Queues that were never taken stayed, for each route of a name server with other brokers."""
     members = RemotingCommand(0, body=ConsumerList(["me", "you"]).encode())
-    client: Any = SimpleNamespace(id="me", routes=SimpleNamespace(address=lambda name: name))
+    client: Any = SimpleNamespace(id="me", routes=SimpleNamespace(address=str, master=str))
     no_offsets: Any = None
     settings = replace(QUICK, settle_ms=60_000)
     rebalancing = Rebalancing(client, "g", no_offsets, averagely, settings, lambda held: None)
@@ -356,7 +362,7 @@ def test_queues_that_a_route_no_longer_has_are_forgotten() -> None:
 def test_silent_name_servers_take_one_timeout_of_a_round_without_a_master() -> None:
     """Heartbeats wait behind a round: with many topics the member would leave its group."""
     members = RemotingCommand(0, body=ConsumerList(["me"]).encode())
-    client: Any = SimpleNamespace(id="me", routes=SimpleNamespace(address=lambda name: name))
+    client: Any = SimpleNamespace(id="me", routes=SimpleNamespace(address=str, master=str))
     asked: list[LookUpRoute] = []
 
     def carry_out(wanted: Any) -> object:

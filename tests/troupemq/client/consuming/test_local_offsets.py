@@ -130,7 +130,7 @@ def test_queues_that_appear_later_are_begun_with_the_messages_since_the_first_ro
     tmp_path: Path,
 ) -> None:
     """With LAST_OFFSET, messages sent before such a queue was taken were skipped."""
-    client: Any = SimpleNamespace(id="me", routes=SimpleNamespace(address=lambda name: name))
+    client: Any = SimpleNamespace(id="me", routes=SimpleNamespace(address=str, master=str))
     asked = Counter[tuple[str, int, str]]()
     routes = {"T": QUEUES[:2]}
 
