@@ -111,6 +111,8 @@ class Rebalancing:
         again_ms: list[float] = []
         self._began_ms = self._began_ms or now_ms()
         self._silent.clear()
+        if self._locks is not None:
+            yield from self._locks.renew_forgotten(self._own.values())
         for topic in topics:
             if self._closed:
                 break
@@ -233,6 +235,10 @@ class Rebalancing:
         """Take a queue; return None, or the ms until the next try."""
         if queue.broker_name in self._silent:
             return INCOMPLETE_AGAIN_MS
+        if self._locks is not None:
+            wait_ms = self._locks.wait_ms(queue, self._settings.lock_valid_ms)
+            if wait_ms > 0:
+                return wait_ms
         try:
             if self._locks is not None and not (yield from self._locks.lock(queue)):
                 log.info("queue locked by another member", group=self._group, queue=str(queue))
@@ -301,6 +307,11 @@ class Rebalancing:
         if self._locks is not None and held.locked_at_s is None:
             return None  # another member has the queue already
         return self._position(held)
+
+    def connection_lost(self, address: str) -> None:
+        """Note the end of a connection: its broker may have forgotten the locks. Any thread."""
+        if self._locks is not None:
+            self._locks.connection_lost(address, self._own)
 
     def lost(self, held: ProcessQueue) -> None:
         """Drop a queue without its lock; the next round takes it again at the stored offset."""
