@@ -248,8 +248,7 @@ class OrderlyConsuming(Consuming):
                 (n for n, view in enumerate(views) if bad and view is bad[0]), len(views)
             )
             self._done(process_queue, views[:first_bad])
-            rest = views[first_bad:]
-            return (yield from self._failed(process_queue, rest, outcome, outcome.failed))
+            return (yield from self._failed(process_queue, bad, outcome, outcome.failed))
         finally:
             process_queue.end()
 
