@@ -94,8 +94,6 @@ class PushWork(GroupWork):
             self._pulling.go_on,
             locks=locks,
         )
-        if locks is not None:
-            client.remoting.on_lost = self._rebalancing.connection_lost
         self._requests: dict[int, RequestHandler] = {}
         client.serves.update(dict.fromkeys(ADMIN_CODES, self._asked))
         if shares:
