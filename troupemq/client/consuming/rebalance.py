@@ -171,6 +171,9 @@ class Rebalancing:
             mine = yield from _apart(share, len(members) + len(queues))
             if self._client.id not in members:
                 again_ms.append(INCOMPLETE_AGAIN_MS)
+            if incomplete_ms > 0:  # otherwise queues move now, and back when all have returned
+                again_ms.append(incomplete_ms)
+                mine = mine.union(queue for queue in self._own if queue in known)
         if self._closed:  # by a stop, which releases all queues after its listener calls
             return again_ms
         again_ms += yield from self._give_away(

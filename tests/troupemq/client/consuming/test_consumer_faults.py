@@ -91,6 +91,23 @@ def test_members_that_have_not_returned_to_a_restarted_broker_keep_their_queues(
             assert len(topic_queues(made)) == 1
 
 
+def test_a_member_keeps_its_queues_until_all_have_returned_to_a_restarted_broker(
+    broker: FakeBroker,
+) -> None:
+    """With the shares of those that were back it gave some away, and paused them for seconds."""
+    bodies, seen = fill(broker, 4), Seen()
+    settings = replace(QUICK, settle_ms=60_000)
+    made = PushConsumer("g", seen, broker.namesrv.address, settings=settings)
+    made.subscribe(TOPIC)
+    with made:
+        assert seen.take(4) == bodies
+        with reborn(broker) as again:
+            broker.members["g"].append("0ther")
+            for _ in range(6):
+                again.next(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+            assert len(topic_queues(made)) == 2
+
+
 @pytest.mark.parametrize(
     "code",
     [
