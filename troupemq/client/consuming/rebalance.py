@@ -95,7 +95,7 @@ class Rebalancing:
         self._late: set[MessageQueue] = set()
         """Queues that have appeared after the first round and are not taken yet."""
         self._back_s: dict[str, float] = {}
-        """When masters whose connection had ended first answered again; 0 until then."""
+        """First answers of masters after the end of a connection, monotonic; 0 until then."""
         self._silent: set[str] = set()
         """Names of brokers that have not answered in the current round; it asks them no more."""
 

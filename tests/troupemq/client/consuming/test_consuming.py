@@ -210,7 +210,7 @@ def test_over_the_limit_an_orderly_message_goes_to_the_retry_topic() -> None:
 
 
 def test_a_message_behind_a_failed_one_of_its_batch_is_no_dead_letter() -> None:
-    """It was counted as failed at each repetition, and given up together with the failed one."""
+    """Each repetition counted as its failure, and it was given up with the failed one."""
     back, seen = Back(retries_max=2), []
 
     def listen(views: Sequence[MessageView]) -> Result:

@@ -121,7 +121,7 @@ def test_a_lock_lost_to_another_member_stops_the_queue(broker: LockingBroker) ->
 def test_a_restarted_broker_gives_no_queue_away_that_another_member_consumes(
     broker: LockingBroker,
 ) -> None:
-    """It has forgotten the locks and the other member: both consumed the queue at once."""
+    """Without locks and the other member in its list, both consumed the queue at once."""
     bodies_, seen = fill(broker, 4), Seen()
     broker.others = {1}
     with consumer(broker, seen, orderly=True) as member:
