@@ -142,7 +142,7 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: PullConsumer("g").stop(any_("5")), "timeout_s is '5', and not within"),
     (lambda: timestamp_ms("2026-11-21"), "a time is 14 digits, such as 20261121143000, and not"),
     (lambda: timestamp_ms(any_(NOON)), "a time is 14 digits"),
-    (lambda: timestamp_ms("20260231000000"), "20260231000000 is no local time: day is out of"),
+    (lambda: timestamp_ms("20260231000000"), "20260231000000 is no local time: "),
     (lambda: Admin().reset_offsets("g", "T", 1_795_694_400), "time_ms is in ms since 1970, and 17"),
     (lambda: split_batch(any_(MESSAGE)), "a batch is a list of Messages, and not one: put it in"),
     (

@@ -183,6 +183,8 @@ class _PerSecond:
 class ClientSends(Protocol):
     """The parts of a client's connections that do not wait for an answer."""
 
+    on_lost: Callable[[str], None]
+
     def call_for(
         self, waiting: Waiting, address: str, command: RemotingCommand, timeout_ms: float
     ) -> None: ...

@@ -214,6 +214,7 @@ class GroupWork(ABC):
 
     def _begin_rounds(self) -> None:
         """Rebalance, count and commit periodically from now on."""
+        self._core.remoting.on_lost = self._rebalancing.connection_lost
         every, settings = self._core.flows.every, self.settings
         every(settings.rebalance_interval_ms, self._rebalance)
         commit_ms = settings.commit_interval_ms

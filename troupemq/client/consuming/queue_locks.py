@@ -2,6 +2,10 @@
 
 A lock is a lease of 60 s at the broker. The client renews it every 20 s and trusts it for 30 s.
 
+A restarted broker has forgotten all locks, and at first knows few of a group's members. The first
+one would take the queues that others still consume. So after the end of a connection to a master, a
+member renews its own locks first. It takes a queue of others when these no longer trust their lock.
+
 Source: client/impl/consumer/RebalanceImpl.java (lock, lockAll, unlock, unlockAll).
 
 A queue is consumed while the broker's lock on it is valid. A failed message is retried here while
@@ -51,6 +55,33 @@ class MemberLocks:
         self._on_lost = on_lost
         self._silent_until_s: dict[str, float] = {}
         """Ends of the pauses of brokers that did not answer a renewal, by name."""
+        self._broken: dict[str, tuple[float, frozenset[MessageQueue]]] = {}
+        """Last end of a connection to each broker, and the own queues at that time, by name."""
+        self._to_renew: set[str] = set()
+        """Names of brokers that may have forgotten the own locks."""
+
+    def connection_lost(self, address: str, own: Iterable[MessageQueue]) -> None:
+        """Note that a connection has ended, while these queues were held. For any thread."""
+        name = self._client.routes.name_of(address)
+        if address == self._client.routes.known_master(name):
+            self._broken[name] = monotonic(), frozenset(own)
+            self._to_renew.add(name)
+
+    def wait_ms(self, queue: MessageQueue, valid_ms: float) -> float:
+        """Return the ms until no member trusts a lock that the broker may have forgotten."""
+        broken_s, own = self._broken.get(queue.broker_name, (0.0, frozenset()))
+        if not broken_s or queue in own:
+            return 0.0
+        return max(0.0, valid_ms - (monotonic() - broken_s) * 1000)
+
+    def renew_forgotten(self, process_queues: Iterable[ProcessQueue]) -> Flow[None]:
+        """Renew the locks at brokers whose connection has ended since they were last renewed."""
+        names = frozenset(self._to_renew)
+        held = [each for each in process_queues if each.queue.broker_name in names]
+        self._to_renew -= names
+        if held:
+            yield from self.renew(held)
+            self._to_renew |= names & self._silent_until_s.keys()
 
     def lock(self, queue: MessageQueue) -> Flow[bool]:
         """Lock a queue; return whether that succeeded. Raises ClientError without an answer."""
@@ -217,8 +248,7 @@ class OrderlyConsuming(Consuming):
                 (n for n, view in enumerate(views) if bad and view is bad[0]), len(views)
             )
             self._done(process_queue, views[:first_bad])
-            rest = views[first_bad:]
-            return (yield from self._failed(process_queue, rest, outcome, outcome.failed))
+            return (yield from self._failed(process_queue, bad, outcome, outcome.failed))
         finally:
             process_queue.end()
 

@@ -95,6 +95,8 @@ class Rebalancing:
         """Queues of each topic in its last round."""
         self._late: set[MessageQueue] = set()
         """Queues that have appeared after the first round and are not taken yet."""
+        self._back_s: dict[str, float] = {}
+        """First answers of masters after the end of a connection, monotonic; 0 until then."""
         self._silent: set[str] = set()
         """Names of brokers that have not answered in the current round; it asks them no more."""
         self._looks_again = True
@@ -115,6 +117,8 @@ class Rebalancing:
         self._began_ms = self._began_ms or now_ms()
         self._silent.clear()
         self._looks_again = True
+        if self._locks is not None:
+            yield from self._locks.renew_forgotten(self._own.values())
         for topic in topics:
             if self._closed:
                 break
@@ -167,14 +171,18 @@ class Rebalancing:
             self._missing.discard(topic)
             log.info("topic found", group=self._group, topic=topic)
         again_ms: list[float] = []
+        incomplete_ms = 0.0
         if self._assign is None:
             members, mine = [self._client.id], known
         else:
-            members = yield from self._members(queues)
+            members, incomplete_ms = yield from self._members(queues)
             share = partial(share_of, self._assign, self._client.id, members, queues)
             mine = yield from _apart(share, len(members) + len(queues))
             if self._client.id not in members:
                 again_ms.append(INCOMPLETE_AGAIN_MS)
+            if incomplete_ms > 0:  # otherwise queues move now, and back when all have returned
+                again_ms.append(incomplete_ms)
+                mine = mine.union(queue for queue in self._own if queue in known)
         if self._closed:  # by a stop, which releases all queues after its listener calls
             return again_ms
         again_ms += yield from self._give_away(
@@ -194,7 +202,7 @@ class Rebalancing:
             if self._closed:  # by a stop, which waits for this round
                 break
             if queue in mine and queue not in self._own:
-                wait_ms = 0.0 if alone else self._settle_ms(queue)
+                wait_ms = incomplete_ms or (0.0 if alone else self._settle_ms(queue))
                 if wait_ms > 0:
                     again_ms.append(wait_ms)
                 elif (take_again_ms := (yield from self._take(queue))) is not None:
@@ -216,8 +224,12 @@ class Rebalancing:
         since_s = self._wanted_since_s.setdefault(queue, now_s)
         return self._settings.settle_ms - (now_s - since_s) * 1000
 
-    def _members(self, queues: Sequence[MessageQueue]) -> Flow[list[str]]:
-        """Return the group's sorted client ids from the first broker with an answer, or raise."""
+    def _members(self, queues: Sequence[MessageQueue]) -> Flow[tuple[list[str], float]]:
+        """Return the group's sorted client ids from the first broker with an answer, or raise.
+
+        With the ms in which other members may still return to this broker, 0 usually: the list of
+        a restarted one begins empty, and members repeat a failed pull after a pause.
+        """
         header = GetConsumerListHeader(self._group)
         failure: ClientError | None = None
         names = {queue.broker_name for queue in queues}
@@ -226,11 +238,19 @@ class Rebalancing:
             try:
                 address = self._client.routes.address(broker_name)
                 answer = yield Call(address, command, CONSUMER_LIST_TIMEOUT_MS)
-                return (yield from decoded(_members_in, answer.body))
+                members = yield from decoded(_members_in, answer.body)
+                return members, self._incomplete_ms(address)
             except ClientError as error:
                 failure = self._noted(broker_name, error)
         assert failure is not None
         raise failure
+
+    def _incomplete_ms(self, address: str) -> float:
+        if address not in self._back_s:
+            return 0.0
+        since_s = self._back_s[address] = self._back_s[address] or monotonic()
+        wait_ms = self._settings.pull_error_delay_ms + self._settings.settle_ms
+        return max(0.0, wait_ms - (monotonic() - since_s) * 1000)
 
     def _noted(self, broker_name: str, error: ClientError) -> ClientError:
         """Return the error, after a note if the broker does not answer: each try takes seconds."""
@@ -242,6 +262,10 @@ class Rebalancing:
         """Take a queue; return None, or the ms until the next try."""
         if queue.broker_name in self._silent:
             return INCOMPLETE_AGAIN_MS
+        if self._locks is not None:
+            wait_ms = self._locks.wait_ms(queue, self._settings.lock_valid_ms)
+            if wait_ms > 0:
+                return wait_ms
         try:
             if self._locks is not None and not (yield from self._locks.lock(queue)):
                 log.info("queue locked by another member", group=self._group, queue=str(queue))
@@ -310,6 +334,12 @@ class Rebalancing:
         if self._locks is not None and held.locked_at_s is None:
             return None  # another member has the queue already
         return self._position(held)
+
+    def connection_lost(self, address: str) -> None:
+        """Note the end of a connection: its broker may know no member any more. Any thread."""
+        self._back_s[address] = 0.0
+        if self._locks is not None:
+            self._locks.connection_lost(address, self._own)
 
     def lost(self, held: ProcessQueue) -> None:
         """Drop a queue without its lock; the next round takes it again at the stored offset."""

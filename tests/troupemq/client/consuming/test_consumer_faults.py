@@ -24,6 +24,8 @@ from tests.troupemq.client.consuming.test_consumer import (
     fill,
     known_group,
     notify,
+    topic_queues,
+    wait_for_queues,
 )
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer, serve_routes
@@ -69,6 +71,42 @@ def test_consumption_continues_after_a_broker_restart(broker: FakeBroker) -> Non
             broker.wait_committed("g", 0, 3)
             assert broker.members["g"] == [member.client_id]
     assert seen.bodies.empty()
+
+
+def test_members_that_have_not_returned_to_a_restarted_broker_keep_their_queues(
+    broker: FakeBroker,
+) -> None:
+    """The first one to return got all queues, and what the others had not committed again."""
+    bodies, seen = fill(broker, 4), Seen()
+    settings = replace(QUICK, settle_ms=60_000)
+    made = PushConsumer("g", seen, broker.namesrv.address, settings=settings)
+    made.subscribe(TOPIC)
+    with made:
+        assert seen.take(4) == bodies
+        broker.members["g"].append("other")
+        wait_for_queues(broker, made, 1)
+        with reborn(broker) as again:
+            for _ in range(6):  # a rebalance asks once for each topic
+                again.next(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+            assert broker.members["g"] == [made.client_id]
+            assert len(topic_queues(made)) == 1
+
+
+def test_a_member_keeps_its_queues_until_all_have_returned_to_a_restarted_broker(
+    broker: FakeBroker,
+) -> None:
+    """With the shares of those that were back it gave some away, and paused them for seconds."""
+    bodies, seen = fill(broker, 4), Seen()
+    settings = replace(QUICK, settle_ms=60_000)
+    made = PushConsumer("g", seen, broker.namesrv.address, settings=settings)
+    made.subscribe(TOPIC)
+    with made:
+        assert seen.take(4) == bodies
+        with reborn(broker) as again:
+            broker.members["g"].append("0ther")
+            for _ in range(6):
+                again.next(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+            assert len(topic_queues(made)) == 2
 
 
 @pytest.mark.parametrize(

@@ -209,6 +209,23 @@ def test_over_the_limit_an_orderly_message_goes_to_the_retry_topic() -> None:
     assert bench.queue.committable() == 2
 
 
+def test_a_message_behind_a_failed_one_of_its_batch_is_no_dead_letter() -> None:
+    """Each repetition counted as its failure, and it was given up with the failed one."""
+    back, seen = Back(retries_max=2), []
+
+    def listen(views: Sequence[MessageView]) -> Result:
+        seen.append([(view.queue_offset, view.reconsume_times) for view in views])
+        failed = [view for view in views if view.queue_offset == 0]
+        return RetryLater(failed) if failed else None
+
+    bench = Bench(listen, orderly=True, back=back)
+    bench.put(0, 1)
+    bench.tasks.advance(5000)
+    assert seen == [*([(0, times), (1, 0)] for times in range(3)), [(1, 0)]]
+    assert back.given == [(0, 2)]
+    assert bench.queue.committable() == 2
+
+
 def test_messages_that_cannot_reach_the_retry_topic_are_retried_locally() -> None:
     back = Back(takes=False, retries_max=0)
     calls = Calls(ConsumeResult.RETRY_LATER)

@@ -20,8 +20,10 @@ from tests.troupemq.client.consuming.test_consumer import (
     Seen,
     fill,
     known_group,
+    topic_queues,
     wait_for_queues,
 )
+from tests.troupemq.client.consuming.test_consumer_faults import reborn
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer, serve_routes
 from troupemq.client.connection import client
@@ -113,6 +115,24 @@ def test_a_lock_lost_to_another_member_stops_the_queue(broker: LockingBroker) ->
         broker.add(0, b"new")
         broker.others = set()
         assert seen.take(2) == [b"new", b"not again"]
+    assert seen.bodies.empty()
+
+
+def test_a_restarted_broker_gives_no_queue_away_that_another_member_consumes(
+    broker: LockingBroker,
+) -> None:
+    """Without locks and the other member in its list, both consumed the queue at once."""
+    bodies_, seen = fill(broker, 4), Seen()
+    broker.others = {1}
+    with consumer(broker, seen, orderly=True) as member:
+        assert seen.take(2) == bodies_[0::2]
+        with reborn(broker) as again:
+            broker.others = set()
+            broker.add(0, b"after")
+            assert seen.take(1) == [b"after"]
+            for _ in range(6):  # a rebalance asks once for each topic
+                again.next(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+            assert [queue.queue_id for queue in topic_queues(member)] == [0]
     assert seen.bodies.empty()
 
 

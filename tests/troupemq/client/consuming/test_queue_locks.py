@@ -156,3 +156,29 @@ def test_renewals_ask_a_broker_that_does_not_answer_once_in_a_while(bench: Bench
         with pytest.raises(StopIteration) as done:
             renewal.send([RequestTimeout("b")] * len(asked.calls))
         assert not done.value.value
+
+
+def test_after_a_lost_connection_queues_of_other_members_wait_and_own_ones_do_not(
+    bench: Bench,
+) -> None:
+    own, others = (each.queue for each in bench.held)
+    bench.locks.connection_lost("127.0.0.1:1", [own])  # of no master
+    assert bench.locks.wait_ms(others, 30_000) == 0
+    bench.locks.connection_lost(bench.server.address, [own])
+    assert bench.locks.wait_ms(own, 30_000) == 0
+    assert 0 < bench.locks.wait_ms(others, 30_000) <= 30_000
+    assert bench.locks.wait_ms(others, 0) == 0
+
+
+def test_own_locks_are_renewed_once_after_a_lost_connection(bench: Bench) -> None:
+    held = bench.held[:1]
+    held[0].set_locked(True)
+    bench.locks.connection_lost(bench.server.address, [held[0].queue])
+    renewal = bench.locks.renew_forgotten(held)
+    assert len(cast(Calls, next(renewal)).calls) == 1
+    with pytest.raises(StopIteration):
+        renewal.send([RequestTimeout("b")])
+    bench.locks._silent_until_s.clear()
+    bench.client.run(bench.locks.renew_forgotten(held))
+    bench.server.next(RequestCode.LOCK_BATCH_MQ)
+    assert list(bench.locks.renew_forgotten(held)) == []
