@@ -203,7 +203,7 @@ def test_task_was_lost_when_its_retry_could_not_be_stored(
 
     fail_once.send()
     with working(broker):
-        wait_until(lambda: ran and ran[0].hits > 3 * comes_again, "refused retries", WAIT_S)
+        wait_until(lambda: bool(ran) and ran[0].hits > 3 * comes_again, "refused retries", WAIT_S)
         if comes_again:
             ran[0].is_ended = True
             local.expect(GROUP, times=2, within_s=WAIT_S)
