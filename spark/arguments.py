@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
+from datetime import UTC, datetime
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -35,6 +36,12 @@ class OfMessages(OfShared):
     since: Any = None
     until: Any = None
     range_bytes: int = 64 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        """Raise StoreError for an invalid range of times."""
+        since_ms, until_ms = time_ms("since", self.since), time_ms("until", self.until)
+        if since_ms is not None and until_ms is not None and until_ms < since_ms:
+            raise StoreError(f"until {self.until} is before since {self.since}: exchange them")
 
 
 Arguments = TypeVar("Arguments")
@@ -132,3 +139,21 @@ def check_output(output: str) -> None:
         raise StoreError(f"cannot write to {output}: {error.strerror}") from error
     if not os.access(output, os.W_OK | os.X_OK):
         raise StoreError(f"cannot write to {output}: Permission denied")
+
+
+def time_ms(name: str, value: Any) -> int | None:
+    """Return a time in ms since 1970, given as such or as ISO 8601; None stays None.
+
+    ISO 8601 without a zone is UTC. Raises StoreError for anything else.
+    """
+    if value is None or isinstance(value, int):
+        return value
+    try:
+        found = datetime.fromisoformat(str(value))
+    except ValueError:
+        raise StoreError(
+            f"invalid {name} {value!r}: use a time such as 2026-11-20T08:00, or ms"
+        ) from None
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=UTC)
+    return int(found.timestamp() * 1000)

@@ -144,14 +144,18 @@ class TroupeMQBroker(Broker):
         `delay` is in ms. A delayed message returns with its due time as the option `eta`. Raises
         dramatiq's ConnectionClosed if no broker takes it, and other ClientErrors.
         """
-        queue_name = message.queue_name
+        queue_name, given = message.queue_name, message
         self.declare_queue(queue_name)
         if delay is not None:
             due_ms = current_millis() + delay
             message = message.copy(options={"eta": due_ms})
             self._due_ms[queue_name] = max(due_ms, self._due_ms.get(queue_name, 0))
         self.emit_before("enqueue", message, delay)
+        if isinstance(given, ReceivedMessage):  # a retry, whose failure dramatiq only logs
+            given.unsent = message, delay or 0
         self.send(message, delay or 0)
+        if isinstance(given, ReceivedMessage):
+            given.unsent = None
         self.emit_after("enqueue", message, delay)
         return message
 
@@ -288,6 +292,8 @@ class ReceivedMessage(MessageProxy):
     def __init__(self, message: Task[Any], delivery: Delivery, consumer: "QueueConsumer") -> None:
         super().__init__(message)
         self.delivery, self.consumer = delivery, consumer
+        self.unsent: tuple[Task[Any], float] | None = None
+        """Retry that no broker has stored, and its delay in ms."""
 
 
 def _decoded(delivery: Delivery) -> Task[Any] | None:
@@ -349,7 +355,8 @@ class QueueConsumer(Consumer):
         """Return the message; None if it was settled here. Raises ConnectionClosed."""
         message = _decoded(delivery)
         if message is None:
-            self._give_up(delivery)
+            self._log.error("Failed to decode message %s.", delivery.message.message_id)
+            self._give_up(delivery, "no readable message of dramatiq")
             return None
         message.options.pop("eta", None)  # else the worker would hold it once more
         left_ms = message.options.pop(DELAY_LEFT_MS, None)
@@ -364,20 +371,25 @@ class QueueConsumer(Consumer):
         """Store a message once more, and settle this one. Raises ConnectionClosed."""
         try:
             self._broker.send(message, delay_ms)
-        except ClientError:  # it cannot pass: no broker takes such a message
-            self._give_up(delivery)
+        except ClientError as error:  # it cannot pass: no broker takes such a message
+            self._log.error("Message %s not stored again: %s", message.message_id, error)
+            self._give_up(delivery, str(error))
         else:
             self._settle(delivery, delivery.ack)
 
-    def _give_up(self, delivery: Delivery) -> None:
-        """Move a message that dramatiq cannot read to the dead-letter queue."""
-        self._log.error("Failed to decode message %s.", delivery.message.message_id)
-        reason = "no readable message of dramatiq"
+    def _give_up(self, delivery: Delivery, reason: str) -> None:
+        """Move a message to the dead-letter queue. Raises ConnectionClosed."""
         self._settle(delivery, lambda: delivery.retry(DEAD_LETTER, reason=reason))
 
     def ack(self, message: MessageProxy) -> None:
-        """Settle a message as processed. Raises ConnectionClosed; the worker then tries again."""
+        """Settle a message as processed. Raises ConnectionClosed; the worker then tries again.
+
+        A retry that could not be stored is stored first, or the task would be lost.
+        """
         assert isinstance(message, ReceivedMessage)
+        if message.unsent is not None:
+            message.consumer._send_again(*message.unsent, message.delivery)
+            return
         message.consumer._settle(message.delivery, message.delivery.ack)
 
     def nack(self, message: MessageProxy) -> None:

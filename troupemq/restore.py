@@ -151,7 +151,13 @@ def wanted_of(
     from_ms: int | None = None,
     until_ms: int | None = None,
 ) -> "WantedMessages":
-    """Return a range of one topic; raise StoreError if pyarrow or numpy is missing."""
+    """Return a range of one topic.
+
+    Raises StoreError for an end before the start, and if pyarrow or numpy is missing.
+    """
+    for name, start, stop in (("offset", first, end), ("time", from_ms, until_ms)):
+        if start is not None and stop is not None and stop < start:
+            raise StoreError(f"--to-{name} {stop} is before --from-{name} {start}: exchange them")
     try:
         from spark.archive.messages import WantedMessages
     except ModuleNotFoundError as error:

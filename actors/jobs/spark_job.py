@@ -50,8 +50,13 @@ TAIL_BYTES_MAX = 16 * 1024
 LINE_BYTES_MAX = 8 * 1024 * 1024
 _READ_BYTES = 65_536
 _PROGRESS = ("stage", "done", "tasks", "rows_done", "rows", "remaining_ms")
-_LOCK = "lock"
-"""File in a work directory, locked while the run is in progress."""
+_LOCK = "troupemq-job.lock"
+"""File in a work directory, locked while the run is in progress.
+
+Every folder that has one is removed after a kill. A store has a file `lock`.
+"""
+_LOGS = f"*-{'[0-9]' * 13}.log"
+"""Pattern of the logs, which have the names of runs; others beside them are not of jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +303,7 @@ class SparkJob(Actor):
             self._lock = None
 
     def _drop_old_logs(self) -> None:
-        logs = sorted(self._directory.glob("*.log"), key=lambda path: path.stat().st_mtime)
+        logs = sorted(self._directory.glob(_LOGS), key=lambda path: path.stat().st_mtime)
         for path in logs[: -LOGS_MAX + 1]:
             path.unlink(missing_ok=True)
 

@@ -8,7 +8,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import compute
 
 from spark.analysis import scan
-from spark.analysis.scan import ScanPart, time_ms
+from spark.analysis.scan import ScanPart
+from spark.arguments import time_ms
 from spark.decoding.columns import TIMESTAMP, sql_schema
 from spark.decoding.store_files import Store
 from spark.parts import run_parts

@@ -5,19 +5,18 @@ Damaged messages are skipped; the audit job names them.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import compute
 
 from protocol.topic_names import is_system_topic
+from spark.arguments import time_ms
 from spark.decoding.columns import TIMESTAMP
 from spark.decoding.store_files import Store
 from spark.source.plan import QueueRange, Selection, pack, plan
 from spark.source.reading import RangeReader
 from spark.source.row_filter import RowFilter
-from storage.errors import StoreError
 
 TIME = "storeTimestamp"
 
@@ -76,7 +75,7 @@ def chosen_topics(store: Store, wanted: WantedScan) -> tuple[str, ...] | None:
 def scan_parts(wanted: WantedScan, columns: Sequence[str]) -> list[ScanPart]:
     """Return the parts that a job's arguments select; time limits need the column `storeTimestamp`.
 
-    Raises StoreError for an invalid time, and if a file is deleted meanwhile.
+    Raises StoreError if a file is deleted meanwhile.
     """
     since_ms, until_ms = time_ms("since", wanted.since), time_ms("until", wanted.until)
     if (since_ms is not None or until_ms is not None) and TIME not in columns:
@@ -102,24 +101,6 @@ def scan_parts(wanted: WantedScan, columns: Sequence[str]) -> list[ScanPart]:
         ScanPart(reader, together, since_ms, until_ms)
         for together in pack(ranges, wanted.range_bytes)
     ]
-
-
-def time_ms(name: str, value: Any) -> int | None:
-    """Return a time in ms since 1970, given as such or as ISO 8601; None stays None.
-
-    ISO 8601 without a zone is UTC. Raises StoreError for anything else.
-    """
-    if value is None or isinstance(value, int):
-        return value
-    try:
-        found = datetime.fromisoformat(str(value))
-    except ValueError:
-        raise StoreError(
-            f"invalid {name} {value!r}: use a time such as 2026-11-20T08:00, or ms"
-        ) from None
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)
-    return int(found.timestamp() * 1000)
 
 
 def _within(times: pa.Array, since_ms: int | None, until_ms: int | None) -> pa.Array:

@@ -44,29 +44,28 @@ if TYPE_CHECKING:
 
 
 def check(given: Mapping[str, Any]) -> None:
-    """Raise StoreError for an invalid store, topic or output."""
-    for name in ("store", "output"):
-        if not given.get(name):
-            raise StoreError(f"archive needs the argument {name}")
-    if given.get("compact") and given.get("verify"):
-        raise StoreError("compact and verify exclude each other: give one of them")
+    """Raise StoreError for an invalid argument, store, topic or output."""
     # Imported late: the broker process imports this module for its name, but never numpy.
-    from spark.archive.table import PARQUET, check_format, check_is_parquet
+    from spark.archive.run import Arguments
+    from spark.archive.table import check_format, check_is_parquet
 
-    if given.get("compact"):
-        _check_archive(given["output"], "compact")
-        check_is_parquet(given["output"], "compact", "use the tools of the table format")
-        check_output(given["output"])
+    wanted = Arguments.of(given)
+    if wanted.compact and wanted.verify:
+        raise StoreError("compact and verify exclude each other: give one of them")
+    if wanted.compact:
+        _check_archive(wanted.output, "compact")
+        check_is_parquet(wanted.output, "compact", "use the tools of the table format")
+        check_output(wanted.output)
         return
-    check_store(given["store"], given.get("commit_log"))
-    check_topics(given["store"], given.get("topics"))
-    if given.get("verify"):
-        _check_archive(given["output"], "verify")
+    check_store(wanted.store, wanted.commit_log)
+    check_topics(wanted.store, wanted.topics)
+    if wanted.verify:
+        _check_archive(wanted.output, "verify")
         instead = "each run was compared with the log before it went into the table"
-        check_is_parquet(given["output"], "verify", instead)
+        check_is_parquet(wanted.output, "verify", instead)
         return
-    check_output(given["output"])
-    check_format(given["output"], given.get("format", PARQUET))
+    check_output(wanted.output)
+    check_format(wanted.output, wanted.format)
 
 
 def _check_archive(output: str, what: str) -> None:

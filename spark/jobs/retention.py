@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
-from spark.arguments import OfStore, checked
+from spark.arguments import OfStore, checked, time_ms
 from spark.report import Report, moment, text_table
 from storage.errors import StoreError
 
@@ -66,7 +66,6 @@ def check(given: Mapping[str, Any]) -> Arguments:
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
     """Read units and the last message of each file. Raises StoreError."""
     from spark.analysis.retention import expiring, removed, unarchived
-    from spark.analysis.scan import time_ms
 
     wanted = check(given)
     now_ms = wanted.now_ms or time_ns() // 1_000_000

@@ -370,9 +370,13 @@ def _check_order(starting: Position | None, ending: Position | None) -> None:
             f"{starting.option} is latest: with {ending.option} nothing can be between"
         )
     pairs: list[tuple[int | None, int | None]] = [(starting.timestamp_ms, ending.timestamp_ms)]
-    for kind in (_offsets_of, _timestamps_of):
-        first, last = kind(starting), kind(ending)
-        pairs += [(first[queue], last[queue]) for queue in first.keys() & last.keys()]
+    first, last = starting.offsets or {}, ending.offsets or {}
+    pairs += [(first[queue], last[queue]) for queue in first.keys() & last.keys()]
+    since, until = starting.timestamps_ms or {}, ending.timestamps_ms or {}
+    pairs += [
+        (since.get(queue, starting.timestamp_ms), until.get(queue, ending.timestamp_ms))
+        for queue in since.keys() | until.keys()
+    ]
     for start, end in pairs:
         if start is not None and end is not None and 0 <= end < start:
             raise StoreError(
@@ -388,11 +392,3 @@ def broker_of(name: QueueName) -> str | None:
 def queue_text(topic: str, queue_id: int, broker: str | None = None) -> str:
     """Return the name of a queue in sentences."""
     return f"queue {queue_id} of {topic}" + (f" at {broker}" if broker else "")
-
-
-def _offsets_of(position: Position) -> Mapping[QueueName, int]:
-    return position.offsets or {}
-
-
-def _timestamps_of(position: Position) -> Mapping[QueueName, int]:
-    return position.timestamps_ms or {}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from spark.arguments import (
+    OfMessages,
     check_output,
     check_store,
     check_topics,
@@ -51,6 +52,14 @@ def test_unneeded_arguments_of_a_broker_are_ignored() -> None:
 def test_an_invalid_argument_is_named(given: dict[str, object], said: str) -> None:
     with pytest.raises(StoreError, match=f"^{said}"):
         read_arguments(Asked, "job", given)
+
+
+def test_range_of_times_that_ends_before_its_begin_found_nothing() -> None:
+    with pytest.raises(StoreError, match="until 2026-11-19 is before since 2026-11-20T08:00: "):
+        OfMessages("/s", since="2026-11-20T08:00", until="2026-11-19")
+    with pytest.raises(StoreError, match="invalid until 'now': use a time such as "):
+        OfMessages("/s", until="now")
+    assert OfMessages("/s", since=5, until=5).until == 5
 
 
 def test_missing_store_is_rejected(tmp_path: Path) -> None:

@@ -309,6 +309,9 @@ def test_job_without_spark_ends_when_cancelled(monkeypatch: pytest.MonkeyPatch) 
     ("given", "sentence"),
     [
         ({"output": "{tmp}/out"}, "archive needs the argument store"),
+        ({"store": "s", "output": "o", "topics": "Orders"}, "archive: topics = 'Orders' is not a"),
+        ({"store": "s", "output": "o", "compact": "False"}, "archive: compact = 'False' is not"),
+        ({"store": "s", "output": "o", "compct": True}, "archive has no argument compct"),
         ({"store": "/nowhere", "output": "{tmp}/out"}, "/nowhere is no store directory"),
         ({"store": "{tmp}/file", "output": "{tmp}/out"}, "is no store directory"),
         ({"store": "{tmp}", "output": "{tmp}/out", "topics": ["x"]}, "topic x not found in"),

@@ -28,7 +28,7 @@ from dramatiq.middleware import Middleware  # noqa: E402
 
 from troupemq import ArgumentIllegal, Message, Producer  # noqa: E402
 from troupemq.dramatiq import DELAY_LEFT_MS, HOP_MS, TroupeMQBroker  # noqa: E402
-from troupemq.testing import LocalBroker, running_broker  # noqa: E402
+from troupemq.testing import InjectedFault, LocalBroker, running_broker  # noqa: E402
 
 GROUP = "dramatiq-default"
 ADDRESSES = "10.0.0.1:9876;10.0.0.2:9876"
@@ -181,6 +181,37 @@ def test_failed_messages_become_dead_letters(local: LocalBroker, broker: TroupeM
     keys = {each.keys[0] for each in dead}
     others = {"other", "listed", "endless", "unreadable"}
     assert keys == {*others, unknown.message_id, failing.message_id}
+
+
+@pytest.mark.parametrize(("code", "comes_again"), [("SYSTEM_BUSY", 1), ("NO_PERMISSION", 0)])
+def test_task_was_lost_when_its_retry_could_not_be_stored(
+    local: LocalBroker,
+    broker: TroupeMQBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    code: str,
+    comes_again: int,
+) -> None:
+    """dramatiq logs the failure and acknowledges the message."""
+    monkeypatch.setattr("dramatiq.worker.POST_PROCESS_MESSAGE_RETRY_DELAY_SECS", 0.01)
+    ran = list[InjectedFault]()
+
+    @dramatiq.actor(broker=broker, min_backoff=10, max_backoff=10)
+    def fail_once() -> None:
+        if not ran:
+            ran.append(local.fail("send", code))
+            raise ValueError("the first time")
+
+    fail_once.send()
+    with working(broker):
+        wait_until(lambda: bool(ran) and ran[0].hits > 3 * comes_again, "refused retries", WAIT_S)
+        if comes_again:
+            ran[0].is_ended = True
+            local.expect(GROUP, times=2, within_s=WAIT_S)
+            join(broker)
+        else:
+            (dead,) = local.expect(DEAD_LETTERS, within_s=WAIT_S)
+            assert dead.failure and "NO_PERMISSION" in dead.failure
+    assert len(local.messages(GROUP)) == 1 + comes_again
 
 
 @pytest.mark.skipif(IS_PYPY, reason="dramatiq has no time limits on PyPy")

@@ -18,6 +18,7 @@ from troupemq.client.admin import Admin, Time
 from troupemq.client.admin.answers import Row
 from troupemq.client.admin.base import SILENT_S
 from troupemq.client.errors import ClientError, understood
+from troupemq.interrupts import INTERRUPTED
 from troupemq.job_line import job_line
 from troupemq.text import escaped, escaped_json, escaped_lines, one_line
 
@@ -177,9 +178,12 @@ def _wait_for(admin: Admin, broker: str, run: str) -> JobRun:
                 click.echo(escaped(shown), err=True)
             Event().wait(LOOK_AGAIN_S)
     except KeyboardInterrupt:
-        admin.ask(broker, RequestCode.CANCEL_JOB, JobRunHeader(run))
+        try:
+            admin.ask(broker, RequestCode.CANCEL_JOB, JobRunHeader(run))
+        except ClientError as error:  # the run has just ended, or the broker is away
+            leave(one_line(str(error)), INTERRUPTED)
         click.echo(f"{run} is being cancelled.", err=True)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
 
 
 def _short(run: JobRun) -> Row:

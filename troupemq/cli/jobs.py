@@ -18,7 +18,7 @@ import click
 
 from actors.jobs.jobs_conf import argument_value
 from actors.jobs.messages import JobState, RunJob
-from spark.arguments import check_store
+from spark.arguments import GIVEN_BY_BROKERS, OfStore, checked
 from spark.class_data import MODULE, make_class_data
 from spark.jobs import job_names, summary_of
 from spark.runner import environment
@@ -199,7 +199,7 @@ def run_job(
     output = (output or store.parent / name).absolute()
     arguments = {"store": str(store.absolute()), "output": str(output), **arguments}
     settings = {} if master is None else {"spark.master": master}
-    folder = output.with_name(JOBS_DIRECTORY)
+    folder = output.parent / JOBS_DIRECTORY
     _run_here(name, arguments, folder, spark_conf, settings, jobs_python, as_json=as_json)
 
 
@@ -215,7 +215,8 @@ def _run_here(
 ) -> NoReturn:
     """Run a job without a broker and end the process; its log goes to `folder`."""
     try:
-        check_store(arguments["store"], arguments.get("commit_log"))
+        of_store = {each: arguments[each] for each in GIVEN_BY_BROKERS if each in arguments}
+        checked(OfStore, name, of_store)
     except StoreError as error:
         leave(str(error), exit_code_of(error))
     set_up_logs(level=30)

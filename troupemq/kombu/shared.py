@@ -5,6 +5,7 @@ import os
 import socket
 from threading import Condition
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from troupemq.kombu.bindings import ANNOUNCE_MS, Bindings
 from troupemq.kombu.fetching import Demand, SettlingThread
@@ -41,6 +42,10 @@ class Waker:
     def close(self) -> None:
         self._receiver.close()
         self._sender.close()
+
+
+_failures: WeakKeyDictionary[Any, BaseException] = WeakKeyDictionary()
+"""Errors of publications of closed connections, by kombu's Connection, which connects again."""
 
 
 class Shared:
@@ -102,7 +107,7 @@ class Shared:
         """Publications of this process that are not waited for before its end."""
         link = self.link
         if self._unconfirmed is None or self._unconfirmed.link is not link:
-            self._unconfirmed = Unconfirmed(link)
+            self._unconfirmed = Unconfirmed(link, _failures.pop(self._client, None))
             atexit.register(self._flush)
         return self._unconfirmed
 
@@ -115,7 +120,7 @@ class Shared:
         """Stop all threads; a forked child has none to stop but its link's."""
         self._flush()
         atexit.unregister(self._flush)
-        self._unconfirmed = None
+        unconfirmed, self._unconfirmed = self._unconfirmed, None
         link, self._link = self._link, None
         if self._process_id != os.getpid():
             return
@@ -126,6 +131,8 @@ class Shared:
             self._settler = None
         if link is not None:
             link.stop()
+        if unconfirmed is not None and unconfirmed.failure is not None:
+            _failures[self._client] = unconfirmed.failure
         if self.waker is not None:
             self.waker.close()
             self.waker = None

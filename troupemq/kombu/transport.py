@@ -8,7 +8,6 @@ from kombu.transport import virtual
 from troupemq.client.errors import (
     BadAnswer,
     BrokerError,
-    ClientBusy,
     ClientClosed,
     ConnectionFailed,
     RequestTimeout,
@@ -36,10 +35,10 @@ class Transport(virtual.Transport):
         ConnectionFailed,
         RequestTimeout,
         RouteNotFound,
-        ClientBusy,
         ClientClosed,
         BadAnswer,
     )
+    # No ClientBusy: kombu would close the connection with what is in flight.
     channel_errors = (*virtual.Transport.channel_errors, BrokerError)
     implements = virtual.Transport.implements.extend(
         asynchronous=True,

@@ -43,12 +43,13 @@ class Unconfirmed:
     publication raises its error.
     """
 
-    def __init__(self, link: BrokerLink) -> None:
+    def __init__(self, link: BrokerLink, failure: BaseException | None = None) -> None:
+        """Take the error of an earlier connection, which the next publication raises."""
         self.link = link
         self._lines: dict[LineName, deque[Message]] = {}
         """Messages behind the request in flight; a line without one does not exist."""
         self._in_flight = InFlight(COUNT_MAX, BYTES_MAX)
-        self._failure: BaseException | None = None
+        self.failure = failure
         self._lock = Lock()
 
     def publish(self, messages: Sequence[Message]) -> None:
@@ -57,7 +58,7 @@ class Unconfirmed:
         Raises OperationalError for an earlier message; then these are not sent. kombu does not take
         it for a failure of this publication, which would be tried again in silence.
         """
-        failure, self._failure = self._failure, None
+        failure, self.failure = self.failure, None
         if failure is not None:
             text = f"an earlier message may not be stored, and this one is not sent: {failure}"
             raise OperationalError(text) from failure
@@ -109,7 +110,7 @@ class Unconfirmed:
             if error is not None:
                 keys = ",".join(message.keys)
                 log.error("message not published", topic=name[0], keys=keys, error=str(error))
-                self._failure = error
+                self.failure = error
             self._in_flight.leave(len(message.body))
         with self._lock:
             following = self._taken(self._lines[name])

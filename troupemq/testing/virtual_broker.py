@@ -324,8 +324,12 @@ class VirtualBroker(BrokerUnderTest):
         self._start()
         self._loop = VirtualLoop(self, self._random)
         self._admin = _InlineAdmin(self._asked)
-        for topic, queues in (topics or {}).items():
-            self._admin.create_topic(topic, queues)
+        try:
+            for topic, queues in (topics or {}).items():
+                self._admin.create_topic(topic, queues)
+        except BaseException:
+            self.stop()
+            raise
 
     def __repr__(self) -> str:
         return f"<VirtualBroker seed={self.seed} at {self.now_s():.3f} s>"

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from random import Random
 from sys import modules
+from threading import get_ident
 from time import monotonic, time, time_ns
 from types import FunctionType, ModuleType
 from typing import Any, Protocol, TypeVar
@@ -166,14 +167,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
 def virtual_clock(servers: VirtualServers, package: str) -> Iterator[None]:
     """Give the modules of a package the servers' clock in the place of the machine's.
 
+    Other threads keep the machine's: those of a client of another broker would wait for days.
     Raises RuntimeError inside of another such block.
     """
     if _in_use:
         raise RuntimeError("there can be one simulated broker at a time in a process")
+    here = get_ident()
     instead: dict[object, Callable[[], float]] = {
-        monotonic: servers.now_s,
-        time: lambda: servers.now_ns() / 1e9,
-        time_ns: servers.now_ns,
+        monotonic: lambda: servers.now_s() if get_ident() == here else monotonic(),
+        time: lambda: servers.now_ns() / 1e9 if get_ident() == here else time(),
+        time_ns: lambda: servers.now_ns() if get_ident() == here else time_ns(),
     }
     changed: list[Callable[[], None]] = []
     for name, module in [*modules.items()]:

@@ -15,7 +15,7 @@ from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.jobs import spark_job, spark_jobs
 from actors.jobs.messages import JobFigures, JobOrder, JobState, RunJob
-from actors.jobs.spark_job import SCHED_IDLE, JobCommand, claimed
+from actors.jobs.spark_job import LOGS_MAX, SCHED_IDLE, JobCommand, claimed
 from actors.jobs.spark_jobs import SparkJobs
 from actors.network.messages import Request
 from protocol.codes import RequestCode, ResponseCode
@@ -169,6 +169,19 @@ def test_leftovers_of_killed_runs_are_removed_except_files_in_use(jobs: Jobs) ->
     assert not left.exists()
     assert (used / "spark-temporary").is_dir()
     in_use.close()
+
+
+def test_files_that_are_not_of_jobs_stay_beside_their_logs(jobs: Jobs) -> None:
+    store, broken = jobs.directory / "store-1", jobs.directory / "linked"
+    (store / "commitlog").mkdir(parents=True)
+    (store / "lock").write_bytes(b"lock")  # of a broker that is stopped, or holds another lock
+    broken.symlink_to("missing")
+    logs = [jobs.directory / f"application-{number}.log" for number in range(LOGS_MAX + 2)]
+    for path in logs:
+        path.write_text("not of a job")
+    jobs.start("finishes").take()
+    assert (store / "commitlog").is_dir() and broken.is_symlink()
+    assert all(path.exists() for path in logs)
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,14 @@ def test_each_option_is_parsed(given: dict[str, str], name: str, value: Any) -> 
             "endingTimestamp 5 is before startingTimestamp 6: exchange them",
         ),
         (
+            {"startingTimestamp": "8", "endingOffsetsByTimestamp": A_QUEUE},
+            "endingOffsetsByTimestamp 7 is before startingTimestamp 8: exchange them",
+        ),
+        (
+            {"startingOffsetsByTimestamp": A_QUEUE, "endingTimestamp": "6"},
+            "endingTimestamp 6 is before startingOffsetsByTimestamp 7: exchange them",
+        ),
+        (
             {"startingOffsets": '{"t":{"0":8}}', "endingOffsets": A_QUEUE},
             "endingOffsets 7 is before startingOffsets 8",
         ),

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from time import monotonic
 
 import pytest
@@ -13,11 +14,12 @@ from click.testing import CliRunner
 from actors.config import parse_broker_config
 from actors.jobs.messages import JobOrder
 from actors.jobs.spark_job import JobCommand, MakeCommand
+from protocol.headers.own import JobRunHeader
 from storage.errors import StoreError
 from tests.manual.following import blocks, commands
 from tests.support.actors import WAIT_S
 from troupemq import jobs_beside
-from troupemq.cli import cli
+from troupemq.cli import broker_jobs, cli
 from troupemq.jobs_beside import JobsPlace
 from troupemq.logs import set_up_logs
 from troupemq.servers import Servers
@@ -178,6 +180,23 @@ def test_a_run_reports_progress_and_can_be_cancelled(broker: str) -> None:
     assert line in job("status", run, "-b", broker)[1]
     assert json.loads(job("status", run, "-b", broker, "--json")[1])["rows"] == 40
     assert job("cancel", run, "-b", broker)[:2] == (0, f"{run} is being cancelled.\n")
+
+
+@pytest.mark.slow
+def test_ctrl_c_behind_the_end_of_a_run_ended_with_exit_code_1(
+    broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(Event):
+        def wait(self, _: float | None = None) -> bool:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(broker_jobs, "Event", Interrupted)
+        patch.setattr(broker_jobs, "JobRunHeader", lambda _: JobRunHeader("ended"))
+        code, _, said = job("run", "archive", "-b", broker, "-a", "waits=1")
+    job("cancel", said.partition(":")[0], "-b", broker)
+    assert code == 130
+    assert said.endswith(": there is no run ended that waits or runs\n")
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ def store(tmp_path: Path) -> Path:
     return StoreWriter(tmp_path / "place" / "store").close().root
 
 
-def run(store: Path) -> Result:
-    return CliRunner().invoke(cli, ["job", "run", "traffic", "--store", str(store)])
+def run(store: Path, *further: str) -> Result:
+    return CliRunner().invoke(cli, ["job", "run", "traffic", "--store", str(store), *further])
 
 
 def test_ctrl_c_reports_that_nothing_was_written(
@@ -45,6 +45,29 @@ def test_ctrl_c_reports_that_nothing_was_written(
     over.set()
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr.endswith("troupemq: The job traffic was cancelled; nothing was written.\n")
+
+
+@pytest.mark.parametrize(
+    ("further", "said"),
+    [
+        (("-a", "store=5"), "traffic: store = 5 is not a text"),
+        (("-a", "commit_log=7"), "traffic: commit_log = 7 is not a text"),
+    ],
+)
+def test_number_in_place_of_a_path_ended_in_a_traceback(
+    store: Path, further: tuple[str, ...], said: str
+) -> None:
+    result = run(store, *further)
+    assert (result.exit_code, result.stderr) == (1, f"troupemq: {said}\n")
+
+
+def test_root_as_output_ended_in_a_traceback(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders: list[Path] = []
+    monkeypatch.setattr(
+        jobs, "_run_here", lambda _, __, folder, *___, **____: folders.append(folder)
+    )
+    assert run(store, "--output", "/").exit_code == 0
+    assert folders == [Path("/jobs")]
 
 
 def test_without_spark_no_log_is_named_and_no_folder_created(

@@ -163,6 +163,14 @@ def test_a_missing_archive_or_topic_is_a_one_sentence_error(
         Restore(archive, wanted_of("Orders"), "Bills", namesrv, rate=1, wait=bool).run()
 
 
+@pytest.mark.parametrize("name", ["offset", "time"])
+def test_turned_range_restored_nothing_without_a_word(name: str, archive: str) -> None:
+    ends = (f"--from-{name}", "9", f"--to-{name}", "8")
+    result = CliRunner().invoke(restore_command, [archive, "Orders", *ends])
+    said = f"troupemq: --to-{name} 8 is before --from-{name} 9: exchange them\n"
+    assert (result.exit_code, result.stderr) == (1, said)
+
+
 def test_the_command_reports_the_results(namesrv: str, archive: str) -> None:
     line = [archive, "Orders", "-n", namesrv, "--rate", "10000", "--json"]
     done = CliRunner().invoke(restore_command, [*line, "--to-time", "2026-11-20T15:00:00+00:00"])

@@ -107,6 +107,43 @@ def test_failure_is_logged_and_raised_by_the_next_publication(
     assert bodies(connect(), "refusing") == ["stored"]
 
 
+def test_messages_in_flight_were_lost_when_there_was_no_room(
+    broker: LocalBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kombu closed the connection and published the message that found no room over a new one."""
+    monkeypatch.setattr("troupemq.kombu.unconfirmed.COUNT_MAX", 2)
+    monkeypatch.setattr("troupemq.kombu.unconfirmed.WAIT_S", 0.05)
+    connection = connect(transport_options={"confirm_publish": False})
+    connection.default_channel.queue_declare("full")
+    producer = connection.Producer()
+    broker.slow(300, "send", times=1)
+    for number in range(2):
+        producer.publish(str(number), routing_key="full", retry=True)
+    with pytest.raises(ClientBusy):
+        producer.publish("2", routing_key="full", retry=True)
+    wait_until(lambda: in_flight(connection) == 0, "the answers", WAIT_S)
+    producer.publish("3", routing_key="full", retry=True)
+    connection.release()
+    assert bodies(connect(), "full") == ["0", "1", "3"]
+
+
+def test_loss_at_a_reconnection_was_raised_by_no_publication(
+    broker: LocalBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("troupemq.kombu.unconfirmed.WAIT_S", 0.05)
+    connection, publish = publisher(connect, "closed")
+    fault = broker.lose("send", times=1)
+    publish("lost")
+    connection.collect()  # as kombu does before it connects again
+    assert fault.hits == 1
+    producer = connection.Producer()
+    with pytest.raises(OperationalError, match=r"earlier message.*not sent"):
+        producer.publish("not sent", routing_key="closed")
+    producer.publish("stored", routing_key="closed")
+    connection.release()
+    assert bodies(connect(), "closed") == ["stored"]
+
+
 def test_passing_failure_is_tried_again(broker: LocalBroker, connect: Connect) -> None:
     """In its place: what was published later waits."""
     connection, publish = publisher(connect, "passing")

@@ -1,14 +1,24 @@
 """Coroutines against a simulated broker: a seed fixes the order, and time costs nothing."""
 
 import asyncio
+import gc
 from collections.abc import Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, time_ns
 from typing import Any
 
 import pytest
 
 from tests.support.actors import new_seed
-from troupemq import ClientError, ConsumeFrom, Message, MessageView, RequestTimeout, aio
+from troupemq import (
+    ClientError,
+    ConsumeFrom,
+    Message,
+    MessageIllegal,
+    MessageView,
+    RequestTimeout,
+    aio,
+)
 from troupemq.client.connection import client, pending
 from troupemq.client.producing.transaction import TransactionState
 from troupemq.client.settings import ProducerSettings
@@ -258,9 +268,25 @@ def test_forgotten_task_fails_the_end() -> None:
 
 def test_the_client_has_the_clock_of_the_machine_again_afterwards() -> None:
     with simulated(1) as broker:
-        assert vars(pending)["monotonic"] == broker.now_s
+        assert vars(pending)["monotonic"]() == broker.now_s()
         assert client.now_ms() == broker.now_ms
         with pytest.raises(RuntimeError, match="one simulated broker at a time"), simulated(2):
             pass
     assert vars(pending)["monotonic"] is monotonic
     assert abs(client.now_ms() - time_ns() // 1_000_000) < 60_000
+
+
+def test_threads_of_other_clients_waited_for_days_after_a_simulation() -> None:
+    with simulated(1) as broker, ThreadPoolExecutor(1) as others:
+        broker.advance("1h")
+        assert vars(pending)["monotonic"]() == broker.now_s() >= 3600
+        before_s = monotonic()
+        assert others.submit(vars(pending)["monotonic"]).result() >= before_s
+        assert abs(others.submit(client.now_ms).result() - time_ns() // 1_000_000) < 60_000
+
+
+def test_refused_topic_left_an_event_loop_open(recwarn: pytest.WarningsRecorder) -> None:
+    with pytest.raises(MessageIllegal, match="illegal characters"), simulated(1, {"no topic": 1}):
+        pass
+    gc.collect()
+    assert [str(each.message) for each in recwarn] == []

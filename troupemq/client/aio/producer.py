@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -418,6 +419,8 @@ class Producer(SendMaker, AioMember):
     ) -> None:
         if task.cancelled() and not result.done():
             result.set_exception(ClientClosed("the client is stopped"))
+        elif not task.cancelled() and (error := task.exception()) and not result.done():
+            result.set_exception(error)
         lane.tasks.discard(task)
         if not lane.tasks and self._lanes.get(topic) is lane:
             del self._lanes[topic]
@@ -445,7 +448,7 @@ class Producer(SendMaker, AioMember):
                 await self._slots.enter(size)
                 self._start(sending, result, size)
         except ClientError as error:  # first: a RequestTimeout is a TimeoutError, too
-            result.set_exception(type(error)(*error.args))  # notes are added to each
+            result.set_exception(copy(error))  # notes are added to each
         except TimeoutError:
             late = self._too_late(topic, has_route=has_route)
             sending.note_short_timeout(late)

@@ -7,6 +7,7 @@ receiving/receive_work.py has what is held.
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
+from copy import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -314,7 +315,7 @@ class SimpleConsumer(AioMember, ReceiveWork[Delivery]):
                     if error is None:
                         turn.set_result(gone)
                     else:
-                        turn.set_exception(type(error)(*error.args))
+                        turn.set_exception(copy(error))
         finally:
             acks.is_busy = False
             for _, turn in (*turns, *acks.waiting):

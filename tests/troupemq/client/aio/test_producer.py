@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from protocol.codes import RequestCode, ResponseCode
 from tests.troupemq.client.aio.stalls import STALL_S_MAX, longest_stall_s
+from tests.troupemq.fake_server import FakeServer
 from troupemq import (
     BrokerError,
     ClientBusy,
@@ -25,6 +27,7 @@ from troupemq import (
 from troupemq import Producer as ThreadedProducer
 from troupemq.aio import Producer
 from troupemq.client.aio.client import AioClient
+from troupemq.client.producing.sending import EncodedMessage
 from troupemq.testing import LocalBroker, running_broker
 
 pytestmark = pytest.mark.usefixtures("either_loop")
@@ -239,6 +242,36 @@ def test_silent_name_server_stalls_no_other_coroutine() -> None:
     with create_server(("127.0.0.1", 0)) as silent:
         work = main(silent.getsockname()[1])
         assert asyncio.run(longest_stall_s(work)) < STALL_S_MAX
+
+
+@pytest.mark.parametrize("code", [ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR])
+def test_send_waited_for_ever_when_the_name_server_refused_the_route(code: ResponseCode) -> None:
+    async def main(address: str) -> None:
+        async with Producer("shop", address) as producer, asyncio.timeout(5):
+            with pytest.raises(BrokerError, match=f"answered {code.name}: not for you"):
+                await producer.send(Message("Orders", b"new"))
+
+    with FakeServer() as names:
+        names.on(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC,
+            lambda command: command.answer(code, remark="not for you"),
+        )
+        asyncio.run(main(names.address))
+
+
+def test_send_waited_for_ever_when_its_start_failed(
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def out_of_memory(_: EncodedMessage) -> None:
+        raise MemoryError
+
+    async def use(producer: Producer) -> None:
+        async with asyncio.timeout(5):
+            with pytest.raises(MemoryError):
+                await producer.send(Message("Orders", bytes(100_000)))
+
+    monkeypatch.setattr(EncodedMessage, "compressed", out_of_memory)
+    run(broker, use)
 
 
 def test_stop_waits_for_sends_in_flight_and_fails_the_rest(broker: LocalBroker) -> None:

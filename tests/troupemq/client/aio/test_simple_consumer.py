@@ -270,3 +270,19 @@ def test_iteration_before_the_start_is_refused(broker: LocalBroker) -> None:
             await anext(aiter(SimpleConsumer("workers", broker.namesrv)))
 
     asyncio.run(main())
+
+
+def test_refused_acknowledgement_said_that_the_client_is_stopped(broker: LocalBroker) -> None:
+    async def use(consumer: SimpleConsumer) -> None:
+        both = await received(consumer, 2)
+        fault = broker.fail("ack", "NO_PERMISSION")
+        acks = await asyncio.gather(*(each.ack() for each in both), return_exceptions=True)
+        texts = {f"{type(each).__name__}: {each}" for each in acks}
+        assert texts == {"BrokerError: broker-a answered NO_PERMISSION: refused by a test"}
+        assert acks[0] is not acks[1]
+        fault.is_ended = True
+        for each in both:
+            await each.ack()
+
+    send(broker, 2)
+    run(broker, use)
