@@ -139,9 +139,9 @@ class MessageStore:
         try:
             record = read_clean_stop(self.config, self.disk)
             report.findings += file_findings(self.config, self.disk, record)
-            if is_ordered:
-                report.removed_files += remove_derived(self.config, self.disk)
             report.removed_files += self.commit_log.load()
+            if is_ordered:  # the log is whole, so they can be rebuilt
+                report.removed_files += remove_derived(self.config, self.disk)
             stop = self._last_stop(report, record)
             lost: list[tuple[str, int]] = []
             if stop is not None:

@@ -31,6 +31,7 @@ from storage.config import StoreConfig
 from storage.errors import NotPermitted, StoreError, StoreLocked, reason_of
 from storage.files.disk import RealDisk
 from storage.files.lock_file import lock_owner
+from storage.recovery.checkpoint import require_log
 from storage.recovery.store_format import (
     STORE_FORMAT,
     format_of,
@@ -45,7 +46,7 @@ from troupemq.jobs_beside import scheduled_jobs
 from troupemq.jobs_python import NoSpark, find_jobs_python
 from troupemq.masters.plan import PORT_STEP
 from troupemq.runtime import JIT_OFF, Runtime, this_runtime
-from troupemq.start_checks import require_clock, require_extras, require_files, require_log
+from troupemq.start_checks import require_clock, require_extras, require_files
 
 FILES_WISHED = 65_536
 CLOCK_YEAR_MS = 1_735_689_600_000

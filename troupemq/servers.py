@@ -22,6 +22,7 @@ from protocol.host import host_port
 from storage.clock import SystemClock
 from storage.config import StoreConfig
 from storage.files.disk import RealDisk
+from storage.recovery.checkpoint import require_log
 from storage.retention.reserve import Reserve
 from troupemq.console_child import ConsoleChild
 from troupemq.daemon import Serving
@@ -35,7 +36,7 @@ from troupemq.health.checks import (
 )
 from troupemq.masters.plan import check_none_is_left_out
 from troupemq.runtime import this_runtime
-from troupemq.start_checks import raise_file_limit, require_clock, require_extras, require_log
+from troupemq.start_checks import raise_file_limit, require_clock, require_extras
 
 if TYPE_CHECKING:
     from actors.broker_server import RunningBroker

@@ -1,4 +1,4 @@
-"""Checks before a start opens anything: open files, extras, commit log, clock."""
+"""Checks before a start opens anything: open files, extras, clock."""
 
 import resource
 from datetime import UTC, datetime
@@ -9,7 +9,6 @@ from storage.clock import Clock
 from storage.config import StoreConfig
 from storage.errors import ClockBehind, TooManyFiles, WrongSetting, store_error
 from storage.files.disk import Disk
-from storage.files.mapped_file import first_offset_of
 from storage.recovery.checkpoint import newest_ms
 from troupemq.console_child import console_is_installed, console_missing
 
@@ -50,27 +49,6 @@ def require_extras(config: BrokerConfig | NamesrvConfig) -> None:
         require_extra("otel", "otelTraces=true")
     if config.console_port and not console_is_installed():
         raise WrongSetting(f"consolePort={config.console_port}: {console_missing()}")
-
-
-def require_log(config: StoreConfig, disk: Disk) -> None:
-    """Raise WrongSetting for a store without its commit log, perhaps on a disk that is not mounted.
-
-    A start would give the queue offsets of its messages to new ones. Once the log is back, groups
-    that have consumed those would skip the messages.
-    """
-    folder = config.commit_log_dir
-    try:
-        names = disk.listdir(folder) if disk.is_dir(folder) else []
-        has_log = any(first_offset_of(name) is not None for name in names)
-        if has_log or not newest_ms(disk, config.checkpoint_path):
-            return
-    except OSError as error:
-        raise store_error("cannot read the checkpoint or the commit log", error) from error
-    raise WrongSetting(
-        f"the store {config.root} has messages, but {folder} has no commit log: mount its disk or"
-        " correct storePathCommitLog. If the log is lost, remove"
-        f" {config.checkpoint_path} to start without its messages."
-    )
 
 
 def require_clock(config: StoreConfig, disk: Disk, clock: Clock) -> None:

@@ -20,6 +20,7 @@ from storage.errors import StoreError, reason_of
 from storage.files.disk import RealDisk
 from storage.files.lock_file import lock_owner
 from storage.message_store import MessageStore
+from storage.recovery.checkpoint import require_log
 from storage.recovery.store_format import require_known_format
 from storage.recovery.store_rebuild import order_rebuild
 from troupemq.cli.options import FilePath, json_option, leave
@@ -81,6 +82,7 @@ def rebuild(directory: Path, config: Path | None) -> None:
     store = MessageStore(store_config, RealDisk(), SystemClock(), open_parts)
     try:
         require_known_format(store_config, store.disk)
+        require_log(store_config, store.disk)
         order_rebuild(store_config, store.disk)
         recovery = store.open()
         try:

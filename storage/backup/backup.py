@@ -27,7 +27,7 @@ from storage.files.disk import Disk
 from storage.files.mapped_file import file_name, first_offset_of
 from storage.log.reader import NamedLogReader, walk
 from storage.queues.queue_units import UNIT_BYTES
-from storage.recovery.checkpoint import durable_offset
+from storage.recovery.checkpoint import durable_offset, require_log
 from storage.recovery.store_format import require_finished_copy, require_known_format
 from storage.retention.leases import FileLease, holder_text
 from storage.retention.reserve import in_words
@@ -93,6 +93,7 @@ class StoreBackup:
         """
         require_known_format(self._config, self._disk)
         require_finished_copy(self._config, self._disk)
+        require_log(self._config, self._disk)
         folder = self._folder
         try:
             self._require_a_place()

@@ -26,8 +26,10 @@ from struct import Struct
 
 from protocol.message import crc32c
 from storage.clock import later_time
-from storage.errors import store_error
+from storage.config import StoreConfig
+from storage.errors import WrongSetting, store_error
 from storage.files.disk import Disk, DiskFile
+from storage.files.mapped_file import first_offset_of
 
 _LAYOUT = Struct(
     ">q"  # physic_ms
@@ -57,6 +59,28 @@ def newest_ms(disk: Disk, path: str) -> int:
     The file is only read, never created. Raises OSError.
     """
     return _seen(disk, path).physic_ms
+
+
+def require_log(config: StoreConfig, disk: Disk) -> None:
+    """Raise WrongSetting for a store without its commit log, perhaps on a disk that is not mounted.
+
+    A start would give the queue offsets of its messages to new ones. Once the log is back, groups
+    that have consumed those would skip the messages. A rebuild would delete the queues, and a
+    backup would have no message.
+    """
+    folder = config.commit_log_dir
+    try:
+        names = disk.listdir(folder) if disk.is_dir(folder) else []
+        has_log = any(first_offset_of(name) is not None for name in names)
+        if has_log or not newest_ms(disk, config.checkpoint_path):
+            return
+    except OSError as error:
+        raise store_error("cannot read the checkpoint or the commit log", error) from error
+    raise WrongSetting(
+        f"the store {config.root} has messages, but {folder} has no commit log: mount its disk or"
+        " correct storePathCommitLog. If the log is lost, remove"
+        f" {config.checkpoint_path} to start without its messages."
+    )
 
 
 def durable_offset(disk: Disk, path: str) -> int:

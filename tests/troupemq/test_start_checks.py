@@ -9,6 +9,7 @@ from actors.config import parse_broker_config, parse_namesrv_config
 from actors.settings.extras import LIBRARIES
 from storage.config import StoreConfig
 from storage.errors import ClockBehind, TooManyFiles, WrongSetting
+from storage.recovery.checkpoint import require_log
 from tests.compat.servers import SMALL_FILES
 from tests.support.clock import ManualClock
 from tests.support.store import SmallStore
@@ -21,7 +22,6 @@ from troupemq.start_checks import (
     require_clock,
     require_extras,
     require_files,
-    require_log,
 )
 
 HOUR_MS = 3_600_000

@@ -136,3 +136,20 @@ def test_rebuild_gives_equal_queues_and_keeps_the_config_files(
     kept = [path for path in before if "/consumequeue/" in path or "/config/" in path]
     assert len(kept) > 20
     assert {path: after[path] for path in kept} == {path: before[path] for path in kept}
+
+
+@pytest.mark.parametrize("fault", ["log_is_elsewhere", "file_is_short", "file_is_missing"])
+def test_rebuild_that_cannot_read_the_log_deletes_no_queue(fault: str, tmp_path: Path) -> None:
+    """A rebuild deleted them first; without the disk of the log it ended with exit code 0."""
+    root = store("clean", tmp_path)
+    first, second, third = sorted((root / "commitlog").iterdir())
+    gone = {"log_is_elsewhere": (first, second, third), "file_is_missing": (second,)}
+    for each in gone.get(fault, ()):
+        each.unlink()
+    if fault == "file_is_short":
+        with first.open("r+b") as file:
+            file.truncate(40_000)
+    before = {path: data for path, data in contents(root).items() if "/troupemq/" not in path}
+    result = run("rebuild", root)
+    assert result.exit_code != 0 and result.output.count("\n") == 1, result.output
+    assert before.items() <= contents(root).items()

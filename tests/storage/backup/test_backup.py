@@ -15,7 +15,14 @@ from storage.backup.record import BackupFolder
 from storage.backup.restore import RestoreReport, StoreRestore
 from storage.checking.store_check import StoreCheck
 from storage.config import StoreConfig
-from storage.errors import DiskFull, NewerStore, StoreError, StoreLocked, UnfinishedCopy
+from storage.errors import (
+    DiskFull,
+    NewerStore,
+    StoreError,
+    StoreLocked,
+    UnfinishedCopy,
+    WrongSetting,
+)
 from storage.files.disk import Disk
 from storage.files.mapped_file import MappedFile, file_name
 from storage.log.reader import NamedLogReader, walk
@@ -307,6 +314,18 @@ def test_a_store_of_a_later_version_is_not_copied() -> None:
     file.pwrite(b'{"format": 9}\n', 0)
     with pytest.raises(NewerStore):
         case.backup()
+
+
+def test_a_store_without_its_commit_log_is_not_copied() -> None:
+    """A backup made an empty copy and ended with exit code 0."""
+    case = Case()
+    case.small.send(3)
+    case.small.store.flush()
+    for path in case.small.disk.listdir("/store/commitlog"):
+        case.small.disk.unlink(f"/store/commitlog/{path}")
+    with pytest.raises(WrongSetting, match="has no commit log"):
+        case.backup()
+    assert not case.disk.exists("/copy")
 
 
 def test_a_topic_recreated_during_the_run_is_the_new_one_in_the_copy() -> None:
