@@ -24,8 +24,9 @@ from storage.clock import Clock
 from storage.config import StoreConfig
 from storage.errors import DiskFull, StoreError, store_error
 from storage.files.disk import Disk
-from storage.files.mapped_file import file_name, first_offset_of
+from storage.files.mapped_file import file_name, first_offset_of, wrong_size
 from storage.log.reader import NamedLogReader, walk
+from storage.queues.queue_run import size_of
 from storage.queues.queue_units import UNIT_BYTES
 from storage.recovery.checkpoint import durable_offset, require_log
 from storage.recovery.store_format import require_finished_copy, require_known_format
@@ -96,6 +97,7 @@ class StoreBackup:
         require_log(self._config, self._disk)
         folder = self._folder
         try:
+            self._require_its_file_size()
             self._require_a_place()
             folder.take()
             folder.settle()
@@ -156,6 +158,19 @@ class StoreBackup:
             )
 
     # -- before anything is copied ---------------------------------------------------------------
+
+    def _require_its_file_size(self) -> None:
+        """Require log files of the size that the settings give; others would be copied in part.
+
+        The last one may be shorter while a broker makes it.
+        """
+        wanted, firsts = self._config.commit_log_file_bytes, self._log_files()
+        for first in firsts:
+            path = self._files.source(self._log_name(first))
+            with suppress(FileNotFoundError):
+                size = size_of(self._disk, path)
+                if size > wanted or (size < wanted and first != firsts[-1]):
+                    raise wrong_size(path, size, "mappedFileSizeCommitLog", wanted)
 
     def _require_a_place(self) -> None:
         """Require an empty folder, or a copy that no broker has used as a store."""

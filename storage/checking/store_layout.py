@@ -47,12 +47,19 @@ def with_sizes_of_files(disk: Disk, config: StoreConfig) -> StoreConfig:
 
 def _first_queue(disk: Disk, root: str) -> str:
     """Return the directory of the first queue with a nonempty file below `root`; else ""."""
-    for topic in disk.listdir(root):
-        for queue_id in disk.listdir(f"{root}/{topic}"):
-            directory = f"{root}/{topic}/{queue_id}"
-            if _first_size(disk, directory):
-                return directory
+    for topic, queue_id in queue_names(disk, root):
+        directory = f"{root}/{topic}/{queue_id}"
+        if _first_size(disk, directory):
+            return directory
     return ""
+
+
+def queue_names(disk: Disk, root: str) -> Iterator[tuple[str, str]]:
+    """Yield topic and queue id of each queue's directory; a start ignores everything else, too."""
+    for topic in disk.listdir(root):
+        for name in disk.listdir(f"{root}/{topic}") if disk.is_dir(f"{root}/{topic}") else ():
+            if name.isascii() and name.isdigit() and disk.is_dir(f"{root}/{topic}/{name}"):
+                yield topic, name
 
 
 def _first_size(disk: Disk, directory: str) -> int:
@@ -203,19 +210,16 @@ def queue_extents(disk: Disk, config: StoreConfig) -> QueueExtents:
     """Return the extents of all queues; reads the last units of each."""
     extents = QueueExtents()
     root, size = config.consume_queue_dir, config.consume_queue_file_bytes
-    for topic in disk.listdir(root):
-        for name in disk.listdir(f"{root}/{topic}"):
-            if not (name.isascii() and name.isdigit()):
-                continue
-            directory = f"{root}/{topic}/{name}"
-            key = topic.encode("utf-8", "surrogateescape"), int(name)
-            firsts = [first_offset_of(each) for each in disk.listdir(directory)]
-            known = [first for first in firsts if first is not None]
-            for before, after in pairwise(known):
-                if after != before + size:
-                    problem = f"{directory} has no files between {before + size} and {after}"
-                    extents.problems.append(problem)
-            extents.ends[key] = _queue_end(disk, directory, known, size, extents)
+    for topic, name in queue_names(disk, root):
+        directory = f"{root}/{topic}/{name}"
+        key = topic.encode("utf-8", "surrogateescape"), int(name)
+        firsts = [first_offset_of(each) for each in disk.listdir(directory)]
+        known = [first for first in firsts if first is not None]
+        for before, after in pairwise(known):
+            if after != before + size:
+                problem = f"{directory} has no files between {before + size} and {after}"
+                extents.problems.append(problem)
+        extents.ends[key] = _queue_end(disk, directory, known, size, extents)
     return extents
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from storage.checking.store_layout import queue_names
 from storage.config import StoreConfig
 from storage.dump.item import DumpError, Item, opened, plain, utc
 from storage.files.disk import Disk
@@ -69,8 +70,11 @@ def _queues(disk: Disk, root: str) -> Iterator[Item]:
     """Yield each queue, from its first file's number to its last unit that is not all zeros."""
     topics = queues = messages = 0
     for topic in disk.listdir(root):
+        if not disk.is_dir(f"{root}/{topic}"):
+            continue
         topics += 1
         directories = [name for name in disk.listdir(f"{root}/{topic}") if name.isdecimal()]
+        directories = [name for name in directories if disk.is_dir(f"{root}/{topic}/{name}")]
         for queue_id in sorted(directories, key=int):
             directory = f"{root}/{topic}/{queue_id}"
             files = _run_of(disk, directory)
@@ -116,9 +120,7 @@ def _last_unit(disk: Disk, path: str) -> tuple[int, int, int] | None:
 
 def _ext(disk: Disk, root: str) -> Iterator[Item]:
     runs = [
-        _run_of(disk, f"{root}/{topic}/{queue_id}")
-        for topic in disk.listdir(root)
-        for queue_id in disk.listdir(f"{root}/{topic}")
+        _run_of(disk, f"{root}/{topic}/{queue_id}") for topic, queue_id in queue_names(disk, root)
     ]
     if runs:
         files = [each for run in runs for each in run]

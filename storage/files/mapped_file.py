@@ -158,6 +158,14 @@ def create_mapped_file(
     return mapped
 
 
+def wrong_size(path: str, size: int, size_key: str, file_bytes: int) -> StoreError:
+    """Return the error for a file whose size is not that of the setting `size_key`."""
+    return StoreError(
+        f"{path} has {size} bytes, but {size_key} is {file_bytes}: "
+        f"set {size_key} to the size of the files that are there."
+    )
+
+
 class MappedFileQueue:
     """The files of one directory. One owner changes it; other threads may read `files`."""
 
@@ -197,10 +205,7 @@ class MappedFileQueue:
                     self.disk.sync_directory(self.directory)
                     removed.append(path)
                     continue
-                raise StoreError(
-                    f"{path} has {size} bytes, but {self._size_key} is {self.file_bytes}: "
-                    f"set {self._size_key} to the size of the files that are there."
-                )
+                raise wrong_size(path, size, self._size_key, self.file_bytes)
             self._check_gaps(loaded)
         except BaseException:
             for mapped in loaded:

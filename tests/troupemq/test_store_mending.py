@@ -153,3 +153,13 @@ def test_rebuild_that_cannot_read_the_log_deletes_no_queue(fault: str, tmp_path:
     result = run("rebuild", root)
     assert result.exit_code != 0 and result.output.count("\n") == 1, result.output
     assert before.items() <= contents(root).items()
+
+
+def test_other_files_beside_topics_and_queues_are_ignored(tmp_path: Path) -> None:
+    """A start and 4.9.7 ignore them; check, rebuild and backup ended at them with exit code 14."""
+    root = store("clean", tmp_path)
+    for name in ("!first", ".DS_Store", "GS_T1/notes", "GS_T1/7"):
+        (root / "consumequeue" / name).touch()
+    for command, *more in (["check"], ["dump"], ["backup", tmp_path / "copy"], ["rebuild"]):
+        result = run(command, root, *more)
+        assert result.exit_code == 0, result.output

@@ -328,6 +328,20 @@ def test_a_store_without_its_commit_log_is_not_copied() -> None:
     assert not case.disk.exists("/copy")
 
 
+@pytest.mark.parametrize("factor", [0.5, 2])
+def test_log_files_of_another_size_than_the_setting_are_not_copied_in_part(factor: float) -> None:
+    """With half the size, 323 of 519 messages were in the copy, and the exit code was 0."""
+    case = Case()
+    case.small.send(400)
+    case.small.store.flush()
+    assert len(case.small.disk.listdir("/store/commitlog")) > 2
+    wrong = replace(CONFIG, commit_log_file_bytes=int(CONFIG.commit_log_file_bytes * factor))
+    run = StoreBackup(wrong, case.small.disk, BackupFolder(case.disk, "/copy"), ManualClock(0))
+    with pytest.raises(StoreError, match="set mappedFileSizeCommitLog to the size of the files"):
+        run.run()
+    assert not case.disk.exists("/copy")
+
+
 def test_a_topic_recreated_during_the_run_is_the_new_one_in_the_copy() -> None:
     case = Case()
     case.small.send(40)
