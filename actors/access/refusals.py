@@ -58,6 +58,8 @@ class Refusals:
         self._now_ms, self.rarely = now_ms, rarely
         self._found: dict[tuple[str, str, int], Refusal] = {}
         self._count_of: Counter[str] = Counter()
+        self.by_code: Counter[int] = Counter()
+        """All refusals since the start by request code; those of unknown codes are -1."""
 
     def note(self, account: str, group: str, code: int, remark: str, address: str) -> None:
         """Count a refusal, and log it once a minute for each account and code.
@@ -65,6 +67,7 @@ class Refusals:
         Groups are not part of the kind, because senders choose them. Unknown codes and unknown
         accounts share one kind each, for the same reason.
         """
+        self.by_code[code if code in _CODES else -1] += 1
         group, remark = group[:TEXT_CHARS_MAX], remark[:TEXT_CHARS_MAX]
         found = self._found.get((account, group, code))
         if found is None and self._count_of[account] >= REFUSALS_OF_ACCOUNT_MAX:

@@ -1,6 +1,5 @@
 """Broker metrics that are TroupeMQ extensions: actors, disk, replication, delays, jobs."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from actors.jobs.messages import JobFigures, JobState
@@ -146,13 +145,11 @@ class OwnPage:
                 for reason, count in self._from.answer_stats.bad_frames.copy().items()
             ],
         )
-        refused: Counter[str] = Counter()
-        for refusal in self._from.refusals.all():
-            refused[names_of(refusal.code, 0)[0]] += refusal.count
+        refused = self._from.refusals.by_code.copy()
         page.counter(
             "troupemq_auth_failures_total",
             "Requests refused by access control, by request code",
-            [(labels({"reason": name}), count) for name, count in refused.items()]
+            [(labels({"reason": names_of(code, 0)[0]}), n) for code, n in refused.items()]
             or [(labels({"reason": ""}), 0)],
         )
 

@@ -1,8 +1,9 @@
 """Alerts: findings sent to a webhook and by mail when they begin and when they end.
 
-A finding is sent once two snapshots in a row have it, and again when it is over. The settings are
-a JSON file that only the operator of the machine writes. A user with the right to change
-thresholds in a browser must not make the console call arbitrary addresses.
+A finding is sent once two snapshots in a row have it, and again when it is over. While answers are
+missing, which may hide it, it stays open for HIDDEN_MS. The settings are a JSON file that only the
+operator of the machine writes. A user with the right to change thresholds in a browser must not
+make the console call arbitrary addresses.
 
     webhook      URL that gets a POST of {"text", "began", "ended"}; chats show `text`
     mail_host, mail_port, mail_from, mail_to, mail_user, mail_password, mail_starttls
@@ -38,6 +39,12 @@ TOLD_MAX = 200
 
 TURNS = 2
 """Snapshots in a row that must have a finding, so that a restart sends no alert."""
+
+HIDDEN_MS = 600_000
+"""Time for which a finding stays open that missing answers may hide, as in a broker's restart."""
+
+OF_ANSWERS = frozenset(("account", "brokers", "gone", "master", "silent"))
+"""First words of the keys of findings that are about missing answers themselves."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +114,8 @@ class Alerts:
         self.told: deque[AlertDelivery] = deque(maxlen=TOLD_MAX)
         self._seen: dict[str, int] = {}
         self._open: dict[str, Alert] = {}
+        self._found_ms: dict[str, int] = {}
+        """Time of the last snapshot with a finding, of those open or found."""
 
     def _load(self) -> Thresholds:
         try:
@@ -137,14 +146,29 @@ class Alerts:
             for key, each in found.items()
             if self._seen[key] >= TURNS and key not in self._open
         ]
-        ended = [each for key, each in self._open.items() if key not in found]
+        self._found_ms = {
+            key: now.taken_ms if key in found else self._found_ms[key]
+            for key in {**self._open, **found}
+        }
+        ended = [
+            each for key, each in self._open.items() if key not in found and self._is_over(key, now)
+        ]
         if not began and not ended:
             return
+        over = {each.key for each in ended}
         self._open = {
-            **{key: each for key, each in self._open.items() if key in found},
+            **{key: each for key, each in self._open.items() if key not in over},
             **{each.key: each for each in began},
         }
         self._tell(now.taken_ms, began[:TOLD_MAX], ended[:TOLD_MAX])
+
+    def _is_over(self, key: str, now: ClusterSnapshot) -> bool:
+        """Return whether a missing finding has ended, and missing answers do not hide it."""
+        if now.brokers and key.split()[0] in OF_ANSWERS:
+            return True
+        is_whole = now.brokers and not now.missing and not now.gone
+        is_whole = is_whole and all(each.says for each in now.brokers)
+        return bool(is_whole) or now.taken_ms - self._found_ms[key] >= HIDDEN_MS
 
     def tell_trial(self, time_ms: int, user: str) -> str:
         """Send a test alert for `user`; return why it failed, or an empty text."""

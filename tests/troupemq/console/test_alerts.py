@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email import message_from_string
 from email.utils import parsedate_to_datetime
@@ -18,10 +19,10 @@ import pytest
 
 from storage.errors import StoreError
 from troupemq.client.admin import BrokerPlace
-from troupemq.console.alerts import Alerts, AlertSettings, load_alert_settings
+from troupemq.console.alerts import HIDDEN_MS, Alerts, AlertSettings, load_alert_settings
 from troupemq.console.snapshot import BrokerSummary, ClusterSnapshot, GroupSummary
 
-PLACE = BrokerPlace("C", "a", 0, "h:1")
+PLACE, OTHER = BrokerPlace("C", "a", 0, "h:1"), BrokerPlace("C", "b", 0, "h:2")
 
 
 def now(lag: int) -> ClusterSnapshot:
@@ -94,6 +95,27 @@ def test_a_lasting_finding_is_sent_once_and_at_its_end(webhook: str, tmp_path: P
         {"text": f"Over: {sentence}", "began": [], "ended": [sentence]},
     ]
     assert [each.what for each in alerts.told] == ["began", "ended"]
+
+
+SILENT = ClusterSnapshot(5, brokers=[BrokerSummary(PLACE)], missing=["a does not answer"])
+UNREACHED = ClusterSnapshot(5, missing=["no name server answers"])
+CRASHED = ClusterSnapshot(
+    5, brokers=[BrokerSummary(OTHER, {"x": "y"})], gone=[BrokerSummary(PLACE)]
+)
+UNTOLD = ClusterSnapshot(5, brokers=[BrokerSummary(PLACE, {"x": "y"})], missing=["no lags of a"])
+
+
+@pytest.mark.parametrize("partial", [SILENT, UNREACHED, CRASHED, UNTOLD])
+def test_missing_answers_do_not_end_an_alert(
+    webhook: str, tmp_path: Path, partial: ClusterSnapshot
+) -> None:
+    alerts = Alerts(AlertSettings(webhook=webhook), tmp_path / "thresholds.json")
+    for snapshot in (now(3), now(3), partial, now(3), now(3)):
+        alerts.look(snapshot)
+    sentence = "The group g\\x1b[31m has a consumer lag of 3 messages and no member."
+    assert Hook.bodies == [{"text": sentence, "began": [sentence], "ended": []}]
+    alerts.look(replace(partial, taken_ms=5 + HIDDEN_MS))  # as of a broker that never comes back
+    assert Hook.bodies[-1]["ended"] == [sentence]
 
 
 def test_mail_has_the_text_of_the_webhook(mail_port: int, tmp_path: Path) -> None:

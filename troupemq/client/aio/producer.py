@@ -67,11 +67,21 @@ class Slots:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self.leave(size_bytes)  # the slot was given at the same time
+            else:
+                self._let_in()  # smaller sends may have waited behind it
             raise
 
     def leave(self, size_bytes: int) -> None:
         self.count -= 1
         self.bytes -= size_bytes
+        self._let_in()
+        if self.count == 0:
+            for empty in self._empty:
+                if not empty.done():
+                    empty.set_result(None)
+
+    def _let_in(self) -> None:
+        """Give free slots to the sends that wait, in order; pass over cancelled ones."""
         waiting = self._waiting
         while waiting and (waiting[0][0].done() or self._has_room(waiting[0][1])):
             turn, size = waiting.popleft()
@@ -79,10 +89,6 @@ class Slots:
                 self.count += 1
                 self.bytes += size
                 turn.set_result(None)
-        if self.count == 0:
-            for empty in self._empty:
-                if not empty.done():
-                    empty.set_result(None)
 
     def _has_room(self, size_bytes: int) -> bool:
         if self.count == 0:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from protocol.batch import BatchMessage, encode_batch
+from protocol.batch import DECODED_MAX, BatchMessage, encode_batch
 from protocol.codes import RequestCode
 from protocol.properties import WAIT
 from protocol.properties import format as format_properties
@@ -67,7 +67,7 @@ def batch_parcel(messages: Sequence[Message], next_id: Callable[[], str]) -> Enc
 def split_batch(
     messages: Iterable[Message], bytes_max: int = MESSAGE_BYTES_MAX
 ) -> list[list[Message]]:
-    """Split the messages, in order, into batches of at most `bytes_max` bytes.
+    """Split the messages, in order, into batches of at most `bytes_max` bytes and 65,536 messages.
 
         for batch in split_batch(messages):
             producer.send_batch(batch)
@@ -80,7 +80,7 @@ def split_batch(
         size = _FRAMING_BYTES + len(message.body) + len(message.wire_properties(_ID_OF_ANY_MESSAGE))
         if size > bytes_max:
             raise MessageIllegal(f"a message of {size} bytes; a batch has at most {bytes_max}")
-        if size > room:
+        if size > room or len(batches[-1]) == DECODED_MAX:
             batches.append([])
             room = bytes_max
         batches[-1].append(message)

@@ -31,8 +31,11 @@ log = client_logger(__name__)
 
 SEND_INTERVAL_MS = 500
 BODY_CHARACTERS_MAX = 118_000
-KEYS_CHARACTERS_MAX = 16_000
+KEYS_BYTES_FULL = 16_000
 """Size at which a message of traces is sent; a shorter one is sent every 500 ms."""
+
+KEYS_BYTES_MAX = 32_000
+"""Limit of the keys of a message of traces, as all properties take 32,767 bytes at most."""
 
 NORMAL_MESSAGE, HALF_MESSAGE, COMMIT_MESSAGE, DELAYED_MESSAGE = range(4)
 _FIELD_END, _RECORD_END = "\x01", "\x02"
@@ -70,7 +73,7 @@ class Tracing:
         self._records: list[str] = []
         self._keys: dict[str, None] = {}  # a set that keeps its order
         self._body_characters = 0
-        self._keys_characters = 0
+        self._keys_bytes = 0
 
     def start(self) -> None:
         self._client.housekeeping.every(SEND_INTERVAL_MS, self.send_rest)
@@ -136,23 +139,36 @@ class Tracing:
 
     def _add(self, keys: tuple[str, ...], *fields: object) -> None:
         record = _FIELD_END.join(map(_text, fields)) + _RECORD_END
+        sizes = {key: len(key.encode()) + 1 for key in keys}
         with self._lock:
+            has_room = self._keys_bytes + sum(sizes.values()) <= KEYS_BYTES_MAX
+            before = None if has_room else self._take()
             self._records.append(record)
             self._body_characters += len(record)
-            for key in keys:
-                self._keys[key] = None
-                self._keys_characters += len(key) + 1
+            for key, size in sizes.items():
+                if self._keys_bytes + size <= KEYS_BYTES_MAX:  # else, as the ids of a long batch
+                    self._keys[key] = None
+                    self._keys_bytes += size
             is_full = (
-                self._body_characters >= BODY_CHARACTERS_MAX
-                or self._keys_characters >= KEYS_CHARACTERS_MAX
+                self._body_characters >= BODY_CHARACTERS_MAX or self._keys_bytes >= KEYS_BYTES_FULL
             )
+        if before is not None:
+            self._send_all(*before)
         if is_full:
             self.send_rest()
 
     def send_rest(self) -> None:
         with self._lock:
-            records, keys = self._records, self._keys
-            self._empty()
+            rest = self._take()
+        self._send_all(*rest)
+
+    def _take(self) -> tuple[list[str], dict[str, None]]:
+        """Return the records and their keys, and keep none. The caller holds the lock."""
+        taken = self._records, self._keys
+        self._empty()
+        return taken
+
+    def _send_all(self, records: list[str], keys: dict[str, None]) -> None:
         if records:
             try:
                 message = Message(TRACE_TOPIC, "".join(records).encode(), keys=tuple(keys))

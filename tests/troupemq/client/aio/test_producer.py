@@ -27,6 +27,7 @@ from troupemq import (
 from troupemq import Producer as ThreadedProducer
 from troupemq.aio import Producer
 from troupemq.client.aio.client import AioClient
+from troupemq.client.aio.producer import Slots
 from troupemq.client.producing.sending import EncodedMessage
 from troupemq.testing import LocalBroker, running_broker
 
@@ -187,6 +188,20 @@ def test_cancelled_send_frees_its_slot_and_drops_its_answer(broker: LocalBroker)
 
     run(broker, use, settings=ProducerSettings(in_flight_max=1))
     broker.expect("Orders", times=3)
+
+
+def test_long_send_that_stops_waiting_lets_shorter_ones_go() -> None:
+    async def main() -> None:
+        slots = Slots(10, 1000)
+        await slots.enter(900)
+        long, short = asyncio.create_task(slots.enter(500)), asyncio.create_task(slots.enter(50))
+        await asyncio.sleep(0)
+        long.cancel()
+        async with asyncio.timeout(1):
+            await short
+        assert (slots.count, slots.bytes, slots.try_enter(50)) == (2, 950, True)
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("seed", range(3))

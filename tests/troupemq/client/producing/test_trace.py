@@ -73,6 +73,22 @@ def test_a_sends_trace_is_written_at_the_latest_at_the_stop(cluster: Cluster) ->
     assert keys[0][:2] == [result.message_id, "k"]
 
 
+def test_keys_that_fit_no_message_lose_no_traces(cluster: Cluster) -> None:
+    with Producer("pg", cluster.namesrv.address, settings=TRACED) as producer:
+        results = [
+            producer.send(MESSAGE),
+            producer.send_batch([MESSAGE] * 1200),  # ids of 39,599 bytes
+            producer.send(Message("T", b"x", keys=["\u4e2d" * 5000])),
+            producer.send(Message("T", b"x", keys=["\u6587" * 8000])),
+        ]
+    records, keys = traces(cluster, len(results))
+    assert sorted(record[5] for record in records) == sorted(each.message_id for each in results)
+    assert all(len(" ".join(each).encode()) < 32_767 for each in keys)
+    assert {results[0].message_id, "k", "\u4e2d" * 5000, "\u6587" * 8000} <= {
+        key for each in keys for key in each
+    }
+
+
 def test_a_batch_is_one_trace_record(cluster: Cluster) -> None:
     with Producer("pg", cluster.namesrv.address, settings=TRACED) as producer:
         result = producer.send_batch([MESSAGE, MESSAGE])
