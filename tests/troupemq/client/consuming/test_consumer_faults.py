@@ -138,6 +138,26 @@ def test_a_topic_that_is_subscribed_again_at_once_is_consumed_further(broker: Fa
         assert seen.take(2) == bodies
 
 
+def test_a_long_pause_between_rounds_delays_no_shorter_one(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue locked by another member was tried again after 20 s: another queue waited 30 s."""
+    pauses, rounds = iter([30_000.0, 10.0]), Queue[float | None]()
+
+    def run(topics: Sequence[str]) -> Iterator[Any]:
+        rounds.put(pause_ms := next(pauses, None))
+        return pause_ms
+        yield
+
+    made = consumer(broker, Seen(), replace(QUICK, rebalance_interval_ms=3_600_000))
+    monkeypatch.setattr(made._rebalancing, "run", run)
+    with made:
+        assert rounds.get(timeout=WAIT_S) == 30_000
+        notify(broker)
+        assert rounds.get(timeout=WAIT_S) == 10
+        assert rounds.get(timeout=WAIT_S) is None
+
+
 @pytest.mark.parametrize(
     "code",
     [
