@@ -32,13 +32,10 @@ from troupemq import (
     ClientClosed,
     ConsumeResult,
     ConsumerSettings,
-    Message,
     MessageView,
     RetryLater,
 )
-from troupemq import Producer as SyncProducer
 from troupemq.aio import PushConsumer
-from troupemq.client.aio.client import unfold
 from troupemq.testing import LocalBroker, running_broker
 
 STALL_S_MAX = 0.5
@@ -268,35 +265,6 @@ def test_cancelled_handler_of_an_orderly_queue_keeps_the_order(
 
     bodies = run(main())
     assert in_order(bodies) and sorted(bodies) == sorted(numbered(20))
-
-
-@pytest.mark.parametrize("orderly", [False, True])
-def test_queue_goes_on_after_threads_failed(
-    run: RunOnLoop, broker: LocalBroker, monkeypatch: pytest.MonkeyPatch, orderly: bool
-) -> None:
-    """A long answer without a thread to read it, or a body without one, stopped its queue."""
-    body = random.Random(1).randbytes(300_000).hex()
-    plain = asyncio.to_thread
-    errors = iter([RuntimeError("can't start new thread"), asyncio.CancelledError()])
-
-    async def failing(work: Any, *arguments: Any) -> Any:
-        error = RuntimeError("no thread") if work is unfold else next(errors, None)
-        if error is not None:
-            raise error
-        return await plain(work, *arguments)
-
-    async def main() -> None:
-        handled = Handled()
-        made = consumer(broker, handled, orderly=orderly)
-        await made.subscribe("Orders")
-        async with made:
-            monkeypatch.setattr(asyncio, "to_thread", failing)
-            with SyncProducer("shop", broker.namesrv) as producer:
-                producer.send(Message("Orders", body.encode()))
-            await handled.wait(1)
-        assert handled.bodies == [body]
-
-    run(main())
 
 
 def test_stop_waits_for_handlers_and_cancels_those_over_its_timeout(
