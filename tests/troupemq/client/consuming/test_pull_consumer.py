@@ -151,7 +151,7 @@ def test_a_seek_drops_fetched_messages(broker: FakeBroker) -> None:
 
 
 def test_a_queue_goes_on_after_a_seek_that_the_broker_refused(broker: FakeBroker) -> None:
-    """It stayed dropped: polls returned nothing more of an assigned queue."""
+    """The queue stayed dropped: polls returned nothing more of an assigned one."""
     bodies = fill(broker, 20)[0::2]
     update = broker.server.handlers[RequestCode.UPDATE_CONSUMER_OFFSET]
     broker.server.on(
