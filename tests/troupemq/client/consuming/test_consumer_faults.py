@@ -30,7 +30,7 @@ from tests.troupemq.client.consuming.test_consumer import (
 )
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer, serve_routes
-from troupemq.client.connection.calls import Blocking, Call, Calls, LookUpRoute, drive
+from troupemq.client.connection.calls import Blocking, Call, Calls, Flow, LookUpRoute, drive
 from troupemq.client.connection.route import Route
 from troupemq.client.consuming import consumer_offsets
 from troupemq.client.consuming.assignment import averagely
@@ -144,7 +144,7 @@ def test_a_long_pause_between_rounds_delays_no_shorter_one(
     """A queue locked by another member was tried again after 20 s: another queue waited 30 s."""
     pauses, rounds = iter([30_000.0, 10.0]), Queue[float | None]()
 
-    def run(topics: Sequence[str]) -> Iterator[Any]:
+    def run(topics: Sequence[str]) -> Flow[float | None]:
         rounds.put(pause_ms := next(pauses, None))
         return pause_ms
         yield
