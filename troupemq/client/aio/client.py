@@ -45,6 +45,9 @@ Value = TypeVar("Value")
 COMPRESSED_BYTES_HERE_MAX = 16 << 10
 """Maximum compressed body that is decompressed on the loop: to 16 MiB at most, in 20 ms."""
 
+APART_AGAIN_MS = 500
+"""Pause before another try of work that no thread has done."""
+
 CALLS_OF_A_TURN = 500
 """Requests sent at once before other tasks of the loop run: 15 ms."""
 
@@ -151,7 +154,12 @@ class LoopTasks:
 
     def apart(self, work: Callable[[], Value], then: Callable[[Value], object]) -> None:
         async def run() -> None:
-            then(await asyncio.to_thread(work))
+            try:
+                value = await asyncio.to_thread(work)
+            except BaseException:  # no thread, or something cancels all tasks: `then` must come
+                self.later(APART_AGAIN_MS, lambda: self.apart(work, then))
+                raise
+            then(value)
 
         self._remoting.spawn(run())
 

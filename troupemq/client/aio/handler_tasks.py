@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -154,7 +155,8 @@ class HandlerTasks:
 
     async def _call(self, views: Sequence[MessageView]) -> tuple[Outcome, float]:
         if long := with_long_bodies(views):
-            await asyncio.to_thread(unfold, long)
+            with suppress(Exception):  # no thread: bodies are decompressed where they are read
+                await asyncio.to_thread(unfold, long)
         begun_s, spans = monotonic(), self._spans
         if begun_s - self._slice_s > SLICE_S:
             await asyncio.sleep(0)

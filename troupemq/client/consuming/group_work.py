@@ -8,7 +8,9 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
+from math import inf
 from threading import Lock
+from time import monotonic
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -121,7 +123,8 @@ class GroupWork(ABC):
             self._local_offsets = _offsets_in_files(terms.offsets_folder, self.group, self._ends)
         self._offsets: Offsets = self._local_offsets or GroupOffsets(client, self.group, self._ends)
         self._announced: tuple[TopicSubscription, ...] = ()
-        self._again_is_due = False
+        self._again_due_s = inf
+        """Monotonic time of the next repeated rebalance."""
         self._notice_waits = False
         self._long_resets: deque[RemotingCommand] = deque()
         self._resets: dict[MessageQueue, int] = {}
@@ -240,13 +243,15 @@ class GroupWork(ABC):
         if again_ms is not None:
             if again_ms == INCOMPLETE_AGAIN_MS:
                 self._announced = ()
-            if not self._again_is_due:  # one at a time: a missing topic would queue up many
-                self._again_is_due = True
-                self._core.flows.later(again_ms, self._rebalance_again)
+            due_s = monotonic() + again_ms / 1000
+            if due_s < self._again_due_s:  # one at a time: a missing topic would queue up many
+                self._again_due_s = due_s
+                self._core.flows.later(again_ms, partial(self._rebalance_again, due_s))
 
-    def _rebalance_again(self) -> Flow[None]:
-        self._again_is_due = False
-        return self._rebalance()
+    def _rebalance_again(self, due_s: float) -> Flow[None]:
+        if due_s == self._again_due_s:  # otherwise an earlier one has taken its place
+            self._again_due_s = inf
+            yield from self._rebalance()
 
     def _rebalance_noticed(self) -> Flow[None]:
         self._notice_waits = False

@@ -26,7 +26,7 @@ from troupemq.client.settings import ConsumerSettings
 log = client_logger(__name__)
 
 UNKNOWN_TO_BROKER_DELAY_MS = 200
-"""Pause after a pull that a broker rejected because it does not know the subscription yet."""
+"""Pause after a pull for whose topic the broker, or this client, has no subscription just now."""
 
 BROKER_BUSY_DELAY_MS = 20
 """Pause after FLOW_CONTROL."""
@@ -114,7 +114,8 @@ class Pulling:
         queue = process_queue.queue
         subscription = self.subscriptions.get(queue.topic)
         if subscription is None:
-            return  # unsubscribed: the next rebalance releases the queue
+            self._unsubscribed(process_queue)
+            return
         tells = self.tells_subscription
         header = PullMessageHeader(
             consumer_group=self.group,
@@ -192,6 +193,7 @@ class Pulling:
         queue = process_queue.queue
         subscription = self.subscriptions.get(queue.topic)
         if subscription is None:
+            self._unsubscribed(process_queue)
             return
         first, body = process_queue.pull_offset, response.body
 
@@ -222,6 +224,10 @@ class Pulling:
             self.tasks.apart(read, came)
         else:
             came(read())
+
+    def _unsubscribed(self, process_queue: ProcessQueue) -> None:
+        """Look again soon: a rebalance releases the queue, unless its topic is subscribed again."""
+        self.tasks.later(UNKNOWN_TO_BROKER_DELAY_MS, self._pulls(process_queue))
 
     def _go_to(
         self,

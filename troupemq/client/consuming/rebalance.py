@@ -358,13 +358,19 @@ class Rebalancing:
         if held is None or self._closed:
             return True
         held.drop()
-        drained = yield WaitFor(held.when_idle, self._settings.drop_wait_ms / 1000)
-        if self._locks is not None and not drained:
-            return False
-        yield from self._offsets.commit(queue, offset)
-        log.info("queue offset reset", group=self._group, queue=str(queue), offset=offset)
-        if self._locks is None or held.locked_at_s is not None:
-            self._add(queue, offset, held)
+        drained = is_stored = False
+        try:
+            drained = yield WaitFor(held.when_idle, self._settings.drop_wait_ms / 1000)
+            if self._locks is not None and not drained:
+                return False
+            yield from self._offsets.commit(queue, offset)
+            is_stored = True
+            log.info("queue offset reset", group=self._group, queue=str(queue), offset=offset)
+        finally:  # also after a failure: no round would take a queue that the application assigns
+            if self._locks is None or (drained and held.locked_at_s is not None):
+                self._add(queue, offset if is_stored else held.committable(), held)
+                if not is_stored:
+                    self._own[queue].acknowledged = held.acknowledged
         return True  # without a lock it stays dropped, until the next round takes it again
 
     def assign(self, queues: Sequence[MessageQueue]) -> Flow[None]:
@@ -376,7 +382,9 @@ class Rebalancing:
 
     def _assign_all(self, queues: Sequence[MessageQueue]) -> Flow[None]:
         self._silent.clear()
-        yield from self._give_away([queue for queue in self._own if queue not in queues])
+        yield from self._give_away(
+            [queue for queue, held in self._own.items() if queue not in queues or held.dropped]
+        )
         for queue in queues:
             if queue not in self._own:
                 self._add(queue, (yield from self._offsets.start_of(queue)))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.troupemq.client.aio.handled import Handled, in_order, numbered, send
+from tests.troupemq.client.aio.handled import Handled, consumer, in_order, numbered, send
 from troupemq import (
     ConsumeFrom,
     ConsumerSettings,
@@ -20,7 +20,9 @@ from troupemq import (
     MessageView,
     ProducerSettings,
 )
+from troupemq import Producer as SyncProducer
 from troupemq.aio import Producer, PushConsumer, SimpleConsumer
+from troupemq.client.aio.client import unfold
 from troupemq.testing import LocalBroker, running_broker
 
 SENDS = 600
@@ -187,3 +189,32 @@ def test_cancelled_handlers_lose_no_message(
     if orderly:
         assert in_order([*dict.fromkeys(handled.bodies)]), f"seed {seed}"
     assert broker.lag("billing") == 0, f"seed {seed}"
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_queue_goes_on_after_threads_failed(
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch, orderly: bool
+) -> None:
+    """A long answer without a thread to read it, or a body without one, stopped its queue."""
+    body = random.Random(1).randbytes(300_000).hex()
+    plain = asyncio.to_thread
+    errors = iter([RuntimeError("can't start new thread"), asyncio.CancelledError()])
+
+    async def failing(work: Any, *arguments: Any) -> Any:
+        error = RuntimeError("no thread") if work is unfold else next(errors, None)
+        if error is not None:
+            raise error
+        return await plain(work, *arguments)
+
+    async def main() -> None:
+        handled = Handled()
+        made = consumer(broker, handled, orderly=orderly)
+        await made.subscribe("Orders")
+        async with made:
+            monkeypatch.setattr(asyncio, "to_thread", failing)
+            with SyncProducer("shop", broker.namesrv) as producer:
+                producer.send(Message("Orders", body.encode()))
+            await handled.wait(1)
+        assert handled.bodies == [body]
+
+    run(main())

@@ -17,6 +17,7 @@ from protocol.bodies import ConsumerList
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import RemotingCommand
 from protocol.headers.client import PullMessageResponseHeader
+from tests.compat.patience import wait_until
 from tests.troupemq.client.consuming.test_consumer import (
     QUICK,
     Seen,
@@ -29,7 +30,7 @@ from tests.troupemq.client.consuming.test_consumer import (
 )
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer, serve_routes
-from troupemq.client.connection.calls import Blocking, Call, Calls, LookUpRoute, drive
+from troupemq.client.connection.calls import Blocking, Call, Calls, Flow, LookUpRoute, drive
 from troupemq.client.connection.route import Route
 from troupemq.client.consuming import consumer_offsets
 from troupemq.client.consuming.assignment import averagely
@@ -107,6 +108,54 @@ def test_a_member_keeps_its_queues_until_all_have_returned_to_a_restarted_broker
             for _ in range(6):
                 again.next(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
             assert len(topic_queues(made)) == 2
+
+
+def test_a_topic_that_is_subscribed_again_at_once_is_consumed_further(broker: FakeBroker) -> None:
+    """An answer that came in between ended the pulls of its queue, which no rebalance released."""
+    bodies, seen = fill(broker, 2), Seen()
+    pull = broker.server.handlers[RequestCode.PULL_MESSAGE]
+    beat = broker.server.handlers[RequestCode.HEART_BEAT]
+    leaves, returns = iter([True]), iter(list[bool]())
+
+    def leave(command: RemotingCommand) -> RemotingCommand | bytes | None:
+        nonlocal returns
+        if command.fields["queueId"] == "0" and next(leaves, False):  # type: ignore[index]
+            member.unsubscribe(TOPIC)
+            returns = iter([True])
+        return pull(command)
+
+    def come_back(command: RemotingCommand) -> RemotingCommand | bytes | None:
+        if next(returns, False):
+            held = topic_queues(member)[0]
+            own = member._rebalancing.own
+            wait_until(lambda: not own[held].pull_is_under_way, "the answer")
+            member.subscribe(TOPIC)
+        return beat(command)
+
+    broker.server.on(RequestCode.PULL_MESSAGE, leave)
+    broker.server.on(RequestCode.HEART_BEAT, come_back)
+    with consumer(broker, seen) as member:
+        assert seen.take(2) == bodies
+
+
+def test_a_long_pause_between_rounds_delays_no_shorter_one(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue locked by another member was tried again after 20 s: another queue waited 30 s."""
+    pauses, rounds = iter([30_000.0, 10.0]), Queue[float | None]()
+
+    def run(topics: Sequence[str]) -> Flow[float | None]:
+        rounds.put(pause_ms := next(pauses, None))
+        return pause_ms
+        yield
+
+    made = consumer(broker, Seen(), replace(QUICK, rebalance_interval_ms=3_600_000))
+    monkeypatch.setattr(made._rebalancing, "run", run)
+    with made:
+        assert rounds.get(timeout=WAIT_S) == 30_000
+        notify(broker)
+        assert rounds.get(timeout=WAIT_S) == 10
+        assert rounds.get(timeout=WAIT_S) is None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from time import monotonic
 
 import pytest
 
-from protocol.codes import PULL_SUBSCRIPTION, RequestCode
+from protocol.codes import PULL_SUBSCRIPTION, RequestCode, ResponseCode
 from protocol.headers.client import PullMessageHeader
 from tests.troupemq.client.consuming.test_consumer import QUICK, fill, known_group
 from tests.troupemq.client.consuming.test_consumer_requests import as_table, reset
@@ -148,6 +148,26 @@ def test_a_seek_drops_fetched_messages(broker: FakeBroker) -> None:
             consumer.seek(ONE, 11)
         with pytest.raises(ClientError, match="not assigned"):
             consumer.seek(TWO, 0)
+
+
+def test_a_queue_goes_on_after_a_seek_that_the_broker_refused(broker: FakeBroker) -> None:
+    """The queue stayed dropped: polls returned nothing more of an assigned one."""
+    bodies = fill(broker, 20)[0::2]
+    update = broker.server.handlers[RequestCode.UPDATE_CONSUMER_OFFSET]
+    broker.server.on(
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        lambda command: command.answer(ResponseCode.SYSTEM_ERROR, remark="disk full"),
+    )
+    with make(broker) as consumer:
+        consumer.assign([ONE])
+        assert [view.body for view in consumer.poll(5000, 2)] == bodies[:2]
+        with pytest.raises(BrokerError, match="disk full"):
+            consumer.seek(ONE, 7)
+        assert consumer._rebalancing.own[ONE].acknowledged == 0
+        assert poll(consumer, 8) == bodies[2:]
+        broker.server.on(RequestCode.UPDATE_CONSUMER_OFFSET, update)
+        consumer.seek(ONE, 7)
+        assert poll(consumer, 3) == bodies[7:]
 
 
 def test_a_paused_queue_returns_nothing_until_it_is_resumed(broker: FakeBroker) -> None:
