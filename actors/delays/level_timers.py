@@ -241,20 +241,7 @@ class TimersOfLevel:
 
 def own_record(message: DueMessage) -> InternalRecord:
     """Return the delivered record; as in 4.9.7 it keeps DELAY, REAL_TOPIC and REAL_QID."""
-    record = message.record
-    return InternalRecord(
-        message.topic,
-        message.queue_id,
-        record.body,
-        record.properties,
-        message.tags_code,
-        message.keys,
-        record.flag,
-        record.sys_flag,
-        record.born_timestamp,
-        record.born_host,
-        record.reconsume_times,
-    )
+    return _copy(message, message.topic, message.queue_id, message.record.properties)
 
 
 def timer_record(message: DueMessage, level: int, now_ms: int, rules: TimerRules) -> InternalRecord:
@@ -263,8 +250,8 @@ def timer_record(message: DueMessage, level: int, now_ms: int, rules: TimerRules
     The delivered record has no DELAY, so that no client delays it again when it passes it on.
     TIMER_OUT_MS stays, as in 5.x, for the same reason.
     """
-    record, due_ms = message.record, message.due_ms
-    text = record.properties[:-DUE_BYTES]
+    due_ms = message.due_ms
+    text = message.record.properties[:-DUE_BYTES]
     topic, queue_id, delay_ms = message.topic, message.queue_id, 0
     if due_ms > now_ms:
         next_level, delay_ms = rules.level(due_ms)
@@ -273,11 +260,25 @@ def timer_record(message: DueMessage, level: int, now_ms: int, rules: TimerRules
     else:
         text = _without_delay(text) + b"\x02%b\x01%d" % (TIMER_OUT_MS, due_ms)
         due_ms = 0
+    mark = copy_mark(level, message.queue_offset)
+    return _copy(message, topic, queue_id, text.removeprefix(b"\x02"), mark, delay_ms, due_ms)
+
+
+def _copy(
+    message: DueMessage,
+    topic: str,
+    queue_id: int,
+    properties: bytes,
+    prepared_offset: int = 0,
+    delay_ms: int = 0,
+    due_ms: int = 0,
+) -> InternalRecord:
+    record = message.record
     return InternalRecord(
         topic,
         queue_id,
         record.body,
-        text.removeprefix(b"\x02"),
+        properties,
         message.tags_code,
         message.keys,
         record.flag,
@@ -285,9 +286,9 @@ def timer_record(message: DueMessage, level: int, now_ms: int, rules: TimerRules
         record.born_timestamp,
         record.born_host,
         record.reconsume_times,
-        prepared_offset=copy_mark(level, message.queue_offset),
-        delay_ms=delay_ms,
-        due_ms=due_ms,
+        prepared_offset,
+        delay_ms,
+        due_ms,
     )
 
 

@@ -122,8 +122,8 @@ def visit_to(tmp_path: Path) -> Iterator[MakeVisit]:
         visit = Visit(TestClient(Application(console).make(), base_url=HERE), console)
         opened.append(visit)
         if role is not None:
-            password = console.accounts.new_password("somebody", role)
-            assert visit.log_in("somebody", password).status_code == 303
+            password = console.accounts.new_password("visitor", role)
+            assert visit.log_in("visitor", password).status_code == 303
         return visit
 
     yield make

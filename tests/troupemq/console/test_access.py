@@ -195,6 +195,6 @@ def test_refusals_are_counted_for_each_account(
 
 
 def test_the_accounts_page_is_for_admins_only(admin: Visit) -> None:
-    admin.console.accounts.new_password("somebody", "operator")
+    admin.console.accounts.new_password("visitor", "operator")
     assert admin.get("/access").status_code == 403
     assert admin.post("acl-account", {**SHOP, "step": "do"}).status_code == 403

@@ -134,7 +134,7 @@ def test_no_get_changes_anything(visit: Visit) -> None:
 @pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
 def test_a_role_gets_only_its_pages_and_changes(visit_to: MakeVisit, role: str) -> None:
     visit = visit_to(role)
-    viewer = visit.console.accounts.viewer_of("somebody")
+    viewer = visit.console.accounts.viewer_of("visitor")
     assert viewer is not None
     bearer = {"Authorization": f"Bearer {visit.console.accounts.new_token('ci', role)}"}
     for path, place in PLACES.items():
@@ -151,9 +151,9 @@ def test_a_role_gets_only_its_pages_and_changes(visit_to: MakeVisit, role: str) 
 
 def test_a_revoked_role_is_effective_at_once(visit: Visit) -> None:
     assert visit.get("/users").status_code == 200
-    visit.console.accounts.new_password("somebody", "viewer")
+    visit.console.accounts.new_password("visitor", "viewer")
     assert visit.get("/users").status_code == 403
-    visit.console.accounts.remove_user("somebody")
+    visit.console.accounts.remove_user("visitor")
     assert visit.client.get("/", follow_redirects=False).status_code == 303
 
 
@@ -213,13 +213,13 @@ def test_a_prefix_stands_before_every_path(visit_to: MakeVisit) -> None:
 
 
 def test_a_new_password_ends_all_sessions_of_its_user(visit: Visit) -> None:
-    password = visit.console.accounts.new_password("somebody", "admin")
+    password = visit.console.accounts.new_password("visitor", "admin")
     given = {"old": password, "new": "a better password", "again": "a better password"}
     assert "differ" in visit.change("password", **{**given, "again": "another one!"}).text
     assert "current password is wrong" in visit.change("password", **{**given, "old": "wrong"}).text
     assert "log in with it" in visit.change("password", **given).text
     assert visit.client.get("/", follow_redirects=False).status_code == 303
-    assert visit.log_in("somebody", "a better password").status_code == 303
+    assert visit.log_in("visitor", "a better password").status_code == 303
     text = (visit.console.settings.data / "audit.log").read_text()
     assert "better password" not in text and password not in text
 
@@ -227,11 +227,11 @@ def test_a_new_password_ends_all_sessions_of_its_user(visit: Visit) -> None:
 def test_guesses_of_the_current_password_are_slowed_like_logins(visit: Visit) -> None:
     """Formerly a stolen session tried any number of them."""
     visit.console.throttle._clock = lambda: 1000.0
-    password = visit.console.accounts.new_password("somebody", "admin")
+    password = visit.console.accounts.new_password("visitor", "admin")
     given = {"new": "a better password", "again": "a better password"}
     for number in range(FREE_TRIES):
         text = visit.change("password", old=f"guess {number}", **given).text
         assert "current password is wrong" in text
     refused = visit.change("password", old=password, **given).text
     assert "Too many wrong passwords: try again in 1 s" in refused
-    assert visit.console.throttle.wait_s("somebody else", "testclient") == 0
+    assert visit.console.throttle.wait_s("reader", "testclient") == 0

@@ -60,7 +60,7 @@ def test_a_change_is_executed_audited_and_confirmed(live: Visit, namesrv: str) -
     assert live.json("/topics", filter="Made")["topics"][0]["read_queues"] == 3
     done, begun, _ = live.console.audit.newest(9)
     assert (begun["result"], done["result"]) == ("begun", "done")
-    assert done["who"] == "somebody" and done["address"] == "testclient"
+    assert done["who"] == "visitor" and done["address"] == "testclient"
     assert done["given"] == MADE
     live.change("topic-permission", cluster="DefaultCluster", topic="Made", permission="4")
     assert live.json("/topic", name="Made")["topic"]["may"] == "read"
@@ -82,7 +82,7 @@ def test_the_command_line_of_a_change_has_the_same_effect(live: Visit, namesrv: 
 
 
 def _asked(visit: Visit) -> PageRequest:
-    viewer = visit.console.accounts.viewer_of("somebody")
+    viewer = visit.console.accounts.viewer_of("visitor")
     assert viewer is not None
     return PageRequest(visit.console, viewer, {})
 
@@ -262,17 +262,17 @@ def test_a_discard_says_what_it_takes_besides_the_chosen_ones(live: Visit, dead:
     assert found["waiting"] == []
     redrive = {"group": "REDRIVE_cursed", "topic": DLQ_TOPIC_PREFIX + "cursed"}
     assert "consumed again" in live.preview("skip", **redrive).text, "a group of offsets alone"
-    live.console.accounts.new_password("somebody", "operator")
+    live.console.accounts.new_password("visitor", "operator")
     assert live.preview("discard", **given).status_code == 403
     page = live.get("/dead-letters/group", name="cursed").text
     assert "/change/redrive-some" in page and "/change/discard" not in page
-    live.console.accounts.new_password("somebody", "viewer")
+    live.console.accounts.new_password("visitor", "viewer")
     assert 'name="ids"' not in live.get("/dead-letters/group", name="cursed").text
 
 
 def test_a_role_without_bodies_gets_no_export_of_dead_letters(live: Visit) -> None:
     object.__setattr__(live.console.settings, "hide_bodies", True)
-    live.console.accounts.new_password("somebody", "viewer")
+    live.console.accounts.new_password("visitor", "viewer")
     assert live.get("/dead-letters/export", name="failing").status_code == 403
     live.client.cookies.clear()
     assert live.get("/api/dead-letters/export", name="failing").status_code == 401
@@ -282,7 +282,7 @@ def test_an_admin_redelivers_a_message_to_one_consumer(live: Visit) -> None:
     given = {"id": "7F00000100002A9F0000000000000000", "group": "billing", "client": "me@1"}
     line = "admin queryMsgById -i 7F00000100002A9F0000000000000000 -g billing -d me@1"
     assert line in live.preview("consume-again", **given).text
-    live.console.accounts.new_password("somebody", "operator")
+    live.console.accounts.new_password("visitor", "operator")
     assert live.preview("consume-again", **given).status_code == 403
 
 
@@ -377,7 +377,7 @@ def test_groups_are_created_and_deleted(live: Visit) -> None:
 
 
 def test_an_operator_sends_messages_and_changes_no_topics(live: Visit) -> None:
-    live.console.accounts.new_password("somebody", "operator")
+    live.console.accounts.new_password("visitor", "operator")
     assert live.change("send", topic="Orders", body="  hello ", key="k-1").status_code == 200
     rows = live.json("/messages", topic="Orders", key="k-1")["messages"]
     assert [row["body"] for row in rows] == ["hello"]
@@ -394,11 +394,11 @@ def test_an_operator_recalls_a_timer_from_its_page_or_by_its_handle(
             producer.send(Message("Orders", b"later", delay=3000)) for _ in range(2)
         )
     place = {**place_of(by_page), "topic": SCHEDULE_TOPIC, "queue": QUEUE_OF_AN_HOUR}
-    live.console.accounts.new_password("somebody", "viewer")
+    live.console.accounts.new_password("visitor", "viewer")
     given = {"topic": "Orders", "handle": str(by_page.recall_handle)}
     assert "/change/recall" not in live.get("/message", **place).text
     assert live.change("recall", **given).status_code == 403
-    live.console.accounts.new_password("somebody", "operator")
+    live.console.accounts.new_password("visitor", "operator")
     page = live.get("/message", **place)
     assert f"/change/recall?{urlencode(given)}" in unescape(page.text)
     preview = unescape(live.preview("recall", **given).text)

@@ -170,7 +170,7 @@ def test_a_change_shows_its_command_line(
     if name in OWN_CHANGES:
         assert change.words is None
         return
-    viewer = live.console.accounts.viewer_of("somebody")
+    viewer = live.console.accounts.viewer_of("visitor")
     assert viewer is not None and change.words is not None
     now = live.console.watch.newest()
     broker = now.brokers[0].place.address

@@ -132,7 +132,7 @@ def test_only_known_runs_can_be_cancelled(live: Visit, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("name", sorted(CHANGES))
 def test_fields_of_changes_refuse_control_characters(live: Visit, name: str) -> None:
     change = CHANGES[name]
-    viewer = live.console.accounts.viewer_of("somebody")
+    viewer = live.console.accounts.viewer_of("visitor")
     assert viewer is not None
     asked = PageRequest(live.console, viewer, {})
     for each in change.inputs(asked):

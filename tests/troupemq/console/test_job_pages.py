@@ -103,7 +103,7 @@ def test_reports_and_logs_are_hidden_like_bodies(
 ) -> None:
     """Reports show dead letters, and logs of Spark show rows."""
     object.__setattr__(with_jobs.console.settings, "hide_bodies", hides)
-    name, _ = "somebody", with_jobs.console.accounts.new_password("somebody", role)
+    name, _ = "visitor", with_jobs.console.accounts.new_password("visitor", role)
     viewer = with_jobs.console.accounts.viewer_of(name)
     assert viewer is not None
     run = JobRun("d-6", "deadletters", "failed", report={"text": "secret"}, sentence="secret")

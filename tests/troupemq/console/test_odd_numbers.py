@@ -155,6 +155,6 @@ def test_a_failed_page_shows_no_body_to_a_role_without_bodies(
     monkeypatch.setattr(message, "found_by_key", fail)
     assert "a part of a body" in live.get("/trace", id="x").text
     object.__setattr__(live.console.settings, "hide_bodies", True)
-    live.console.accounts.new_password("somebody", "viewer")
+    live.console.accounts.new_password("visitor", "viewer")
     answer = live.get("/trace", id="x")
     assert answer.status_code == 502 and "a part of a body" not in answer.text

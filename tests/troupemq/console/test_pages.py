@@ -172,7 +172,7 @@ def test_viewers_see_no_bodies_if_these_are_hidden(
 ) -> None:
     object.__setattr__(live.console.settings, "hide_bodies", True)
     assert "order" in live.get("/message", **place_of(traffic[0])).text
-    live.console.accounts.new_password("somebody", "viewer")
+    live.console.accounts.new_password("visitor", "viewer")
     message = live.json("/message", **place_of(traffic[0]))
     assert "json" not in message and "body" not in message and "hex" not in message
     assert "send_a_message_like_it" not in message["commands"]
@@ -219,7 +219,7 @@ def test_the_life_of_a_message_is_told_in_order(
     monkeypatch.setattr(live.console.cluster.session, "life_of", lambda view: [told])
     assert "secret" in live.get("/message/life", **place).text
     object.__setattr__(live.console.settings, "hide_bodies", True)
-    live.console.accounts.new_password("somebody", "viewer")
+    live.console.accounts.new_password("visitor", "viewer")
     (event,) = live.json("/message/life", **place)["events"]
     assert event["detail"] == "delay level 3"
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import cycle, pairwise
 from queue import Queue
@@ -74,16 +75,23 @@ def test_consumption_continues_after_a_broker_restart(broker: FakeBroker) -> Non
     assert seen.bodies.empty()
 
 
-def test_members_that_have_not_returned_to_a_restarted_broker_keep_their_queues(
-    broker: FakeBroker,
-) -> None:
-    """The first one to return got all queues, and what the others had not committed again."""
+@contextmanager
+def settled_member(broker: FakeBroker) -> Iterator[PushConsumer]:
+    """Run a member that has consumed all, and takes queues of others after a minute."""
     bodies, seen = fill(broker, 4), Seen()
     settings = replace(QUICK, settle_ms=60_000)
     made = PushConsumer("g", seen, broker.namesrv.address, settings=settings)
     made.subscribe(TOPIC)
     with made:
         assert seen.take(4) == bodies
+        yield made
+
+
+def test_members_that_have_not_returned_to_a_restarted_broker_keep_their_queues(
+    broker: FakeBroker,
+) -> None:
+    """The first one to return got all queues, and what the others had not committed again."""
+    with settled_member(broker) as made:
         broker.members["g"].append("other")
         wait_for_queues(broker, made, 1)
         with reborn(broker) as again:
@@ -97,17 +105,11 @@ def test_a_member_keeps_its_queues_until_all_have_returned_to_a_restarted_broker
     broker: FakeBroker,
 ) -> None:
     """With the shares of those that were back it gave some away, and paused them for seconds."""
-    bodies, seen = fill(broker, 4), Seen()
-    settings = replace(QUICK, settle_ms=60_000)
-    made = PushConsumer("g", seen, broker.namesrv.address, settings=settings)
-    made.subscribe(TOPIC)
-    with made:
-        assert seen.take(4) == bodies
-        with reborn(broker) as again:
-            broker.members["g"].append("0ther")
-            for _ in range(6):
-                again.next(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
-            assert len(topic_queues(made)) == 2
+    with settled_member(broker) as made, reborn(broker) as again:
+        broker.members["g"].append("0ther")
+        for _ in range(6):
+            again.next(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+        assert len(topic_queues(made)) == 2
 
 
 def test_a_topic_that_is_subscribed_again_at_once_is_consumed_further(broker: FakeBroker) -> None:
