@@ -1,7 +1,7 @@
 """Errors of the client, all derived from ClientError."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
@@ -15,6 +15,14 @@ FORKED = "belongs to the process that was forked: make a new one"
 
 class ClientError(Exception):
     """Base of all errors of the client; the text says what failed and why."""
+
+    def __copy__(self) -> Self:
+        """Return a copy with notes of its own, for one of several calls that fail together."""
+        made = type(self).__new__(type(self), *self.args)
+        made.__dict__.update(self.__dict__)
+        if notes := getattr(self, "__notes__", None):
+            made.__notes__ = [*notes]
+        return made
 
 
 class ClientClosed(ClientError):
@@ -85,7 +93,7 @@ class BrokerError(ClientError):
         super().__init__(f"{address} answered {code_name(code)}: {self.remark or 'no remark'}")
 
     def __reduce__(self) -> tuple[type["BrokerError"], tuple[int, str, str]]:
-        """Make copies and pickles from the arguments of `__init__`."""
+        """Make pickles from the arguments of `__init__`."""
         return type(self), (self.code, self.remark, self.address)
 
 

@@ -5,6 +5,7 @@ import gc
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from copy import copy
 from threading import Event, Thread, enumerate
 from time import monotonic
 from typing import Any
@@ -28,10 +29,12 @@ from troupemq.client.consuming.idempotent import MemorySeen, SqliteSeen
 from troupemq.client.consuming.pull_consumer import PullConsumer
 from troupemq.client.errors import (
     ArgumentIllegal,
+    BrokerError,
     ClientClosed,
     ClientError,
     MessageIllegal,
     QueueChoiceFailed,
+    RequestTimeout,
 )
 from troupemq.client.message import Message, MessageQueue, MessageView
 from troupemq.client.producing.producer import Producer
@@ -503,3 +506,14 @@ def test_a_wish_to_wait_for_room_is_true_or_false() -> None:
 def test_only_a_delivery_is_given_back_or_kept(call: Callable[[Any], object]) -> None:
     with pytest.raises(ArgumentIllegal, match="what is settled is a Delivery, and not"):
         call(SimpleConsumer("g", "127.0.0.1:1"))
+
+
+@pytest.mark.parametrize("error", [RequestTimeout("late"), BrokerError(2, "busy", "a:1")])
+def test_a_note_on_one_of_several_errors_is_on_no_other(error: ClientError) -> None:
+    """Sends that fail together have a copy each, whose notes were those of all."""
+    error.add_note("before")
+    copied = copy(error)
+    copied.add_note("its own")
+    assert (error.__notes__, copied.__notes__) == (["before"], ["before", "its own"])
+    assert (type(copied), str(copied)) == (type(error), str(error))
+    assert vars(copied).keys() == vars(error).keys()
