@@ -2,9 +2,9 @@
 
     {"offsetTable": {delay level: next queue offset}}
 
-Levels count from 1 and are keys without quotes, all on one line. A level with timers may have
-messages behind its offset that are delivered; the file then has two more fields, extensions that
-4.9.7 ignores:
+Levels count from 1 and are keys without quotes, all on one line. A level with timers, or with a
+shorter delay than before, may have messages behind its offset that are delivered. The file then has
+two more fields, extensions that 4.9.7 ignores; a slave has the second one at all times:
 
     "deliveredAhead": {delay level: text (storage/tables/ahead_set.py)}
     "timersFrom": offset of the log from which a start looks for further copies of timers
